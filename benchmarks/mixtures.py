@@ -20,7 +20,8 @@ from common import ratio, verdict
 
 import torchyoga as yoga
 from torchyoga.order.full import Order
-from torchyoga.order.mixing.mixed import MixOrder, MixStage, Mixture
+from torchyoga.order.mixing.mixed import MixOrder
+from torchyoga.order.mixing.mixture import MixStage, Mixture, Source
 from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 BATCH = 256
@@ -129,9 +130,8 @@ def orders(repetitions: int) -> list[list[str]]:
 
 
 def _mixed(count: int) -> MixOrder:
-    stage = MixStage(0, tuple(range(1, count + 1)), (0,) * count)
-    names = tuple(map(str, range(count)))
-    return MixOrder(Mixture((10**6,) * count, (stage,), 10**9, 64, (None,) * count, names), 1)
+    sources = tuple(Source(str(number), 10**6) for number in range(count))
+    return MixOrder(Mixture(sources, (MixStage.first(tuple(range(1, count + 1))),), 10**9), 1)
 
 
 def off_the_weights() -> list[list[str]]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from torchyoga.stores.patience import first_pause, pause_after
+from torchyoga.stores.retry import first_pause, pause_after
 
 RANKS, NODES = 10_000, 1_250
 RATE, TRIES = 5500.0, 20  # requests a second that the store takes, and tries until an error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import multiprocessing
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,6 +25,12 @@ settings.load_profile("torchyoga")
 
 # Workers and programs that are forked from a server need no seconds for imports.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
+
+
+def pytest_configure() -> None:
+    # A shell has programs in the background ignore Ctrl-C, which tests press, here and in what they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks of an expression are looked at

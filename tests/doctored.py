@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
+from torchyoga.tools.doctor.diagnosis import Check
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.trial import Step, Trial, tried
+from torchyoga.tools.doctor.trial import tried
 
 __all__ = ["Slow", "Held", "Drawing", "Hanging", "Sharded", "Streamed", "in_trial", "seeded_alike"]
 
@@ -110,17 +111,8 @@ def seeded_alike(worker: int) -> None:
     random.seed(0)
 
 
-def in_trial(work: Callable[[Patient], object], patient: Patient) -> Any:
-    """What a step of the doctor finds out about a patient."""
-    trial = trial_of(lambda found: work(patient))
-    assert not trial.errors, trial.errors
-    return trial.found["step"]
-
-
-def trial_of(work: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> Trial:
-    """What came of one step."""
-    return tried([Step("step", partial(_called, work), seconds)], seconds)
-
-
-def _called(work: Callable[[dict[str, Any]], object], found: dict[str, Any]) -> object:
-    return work(found)
+def in_trial(check: Check, patient: Patient) -> list[Any]:
+    """The findings of a check of the doctor's, and what it has measured of a patient."""
+    outcome = tried(partial(check.measure, patient, PATIENCE), PATIENCE)
+    assert not outcome.problem, outcome
+    return [*check.judge(patient, outcome.value, {})]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["calls_of", "interrupted"]
+__all__ = ["calls_of", "interrupted", "pressed"]
 
 
 @contextlib.contextmanager
@@ -28,6 +30,30 @@ def calls_of(*functions: Callable[..., Any]) -> Iterator[list[dict[str, Any]]]:
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
+
+
+def pressed(call: Callable[[], object], after: float = 1) -> bool:
+    """True if Ctrl-C interrupts a call that takes longer than so many seconds.
+
+    It is pressed again where nothing comes of it: Python drops what is raised in a finalizer, and the garbage
+    collector may be in one.
+    """
+    is_over = threading.Event()
+
+    def press() -> None:
+        while not is_over.wait(after):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    try:
+        thread.start()
+        call()
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def interrupted(call: Callable[[], object], file: str | None, line: int) -> bool:

@@ -37,11 +37,12 @@ EQUAL = Path(__file__).with_suffix(".txt")
 # Each room and the files of tests that are run for it: tests/<folder>/test_<name>.py.
 ROOMS = {
     "order/bijection": "order/full order/by_file sampling/unordered sampling/sampler sampling/stories",
-    "order/shard": "order/full order/place sampling/sampler sampling/stories",
     "order/by_file": "order/by_file order/full reading/reader sampling/sampler sampling/stories",
     "order/place": "order/place order/full order/by_file order/cursor sampling/unordered sampling/sampler",
+    "order/epoch": "order/epoch order/cursor order/proof sampling/stories",
     "order/state": "order/cursor order/golden_states sampling/unordered sampling/stories sampling/sampler",
-    "order/iteration": "order/cursor sampling/unordered sampling/stories sampling/sampler loading/loader",
+    "order/iteration": "order/epoch order/cursor sampling/unordered sampling/stories sampling/sampler "
+    "loading/loader",
     "order/cursor": "order/cursor sampling/unordered order/golden_states sampling/stories sampling/sampler "
     "reading/stream loading/loader",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",

@@ -12,7 +12,7 @@ import numpy as np
 
 import torchyoga as yoga
 from torchyoga.storage import store_of
-from torchyoga.stores import patience
+from torchyoga.stores import retry
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.local import Store
 from torchyoga.stores.mirror import Mirror
@@ -154,5 +154,5 @@ def tidied(
 
 def short_waits(first: float, longest: float = 8.0, patch: Patch = setattr) -> None:
     """Requests of this process are tried again after so long: for ever, or until patches are undone."""
-    patch(patience, "_FIRST_WAIT", first)
-    patch(patience, "_LONGEST_WAIT", longest)
+    patch(retry, "_FIRST_WAIT", first)
+    patch(retry, "_LONGEST_WAIT", longest)

@@ -205,7 +205,6 @@ GROUPS = {
         [
             "torchyoga.loading.meter.meter.Meter",
             "torchyoga.loading.meter.meter.Numbers",
-            "torchyoga.loading.meter.meter.RankWaits",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.diagnosis.Finding",
         ],

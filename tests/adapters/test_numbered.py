@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from own import Made
 
 import torchyoga as yoga
-from torchyoga.adapters.numbered import NumberedBatches, Pool, sample_of
+from torchyoga.adapters.numbered import NumberedBatches, sample_of
 from torchyoga.errors import SchemaError
 from torchyoga.order.full import Order
-from torchyoga.order.place import Place
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Place, Shard
 from torchyoga.testing import assert_rows_equal
 
 
@@ -91,17 +90,6 @@ def test_a_sample_needs_rows() -> None:
     assert sample_of(yoga.from_arrays(np.arange(100))).num_rows == 64
     with pytest.raises(ValueError, match="the dataset is empty"):
         sample_of(yoga.from_arrays(np.arange(0)))
-
-
-@pytest.mark.parametrize("threads", [True, False])
-def test_a_pool_makes_the_same(threads: bool) -> None:
-    ref = yoga.from_arrays(np.arange(50))
-    batches = NumberedBatches(ref, Order(50, 5), Shard(), 7, False, None, None)
-    pool = pickle.loads(pickle.dumps(Pool(batches, 2, threads, 3)))
-    for start in (Place(0, 0), Place(1, 13)):
-        asked = [*range(batches.steps(start)), 2, 0, 1, 5, 4]
-        for index in asked:
-            assert_rows_equal(pool.batch(start, index), batches.batch(start, index))
 
 
 def test_the_schema_is_learned_from_rows_if_the_source_has_none() -> None:

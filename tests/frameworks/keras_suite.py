@@ -222,14 +222,9 @@ def stream_of(ref: yoga.DataRef, **options: Any) -> list[list[int]]:
     return [[int(row["y"]) for row in batch] for _ in range(3) for batch in stream.batches(BATCH)]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"workers": 3}, {"workers": 2, "use_multiprocessing": True}, {"workers": 2, "max_queue_size": 1}],
-    ids=str,
-)
-def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef, options: dict[str, Any]) -> None:
+def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef) -> None:
     model = recorder()
-    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"), **options)
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     model.fit(dataset, epochs=2, shuffle=False, verbose=0)
     model.fit(dataset, epochs=1, shuffle=False, verbose=0)
     assert model.seen == stream_of(ref)
@@ -335,7 +330,7 @@ def noisy(c: Any, draw: Any) -> Any:
 
 
 def test_items_are_functions_of_epoch_and_index(ref: yoga.DataRef) -> None:
-    dataset = begun(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"), workers=2))
+    dataset = begun(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")))
     copies = [copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))]
     for made in [dataset, *copies]:
         for index in (5, 0, 5, 3):
@@ -359,8 +354,7 @@ def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
     assert len(set(rows)) == len(rows) == 16
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef, workers: int) -> None:
+def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef) -> None:
     options: Any = {"shuffle": "block", "shuffle_seed": 3, "locality": "shard"}
     first = ref.stream(shard_rank=0, num_shards=2, **options)
     rows, taken = iter(first), []
@@ -368,8 +362,8 @@ def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef, wor
         taken.append(int(next(rows)["y"]))
     others = ref.stream(shard_rank=1, num_shards=2, **options)
     taken += [int(row["y"]) for row, _ in zip(others, range(3), strict=False)]
-    dataset = make_keras_dataset(ref.stream(**options), BATCH, fields=("x", "y"), workers=workers)
-    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers have another order
+    dataset = make_keras_dataset(ref.stream(**options), BATCH, fields=("x", "y"))
+    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))
     dataset.load_state_dict(first.state_dict())
     begun(dataset)
     rest = sum(numbers(dataset), [])

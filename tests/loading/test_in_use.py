@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from interrupting import pressed
 from loops import loader, resumed, rows
 from starts import FRESH_STARTS
 from torch.utils.data import DistributedSampler, SequentialSampler
@@ -242,15 +243,6 @@ def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -
         sampler.state_after(101, 10)
 
 
-def test_an_older_iterator_raises_after_a_load() -> None:
-    sampler = yoga.ResumableSampler(100_000, seed=3)
-    iterator = iter(sampler)
-    list(itertools.islice(iterator, 100))
-    sampler.load_state_dict(sampler.state_dict())
-    with pytest.raises(StateError, match="a state was loaded after this iterator had begun"):
-        next(iterator)
-
-
 # -- batches that are late, and interrupts
 
 
@@ -345,22 +337,29 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
     found = rows(itertools.islice(batches, 3))
     one.load_state_dict(one.state_dict())
 
-    def interrupted() -> None:
-        timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            next(batches)
-        timer.join()
-
     batches = iter(one)
-    interrupted()  # torch waits here for its workers to begin anew
+    assert pressed(lambda: next(batches))  # torch waits here for its workers to begin anew
     found += next(batches).tolist()
-    interrupted()
+    assert pressed(lambda: next(batches))
     flag.set()
     found += rows(batches)
     assert found == list(range(40))
     assert one.prove()
     assert rows(one) == list(range(40))
+
+
+def test_an_interrupt_while_workers_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = Flag()
+    one = loader(Blocking(flag), 4, num_workers=1)
+    batches = iter(one)
+    found = rows(itertools.islice(batches, 4))
+    assert pressed(lambda: next(batches))
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", PATIENCE)
+    assert pressed(lambda: next(batches))  # the worker is in a row still, and waited for
+    flag.set()
+    found += rows(batches)
+    assert found == list(range(40))
+    assert one.prove()
 
 
 class Killed(torch.utils.data.Dataset[Any]):

@@ -120,7 +120,8 @@ def test_a_slow_transform_is_found() -> None:
         with_workers = yoga.DataLoader(
             Sleeping(200, 0.004), batch_size=4, num_workers=most_workers(num_cpus()), persistent_workers=True
         )
-    consumed(with_workers)
+    for _ in range(4):  # so that their start does not count in the last hundred
+        consumed(with_workers)
     assert "transform" in with_workers.meter.verdict()
     assert with_workers.meter.verdict().endswith(KEPT)
 
@@ -157,7 +158,7 @@ def numbers(
         batches,
         waited,
         away,
-        0.0,
+        named.get("start-up", 0.0),
         dict.fromkeys(STAGES, 0.0) | named,
         epochs=epochs,
         cpu=sum(stages.values()) - idle,
@@ -172,7 +173,6 @@ def test_workers_that_start_in_each_epoch_are_found() -> None:
         "set persistent_workers=True, so that workers start once, not in each epoch"
     )
     assert "persistent" not in verdict(short, Setting(2, 8, is_persistent=True, num_batches=25))
-    assert "persistent" not in verdict(short, Setting(0, 1, num_batches=25))
     # One epoch, which may be the only one.
     assert "if there are more epochs" in verdict(
         numbers(2.0, 5.0, batches=25, start_up=1.9, transform=0.5), Setting(2, 8)
@@ -374,12 +374,6 @@ def test_what_a_batch_that_fails_took_is_waited() -> None:
     assert loader.meter.epoch.batches == 10
     assert loader.meter.epoch.waited >= 40 * 0.005
     assert loader.meter.epoch.share > 0.9
-
-
-def test_alone_there_is_one_rank() -> None:
-    loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
-    consumed(loader)
-    assert loader.meter.over_ranks().slowest == 0
 
 
 def test_functions_are_called_over_epochs_and_those_that_raise_are_logged_once(

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from torchyoga.loading.meter.numbers import Numbers
 from torchyoga.loading.meter.pace import Costs, most_workers, start_seconds
 from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
+from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.workers import few_workers
 
 SECONDS = st.floats(1e-5, 10.0)
@@ -117,6 +119,7 @@ def test_measured_seconds_are_taken_for_what_they_are() -> None:
     assert busy.advice(0, is_persistent=True) is None
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @given(
     make=st.floats(2e-4, 1.0),
     cpus=st.sampled_from([1, 2, 4, 8]),
@@ -125,8 +128,9 @@ def test_measured_seconds_are_taken_for_what_they_are() -> None:
 def test_doctor_and_meter_say_the_same(make: float, cpus: int, current: int) -> None:
     current = min(current, cpus)
     costs = Costs(make=make, cpu=make, cpus=cpus)
+    patient = Patient.of(DataLoader([1], num_workers=current))
     rates = {count: 1 / costs.step(count) for count in (0, 1, 2, 4, 8) if count <= cpus}
-    by_doctor = [finding.change for finding in few_workers(rates, current)]
+    by_doctor = [finding.change for finding in few_workers(rates, patient)]
     stages = dict.fromkeys(STAGES, 0.0) | {"transform": 100 * make}
     wait = 100 * costs.step(current)
     found = Numbers(100, wait, 0.0, 0.0, stages, cpu=100 * make, epochs=0)
@@ -134,3 +138,18 @@ def test_doctor_and_meter_say_the_same(make: float, cpus: int, current: int) -> 
     assert by_doctor == (
         [f"num_workers={said.split(' to ')[1].split()[0]}"] if "num_workers from" in said else []
     )
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_of_trivial_rows_both_say_that_no_worker_is_needed() -> None:
+    """Sixteen workers on two CPUs: the first batch came after a second, and rows waited for a CPU."""
+    stages = dict.fromkeys(STAGES, 0.0) | {"transform": 0.4, "transfer": 0.1, "start-up": 0.3}
+    found = Numbers(120, 1.16, 0.01, 1.0, stages, cpu=0.02, loop_cpu=0.01, delayed=0.38)
+    setting = Setting(16, 2, is_persistent=True, num_batches=500)
+    assert "lower num_workers from 16 to 0" in verdict(found, setting)
+    patient = Patient.of(DataLoader([1], num_workers=16))
+    (finding,) = few_workers({0: 1e6, 1: 9e4, 2: 1e5, 16: 5e4}, patient)
+    assert finding.change == "num_workers=0"
+    # Where the steps take longer than the batches, the start is no reason to change anything.
+    busy = found._replace(away=3.0, waited=1.01)
+    assert "nothing to change" in verdict(busy, replace(setting, num_batches=5000))

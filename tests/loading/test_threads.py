@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.loading import loader as loader_module
+from torchyoga.loading import plan as plan_module
 from torchyoga.loading.meter.numbers import Numbers
 from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
@@ -27,7 +28,7 @@ ROWS = 300
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_module, "num_cpus", lambda: 4)
+    monkeypatch.setattr(plan_module, "num_cpus", lambda: 4)
 
 
 @pytest.fixture
@@ -121,28 +122,37 @@ def own_collate(rows: Any) -> Any:
     return torch.utils.data.default_collate(rows)
 
 
+class OwnOrder:
+    """A sampler of which nothing is known."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(ROWS))
+
+
 def init(worker: int) -> None:
     torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
-    ("options", "workers"),
+    ("options", "workers", "way"),
     [
-        ({}, "2 threads"),
-        ({"num_workers": 9}, "3 threads"),  # one processor is left to the loop
-        ({"num_workers": 1}, "1 thread"),
-        ({"num_workers": 0}, "this process"),
-        ({"collate_fn": own_collate}, "2 processes"),
-        ({"worker_init_fn": init}, "2 processes"),
-        ({"multiprocessing_context": "fork"}, "2 processes"),
-        ({"timeout": 60}, "2 processes"),
-        ({"in_order": False}, "2 processes"),
-        ({"seed_rows": True}, "2 processes"),
-        ({"num_workers": 1, "batch_size": None}, "1 process"),
+        ({}, "2 threads", "read ahead by 2 threads"),
+        ({"num_workers": 9}, "3 threads", "by 3 threads"),  # one processor is left to the loop
+        ({"num_workers": 1}, "1 thread", "read ahead by a thread"),
+        ({"num_workers": 0}, "this process", "read ahead by a thread"),
+        ({"num_workers": 0, "prefetch_factor": 0}, "this process", "asked for, as prefetch_factor is 0"),
+        ({"collate_fn": own_collate}, "2 processes", "as the collate function is your own"),
+        ({"worker_init_fn": init}, "2 processes", "as an argument is for processes"),
+        ({"multiprocessing_context": "fork"}, "2 processes", "as an argument is for processes"),
+        ({"timeout": 60}, "2 processes", "as an argument is for processes"),
+        ({"in_order": False}, "2 processes", "as batches may come in any order"),
+        ({"seed_rows": True}, "2 processes", "as each row has random numbers of its own"),
+        ({"num_workers": 1, "batch_size": None}, "1 process", "as rows are handed out one by one"),
+        ({"sampler": OwnOrder()}, "2 processes", "as the sampler draws when it is asked"),
     ],
 )
 def test_code_of_the_users_runs_in_processes(
-    ref: yoga.DataRef, four_cpus: None, options: dict[str, Any], workers: str
+    ref: yoga.DataRef, four_cpus: None, options: dict[str, Any], workers: str, way: str
 ) -> None:
     is_many = options.get("num_workers", 2) > 2
     with warnings.catch_warnings(record=True) as said:  # torch warns of more workers than processors
@@ -150,6 +160,7 @@ def test_code_of_the_users_runs_in_processes(
     assert not (is_many and said)
     assert len(list(loader)) > 5
     assert loader.meter.workers == workers
+    assert repr(loader).endswith(way + ")")
 
 
 def test_which_data_is_only_copied(ref: yoga.DataRef, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
@@ -40,7 +40,7 @@ class Held:
 
 
 def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
-    run = one.iteration(IterationOptions(size, made=one.num_begun, **options))
+    run = one.iteration(IterationOptions(size, **{"made": one.num_begun, **options}))
     if holder is not None:
         run.hold(holder)
     one.begun(run)

@@ -19,8 +19,7 @@ from randomness import Statistics, together
 from torchyoga.order.by_file import BlockOrder, _layout, equal_runs
 from torchyoga.order.full import Order
 from torchyoga.order.options import OrderOptions
-from torchyoga.order.place import Place, batches, chunks
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Place, Shard, batches, chunks
 
 KINDS: list[Any] = ["block", True, False]
 

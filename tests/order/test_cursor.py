@@ -15,21 +15,12 @@ from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.order.place import Place, taken
+from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import Proof, prove, weight
-from torchyoga.order.shard import Shard
 
 
 def test_an_offset_beyond_the_epoch_leaves_out_whole_epochs() -> None:
     assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
-
-
-def test_asking_where_to_begin_changes_nothing() -> None:
-    one = cursor(offset=4)
-    before = one.state_dict()
-    for _ in range(3):
-        assert begin(one) == (0, 4)
-    assert one.state_dict() == before
 
 
 def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
@@ -43,22 +34,6 @@ def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
     assert begin(one) == (1, 0)
-
-
-def test_with_drop_last_an_epoch_ends_when_the_rows_left_do_not_fill_a_batch() -> None:
-    one = cursor()
-    reach(one, 8, batch_size=4, drop_last=True)
-    assert begin(one, 4, True) == (1, 0)
-    reach(one, 8, batch_size=4)
-    assert begin(one) == (2, 0)  # abandoned: the next iteration is the next epoch
-
-
-def test_a_rank_without_rows_waits_for_the_others() -> None:
-    # 5 rows on 2 ranks: rank 1 has 2, rank 0 has 3. After two rows each, the epoch is not over.
-    for rank in (0, 1):
-        one = cursor(5, num_replicas=2, rank=rank)
-        reach(one, 4)
-        assert one.state_dict()["position"] == 4
 
 
 def test_bad_offsets_are_refused() -> None:
@@ -172,46 +147,6 @@ def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
     assert begin(one, 2) == (1, 0)  # the first may go on
     del holder
     assert begin(one, 2) == (0, 0)
-
-
-def test_ranks_out_of_order_end_their_epoch_together() -> None:
-    # 13 rows in batches of 3: five rows on rank 0, four on the others, two batches on each.
-    states = []
-    for rank in range(3):
-        one = cursor(13, num_replicas=3, rank=rank)
-        run = start(one, 3, in_order=False)
-        for step in (1, 0):
-            run.deliver(step)
-            report(run)
-        states.append(one.state_dict())
-    assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
-    # In batches of 4 rank 0 has one batch more: the others wait for it, also after a resume.
-    ranks = [cursor(13, num_replicas=3, rank=rank) for rank in range(3)]
-    runs = [start(one, 4, in_order=False) for one in ranks]
-    for run in runs:
-        run.deliver(0)
-        report(run)
-    states = [one.state_dict() for one in ranks]
-    assert [state["epoch"] for state in states] == [0, 0, 0]
-    for rank, state in enumerate(states):
-        one = cursor(13, num_replicas=3, rank=rank)
-        one.load_state_dict(state)
-        run = start(one, 4, in_order=False)
-        assert (run.start.epoch, run.num_steps) == (0, 1 if rank == 0 else 0)
-        deliver(run, run.num_steps)
-        one.finished(run)
-        assert begin(one) == (1, 0)
-
-
-def test_a_rank_without_a_batch_stays_in_step_with_the_others() -> None:
-    for in_order in (True, False):
-        for rank in (0, 1):
-            one = cursor(5, num_replicas=2, rank=rank)
-            for epoch in range(3):
-                run = start(one, 3, drop_last=True, in_order=in_order)
-                assert (run.start.epoch, run.num_steps) == (epoch, 1 - rank)
-                deliver(run, run.num_steps)
-                one.finished(run)
 
 
 def test_an_epoch_without_any_batch_ends() -> None:
@@ -378,19 +313,6 @@ def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     assert begin(one, 20) == (1, 0)
 
 
-def test_an_iterator_that_goes_on_after_others_is_reported() -> None:
-    one, holder = cursor(20), Held()
-    outer = start(one, holder=holder)
-    deliver(outer, 1)
-    inner = start(one)
-    deliver(inner, 10)
-    one.finished(inner)
-    deliver(outer, 9)
-    proof = prove([one.receipt()])
-    assert not proof
-    assert "restarted: 18 rows" in str(proof)
-
-
 def test_a_look_leaves_nothing_out() -> None:
     one = cursor(20)
     deliver(start(one), 1)
@@ -452,16 +374,6 @@ def test_a_load_forgets_which_epochs_were_left() -> None:
         assert one.state_dict()["left_out"] == [10, 0]
 
 
-def test_an_iteration_from_before_a_load_reports_nothing() -> None:
-    one = cursor(20)
-    run = start(one)
-    deliver(run, 2)
-    state = one.state_dict()
-    one.load_state_dict({**state, "again": 3})
-    deliver(run, 4)
-    assert one.state_dict() == {**state, "again": 3}
-
-
 def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
     for batches, more in ((1, 0), (0, 1), (1, 1), (7, 1), (5, 0)):
         one = cursor(20)
@@ -512,15 +424,6 @@ def test_rows_left_by_an_iterator_that_is_held_are_left_out_unless_it_goes_on(na
     deliver(second, 7)
     deliver(third, 1)
     assert one.state_dict()["left_out"] == [10, 0]
-
-
-def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
-    one = cursor(20)
-    run = start(one)
-    deliver(run, 3)
-    run.restart()
-    deliver(run, 1)
-    assert (one.state_dict()["position"], one.state_dict()["steps"]) == (8, 4)
 
 
 def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
@@ -675,22 +578,6 @@ def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
     assert rows() == 20
     del run
     assert rows() is None
-
-
-def test_receipts_of_ranks_that_deliver_in_any_order_add_up() -> None:
-    for remainder, length in itertools.product(("keep", "drop", "pad"), (3, 4, 5)):
-        shards = [Shard(2, rank, remainder) for rank in (0, 1)]  # type: ignore[arg-type]
-        orders = [itertools.permutations(range(shard.steps(length, 0, 1, False))) for shard in shards]
-        for came in itertools.product(*orders):
-            cursors = [Cursor(Order(length, 1), shard) for shard in shards]
-            runs = [start(one, 1, in_order=False) for one in cursors]
-            for step in range(3):
-                for run, steps in zip(runs, came, strict=True):
-                    for number in steps[step : step + 1]:
-                        run.deliver(number)
-                        report(run)
-                proof = prove([one.receipt() for one in cursors])
-                assert proof, (came, step, str(proof))
 
 
 def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_begins() -> None:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from randomness import parities, together
 
 from torchyoga.order.full import ORDER_VERSION, Order
-from torchyoga.order.place import Place, batches, chunks
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Place, Shard, batches, chunks
 from torchyoga.process.words import keyed_bytes
 
 POLICIES = ("keep", "drop", "pad")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torchyoga.order.full import Order
 from torchyoga.order.place import (
     Place,
+    Shard,
     after,
     batches,
     chunks,
@@ -22,7 +23,6 @@ from torchyoga.order.place import (
     skipped,
     taken,
 )
-from torchyoga.order.shard import Shard
 
 
 def flat(ranges: Any) -> list[int]:

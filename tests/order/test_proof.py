@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch.utils.data
+from cursors import Held, cursor
+from cursors import start as started
 from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-from torchyoga.order.place import Place, taken
+from torchyoga.order.cursor import Cursor
+from torchyoga.order.iteration import Iteration
+from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import PRIME, prove, weight, weight_of_share, weight_until
-from torchyoga.order.shard import Shard
 
 
 def one_by_one(positions: Any) -> int:
@@ -289,3 +294,49 @@ def test_forged_receipts_are_refused(change: Any) -> None:
     with pytest.raises(StateError):
         prove([{**delivered(loader(0, 1), 2), **change}])
     assert not prove([{**delivered(loader(0, 1), 2), "seed": 2**4096 - 1}])  # of another seed, but a receipt
+
+
+class Beside:
+    """One of several iterators over a cursor; `came` has what it delivered."""
+
+    def __init__(self, one: Cursor) -> None:
+        self.cursor, self.made, self.holder = one, one.num_begun, Held()
+        self.run: Iteration | None = None
+        self.came: list[tuple[int, int]] = []
+
+    def next(self) -> None:
+        if self.run is None:
+            self.run = started(self.cursor, 1, self.holder, made=self.made)
+        if self.run.taken == self.run.num_steps:
+            if not self.run.is_over:
+                self.cursor.finished(self.run)
+            return
+        self.came.append((self.run.start.epoch, self.run.taken))
+        self.run.advance()
+        self.cursor.moved(self.run)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_came_is_said(
+    seed: int,
+) -> None:
+    chance, one = random.Random(seed), cursor(4)
+    iterators = [Beside(one)]
+    for _ in range(chance.randint(4, 30)):
+        act = chance.choice(["iter", "set_epoch", "receipt", *["next"] * 6])
+        if act == "iter" and len(iterators) < 3:
+            iterators.append(Beside(one))
+        elif act == "set_epoch":
+            one.set_epoch(chance.randint(0, 1))
+        elif act == "receipt":
+            one.receipt()
+        else:
+            chance.choice(iterators).next()
+        proof = prove([one.receipt()])
+        # One that has delivered a single batch may have been a look.
+        surely, perhaps = (
+            Counter(place for some in iterators if len(some.came) > least for place in some.came)
+            for least in (1, 0)
+        )
+        assert not proof or not any(n > 1 for (epoch, _), n in surely.items() if epoch == proof.epoch)
+        assert proof or any(n > 1 for (epoch, _), n in perhaps.items() if epoch == proof.epoch)

@@ -148,8 +148,23 @@ def test_damaged_shards_are_refused(shards: Any) -> None:
         {"left": [[1, 4]], "position": 9},
         {"left": [[8, 10]]},
         {"left": [[3, 5], [2, 4]]},
+        {"left": [[4]]},
+        {"left": [[4, 8, 1, 1]]},
+        {"left": [[8, 4, 1]]},
+        {"left": [[4, 8, 1], [6, 9, 1]]},
+        {"left": [[4, 8, 0]]},
+        {"left": [[-4, 8, 1]]},
+        {"left": [[40, 44, 1]]},
+        {"left": "all"},
+        {"left": [["4", "8", "1"]]},
         {"steps": 2**63},
         {"steps": True},
+        {"steps": -1},
+        {"steps": 1.5},
+        {"proof": "what"},
+        {"proof": 5},
+        {"share": [2, 2, 0]},
+        {"share": [0, 2]},
         {"again": 10**5000},
         {"again": True},
         {"left_out": [True, 0]},
@@ -180,5 +195,14 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         assert one.state_dict() == before
         return
     assert not strict
-    assert set(change) & {"left", "left_of", "steps", "again", "left_out", "share", "length"}  # not loaded
+    assert set(change) & {
+        "left",
+        "left_of",
+        "steps",
+        "again",
+        "left_out",
+        "share",
+        "proof",
+        "length",
+    }  # not loaded
     assert begin(one) == (0, change.get("position", 2))

@@ -47,16 +47,6 @@ def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() 
     assert begin(one) == (3, 0)
 
 
-def test_set_epoch_with_the_current_epoch_repeats_it() -> None:
-    one = cursor()
-    reach(one, 5)
-    one.set_epoch(0)
-    assert begin(one) == (0, 0)
-    one = cursor()
-    reach(one, 5)
-    assert begin(one) == (1, 0)
-
-
 def test_set_epoch_with_the_current_epoch_goes_back_to_where_this_process_began_it() -> None:
     one = cursor(20)
     one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})

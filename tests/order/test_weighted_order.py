@@ -119,7 +119,7 @@ def test_other_weights_at_every_place(kind: Any) -> None:
         # The later rows need the sums of the first weights only, and those as long as the epoch lasts.
         epoch, position = divmod(place, rows)
         stages = (stages[0].spent, stages[1]) if position else stages[1:]
-        few = replace(found, stages=stages, past="" if position else "#0")
+        few = replace(found, stages=stages)
         again = [
             few.rows(epoch, np.arange(position, rows)),
             *(few.rows(e, np.arange(rows)) for e in range(epoch + 1, 3)),

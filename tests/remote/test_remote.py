@@ -293,7 +293,7 @@ def test_a_store_that_sends_too_slowly_counts_as_hanging(
 ) -> None:
     remote = behind(proxy, bucket)
     remote.write("m", bytes(1000))
-    monkeypatch.setattr("torchyoga.stores.objects._PATIENCE", 0.3)
+    monkeypatch.setattr("torchyoga.stores.kinds.PATIENCE", 0.3)
     proxy.faults = [Fault("slow", "/p/m", "GET", bytes=20)]
     with pytest.raises(RemoteError, match=r"[Tt]imeout.*tried 6 times"):
         remote.read_ranges("m", [(0, 1000)], 1000)

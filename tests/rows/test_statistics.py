@@ -444,17 +444,17 @@ def _put(data: Any, path: tuple[Any, ...], value: object) -> None:
     data[path[-1]] = value
 
 
-def test_parts_of_a_build_are_merged_to_what_a_manifest_has() -> None:
+def test_parts_of_a_build_are_merged_to_what_a_manifest_has(caplog: pytest.LogCaptureFixture) -> None:
     block = block_of(ROWS, SCHEMA)
     parts = []
     for start, stop in ((13, 20), (0, 6), (6, 6), (6, 13)):
         part = TableStatistics(SCHEMA)
         part.add(block.slice(start, stop), start)
         parts.append((part.to_json(), stop - start))
-    assert_alike(merged(parts, SCHEMA), in_one(block).published())
-    assert merged([*parts, ({}, 3)], SCHEMA) == {}
-    with pytest.raises(ValueError, match="4 rows"):
-        merged([(parts[0][0], 4)], SCHEMA)
+    assert_alike(merged(parts, SCHEMA, "a"), in_one(block).published())
+    assert merged([*parts, ({}, 3)], SCHEMA, "a") == merged([], None, "a") == {}
+    assert merged([(parts[0][0], 4)], SCHEMA, "a") == {}  # they are not of 4 rows
+    assert "a has no statistics" in caplog.text
     one, other = (TableStatistics(yoga.Schema.of(row)) for row in ({"x": 1}, {"x": "a"}))
     with pytest.raises(ValueError, match="are not those of"):
         one.merge(other)

@@ -50,8 +50,7 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.sampling.attributes import digests_of
-from torchyoga.sampling.foreign import Foreign
+from torchyoga.sampling.foreign import Foreign, digests_of
 from torchyoga.sampling.ranks import Ranks
 from torchyoga.sampling.replay import Replay
 from torchyoga.testing import assert_rows_equal, check_resume

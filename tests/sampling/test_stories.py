@@ -18,8 +18,7 @@ from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.place import taken
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard, taken
 
 STYLES = ("plain", "ddp", "tutorial", "lightning", "counts anew", "peeks first", "peeks and binds")
 SOAK = 500_000

@@ -18,8 +18,7 @@ from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration, IterationOptions
-from torchyoga.order.place import taken
-from torchyoga.order.shard import Shard
+from torchyoga.order.place import Shard, taken
 from torchyoga.sampling.ranks import check_same
 
 LENGTH, BATCH = 61, 4
@@ -172,31 +171,6 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
             assert resumed.iteration(IterationOptions(4)).num_steps == 1
 
 
-def test_all_orders_in_which_few_batches_can_come() -> None:
-    """A model: batches that come in any order, a stop after each, and the rest under other ranks."""
-    for length, size, world in ((11, 3, 1), (12, 3, 1), (14, 2, 2), (13, 2, 2)):
-        for rank in range(world):
-            shard = Shard(world, rank, "keep")
-            for order in itertools.permutations(range(shard.steps(length, 0, size, False))):
-                cursor = Cursor(Order(length, 1), shard)
-                run = cursor.iteration(IterationOptions(size, in_order=False))
-                mine = [i for r in taken(run.start, shard, length, 0, length) for i in r if i < length]
-                came: list[int] = []
-                for step in order[:-1]:
-                    run.deliver(step)
-                    came += mine[step * size : (step + 1) * size]
-                    cursor.reached(run)
-                    resumed = Cursor(Order(length, 1), shard)
-                    resumed.load_state_dict(json.loads(json.dumps(cursor.state_dict())))
-                    place = resumed.begin(size)
-                    count = shard.count(length, place.position)
-                    rest = [i for r in taken(place, shard, length, 0, count) for i in r]
-                    assert rest == [i for i in mine if i not in came]
-                    assert resumed.receipt()["rows"] == len(came)
-                    if world == 1:
-                        assert yoga.prove([resumed.receipt()]).rows == len(came)
-
-
 def subsets(count: int) -> Iterator[tuple[int, ...]]:
     """All choices of some batches but not all of them."""
     for size in range(count):
@@ -240,33 +214,3 @@ def test_stopped_twice_with_any_batches_early_the_others_are_left(
                     three, _, mine = opened(then, other, two.state_dict())
                     assert mine == left
                     assert three.receipt()["weight"] == two.receipt()["weight"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"left": [[4]]},
-        {"left": [[4, 8, 1, 1]]},
-        {"left": [[8, 4, 1]]},
-        {"left": [[4, 8, 1], [6, 9, 1]]},
-        {"left": [[4, 8, 0]]},
-        {"left": [[-4, 8, 1]]},
-        {"left": [[40, 44, 1]]},
-        {"left": "all"},
-        {"left": [["4", "8", "1"]]},
-        {"steps": -1},
-        {"steps": 1.5},
-        {"share": [2, 2, 0]},
-        {"share": [0, 2]},
-        {"proof": "what"},
-        {"proof": 5},
-    ],
-)
-def test_a_damaged_state_is_refused(change: Any) -> None:
-    cursor = Cursor(Order(LENGTH, 1), Shard())
-    state = {**cursor.state_dict(), "position": 8}
-    with pytest.raises(StateError, match="steps, left, share or proof are damaged"):
-        cursor.load_state_dict({**state, **change})
-    assert cursor.generation == 0
-    cursor.load_state_dict({**state, "left": [[4, 8, 1]]})
-    assert cursor.begin().left == (range(4, 8),)

@@ -12,9 +12,8 @@ import pytest
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
-from torchyoga.stores.notes import FolderNotes, Notes
+from torchyoga.stores.notes import FolderNotes, Notes, RemoteNotes
 from torchyoga.stores.objects import Remote
-from torchyoga.stores.remote_notes import RemoteNotes
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -23,6 +23,7 @@ from children import status_of_child
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.tables.parquet import thrift
 from torchyoga.tables.parquet.thrift import described
 
 TABLE = pa.table({"id": np.arange(40), "text": [f"row {i}" for i in range(40)]})
@@ -350,6 +351,42 @@ def test_footers_say_what_pyarrow_says(group: int, tmp_path: Path) -> None:
             column = metadata.row_group(number).column(index)
             assert found.unpacked[number, index] == column.total_uncompressed_size
             assert found.nulls[number, index] == column.statistics.null_count
+
+
+@pytest.mark.parametrize("options", [{}, {"write_page_index": True}, {"write_statistics": False}], ids=str)
+def test_columns_read_in_one_step_are_those_read_value_by_value(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = pa.array([None, [], [None, 1], [2]] * 10, pa.list_(pa.int32()))
+    pq.write_table(TABLE.append_column("ids", lists), tmp_path / "x.parquet", row_group_size=7, **options)
+    data = (tmp_path / "x.parquet").read_bytes()
+    footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    rng = np.random.default_rng(0)
+    footers = [footer]
+    for _ in range(300):
+        damaged = bytearray(footer)
+        damaged[rng.integers(len(footer))] = rng.integers(256)
+        footers.append(bytes(damaged))
+    quick = [seen(one) for one in footers]
+    monkeypatch.setattr(thrift, "_USUAL", re.compile(b"(?!)"))
+    assert [seen(one) for one in footers] == quick
+    assert {"ValueError", "tuple"} <= {kind for kind, _ in quick}
+
+
+def seen(footer: bytes) -> tuple[str, object]:
+    """What a footer says, or the error that it is."""
+    try:
+        found = described(footer)
+    except (ValueError, OverflowError) as error:
+        return type(error).__name__, None
+    return "tuple", None if found is None else [np.asarray(part).tolist() for part in found]
+
+
+@pytest.mark.parametrize("inner", [b"\x19", b"\x01\xbb", b"\x1c"], ids=["lists", "maps", "structs"])
+def test_footers_that_nest_too_deeply_are_refused(inner: bytes) -> None:
+    head = b"\x1b" if inner == b"\x01\xbb" else b""
+    with pytest.raises(ValueError, match="it nests too deeply"):
+        described(head + inner * 5000)
 
 
 def test_checksums_of_pages_are_compared(tmp_path: Path) -> None:

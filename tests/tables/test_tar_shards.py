@@ -115,7 +115,7 @@ def test_the_index_is_made_once_and_an_epoch_downloads_each_shard_once(
 ) -> None:
     url, folder, asked = served
     largest = max(path.stat().st_size for path in folder.iterdir())
-    small = 3 * largest  # shards at once
+    small = 4 * largest  # shards at once
     assert len(yoga.webdataset(url, cache_dir=tmp_path / "cache", cache_bytes=small)) == SHARDS * EACH
     assert sorted(set(asked)) == sorted(path.name for path in folder.iterdir())
     del asked[:]

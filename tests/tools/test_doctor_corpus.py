@@ -9,28 +9,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.trial import Step, tried
+from torchyoga.tools.doctor.trial import tried
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
 )
 CORPUS = Path(__file__).parents[1] / "doctor_corpus"
 SETUPS = sorted(CORPUS.glob("*/*.py"))
-LEAST = 39  # of 42 broken ones that are named
+LEAST = 40  # of 43 broken ones that are named
 SECONDS, PATIENCE = 24.0, 240.0  # a quarter of them for each step, also on a busy machine
-QUICK = {
-    *("own_numpy_generator", "stream_not_split", "one_buffer_for_all_rows", "lambda_spawned"),
-    *("advice_followed", "pool_made_in_each_worker", "shards_shuffled_alike", "logger"),
-    *("ranks_not_split", "ranks_of_a_job", "rows_scaled_in_place", "rows_changed_in_a_copy"),
-    *("set_epoch_unseen_by_workers", "set_epoch_in_shared_memory", "cache_of_results_without_a_bound"),
-    *("batch_sampler_seeded_in_iter", "mask_of_minus_infinity", "one_row_raises"),
-}
 Found = list[tuple[str, str, str]]  # names, severities and all that was said
 
 
@@ -44,7 +36,7 @@ def head(path: Path) -> dict[str, list[str]]:
 def found_in(path: Path) -> Found:
     """What the doctor says of a set-up, in a process of its own."""
 
-    def work(found: dict[str, Any]) -> Found:
+    def work() -> Found:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             sys.path.insert(0, str(path.parent))
@@ -55,10 +47,9 @@ def found_in(path: Path) -> Found:
             diagnosis = examined(patient, seconds=SECONDS, with_rates=False)
             return [(one.name, one.severity, f"{one.measured}; {one.change}") for one in diagnosis.findings]
 
-    trial = tried([Step("set-up", work, PATIENCE)], PATIENCE)
-    assert not trial.errors, (path.stem, trial.errors)
-    assert not trial.left, (path.stem, trial.left)
-    return [tuple(one) for one in trial.found["set-up"]]
+    outcome = tried(work, PATIENCE)
+    assert not outcome.problem, (path.stem, outcome)
+    return [tuple(one) for one in outcome.value]
 
 
 def examine(paths: Sequence[Path]) -> dict[str, Found]:
@@ -95,34 +86,24 @@ def missed(path: Path, found: Found) -> list[str]:
     return problems
 
 
-def check(paths: Sequence[Path], least: int) -> None:
-    found = examine(paths)
-    problems = {path.stem: missed(path, found[path.stem]) for path in paths}
-    broken = [path for path in paths if path.parent.name == "broken"]
-    healthy = [path for path in paths if path.parent.name == "healthy"]
-    accused = {
-        path.stem: wrong
-        for path in healthy
-        if (wrong := [one for one in found[path.stem] if one[1] == "wrong"] or problems[path.stem])
-    }
-    assert accused == {}
-    named = [path.stem for path in broken if not problems[path.stem]]
-    assert len(named) >= least, {stem: some for stem, some in problems.items() if some}
-
-
 def test_the_corpus_has_as_many_and_half_of_the_broken_are_from_public_threads() -> None:
     kinds = [path.parent.name for path in SETUPS]
-    assert (kinds.count("broken"), kinds.count("healthy")) == (42, 52)
+    assert (kinds.count("broken"), kinds.count("healthy")) == (43, 52)
     assert sum("thread: " in path.read_text() for path in SETUPS) >= 20
     assert all(head(path).get("says") for path in SETUPS if path.parent.name == "broken")
-    assert {path.stem for path in SETUPS} >= QUICK
-
-
-@pytest.mark.rest
-def test_some_that_are_broken_are_named_and_some_that_are_healthy_are_not_accused() -> None:
-    check([path for path in SETUPS if path.stem in QUICK], least=10)
 
 
 @pytest.mark.rest
 def test_nearly_all_that_is_broken_is_named_and_nothing_healthy_is_called_wrong() -> None:
-    check(SETUPS, LEAST)
+    found = examine(SETUPS)
+    problems = {path.stem: missed(path, found[path.stem]) for path in SETUPS}
+    broken = [path.stem for path in SETUPS if path.parent.name == "broken"]
+    accused = {
+        path.stem: wrong
+        for path in SETUPS
+        if path.parent.name == "healthy"
+        and (wrong := [one for one in found[path.stem] if one[1] != "maybe"] or problems[path.stem])
+    }
+    assert accused == {}
+    named = [stem for stem in broken if not problems[stem]]
+    assert len(named) >= LEAST, {stem: some for stem, some in problems.items() if some}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -15,7 +14,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +30,25 @@ from doctored import (
     Held,
     Sharded,
     Slow,
-    Streamed,
     in_trial,
     seeded_alike,
-    trial_of,
 )
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 import torchyoga as yoga
 from torchyoga.loading.meter.pace import most_workers
 from torchyoga.process.control_group import num_cpus
-from torchyoga.tools.doctor.handles import handle_findings, open_handles
+from torchyoga.tools.doctor.batch import SENT, small_shared_memory
+from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.randomness import drawn, same_numbers
+from torchyoga.tools.doctor.random_numbers import RANDOM_NUMBERS
 from torchyoga.tools.doctor.sharding import RunningJob, dealt, disagreeing
-from torchyoga.tools.doctor.shared_memory import small_shared_memory
-from torchyoga.tools.doctor.trial import Step, tried
+from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
 from torchyoga.tools.doctor.workers import (
+    WORKERS,
     counts,
     few_workers,
-    rates_text,
     recommended,
-    seconds_of_all,
     usable_cpus,
 )
 
@@ -65,15 +62,21 @@ ROOT = Path(yoga.__file__).parents[1]
 def test_more_workers_than_the_affinity_allows_are_a_finding() -> None:
     code = """
     import os
-    from torchyoga.tools.doctor.workers import few_cpus, usable_cpus
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print([*few_cpus(usable_cpus(), 1)], [*few_cpus(usable_cpus(), None)])
-    for finding in few_cpus(usable_cpus(), 2):
-        print(finding.name, finding.severity, finding.measured, finding.change, sep="|")
+    from torch.utils.data import DataLoader
+    from torchyoga.tools.doctor.patient import Patient
+    from torchyoga.tools.doctor.workers import WORKERS, usable_cpus
+    cpu = min(os.sched_getaffinity(0))
+    loaders = [DataLoader([1], num_workers=number) for number in (1, 2)]
+    os.sched_setaffinity(0, {cpu})
+    for loader in loaders:
+        for waits in (False, True):
+            facts = {"usable": usable_cpus(), "rates": [], "others": 0.0, "waits": waits}
+            for finding in WORKERS.judge(Patient.of(loader), facts, {}):
+                print(finding.name, finding.severity, finding.measured, finding.change, sep="|")
     """
     measured = f"num_workers is 2; this process may keep 1 of {os.cpu_count()} CPUs busy"
     lines = run_program(textwrap.dedent(code)).stdout.splitlines()
-    assert lines == ["[] []", f"few-cpus|maybe|{measured}|num_workers=1"]
+    assert lines == [f"few-cpus|maybe|{measured}|num_workers=1"]
 
 
 @pytest.mark.parametrize("is_second", [True, False], ids=["v2", "v1"])
@@ -99,8 +102,14 @@ def test_what_other_processes_take_of_the_cpus_is_known() -> None:
     before = seconds_of_all()
     run_program("import time\nwhile time.process_time() < 1: sum(range(10_000))")
     assert seconds_of_all() - before >= 0.9  # it counts in hundredths
-    assert "while other processes took 30% of the CPUs" in rates_text({0: 1.0}, 0.3)
-    assert "other" not in rates_text({0: 1.0}, 0.1)
+    facts = {"usable": 2, "rates": [(0, 100.0), (2, 190.0)], "others": 0.3, "waits": False}
+    (busy,) = WORKERS.judge(Patient.of(DataLoader([1])), facts, {})
+    assert busy == (
+        "workers",
+        "other processes took 30% of the CPUs: too much to tell how many workers are enough",
+    )
+    _, found = WORKERS.judge(Patient.of(DataLoader([1])), {**facts, "others": 0.1}, {})
+    assert (found.name, found.change) == ("num-workers", "num_workers=2")
 
 
 # -- shared memory
@@ -150,20 +159,35 @@ def test_a_small_shared_memory_is_a_finding() -> None:
 
 def test_shared_memory_is_compared_with_all_batches_under_way(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    (finding,), measured = small_shared_memory(4, 2, free // 4, str(tmp_path))
-    assert "4 workers x 2 batches ahead + 1 are 9 batches" in measured == finding.measured
+    measured, finding = small_shared_memory(4, 2, free // 4, str(tmp_path))
+    assert "4 workers x 2 batches ahead + 1 are 9 batches" in measured.text == finding.measured
     assert finding.change.startswith("num_workers=0, or docker run --shm-size=")
-    (finding,), _ = small_shared_memory(2, 8, free // 10, str(tmp_path))
+    _, finding = small_shared_memory(2, 8, free // 10, str(tmp_path))
     assert finding.change.startswith("prefetch_factor=4, or")
-    assert small_shared_memory(2, 2, 1000, str(tmp_path))[0] == []
-    assert small_shared_memory(2, 2, 1000, str(tmp_path / "none"))[0] == []
+    for folder in (tmp_path, tmp_path / "none"):
+        (only,) = small_shared_memory(2, 2, 1000, str(folder))
+        assert only.name == "shared memory"
+
+
+def part_of_a_large_one(rows: list[torch.Tensor]) -> torch.Tensor:
+    """A view of a tensor that is 64 times as large."""
+    return torch.zeros(64, len(rows), 10_000)[0]
+
+
+def test_batches_that_are_views_of_large_tensors_are_a_finding() -> None:
+    loaders = (
+        DataLoader(Slow(0.0), 8, num_workers=1, collate_fn=collate_fn)
+        for collate_fn in (part_of_a_large_one, None, torch.stack)
+    )
+    found = [[one.name for one in in_trial(SENT, Patient.of(loader))] for loader in loaders]
+    assert [("wasted-shm" in names) for names in found] == [True, False, False]
 
 
 # -- random numbers
 
 
 def same(loader: DataLoader[Any]) -> list[str]:
-    return [finding.measured for finding in same_numbers(in_trial(drawn, Patient.of(loader)))]
+    return [finding.measured for finding in in_trial(RANDOM_NUMBERS, Patient.of(loader))]
 
 
 @pytest.mark.quick("ours-own", "torch's-own torch")
@@ -193,37 +217,12 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert same(DataLoader(Drawing("torch"), num_workers=2, worker_init_fn=seeded_alike)) == []
 
 
-class SeedsItself(Dataset[float]):
-    """Rows that seed the generator themselves: by their number, or all alike."""
-
-    def __init__(self, alike: bool) -> None:
-        self.alike = alike
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, row: int) -> float:
-        random.seed(0 if self.alike else row)
-        return random.random()
-
-
-def test_rows_that_are_to_be_the_same_in_each_epoch_are_none() -> None:
-    assert same(DataLoader(SeedsItself(alike=False), num_workers=2)) == []
-    (found,) = same(DataLoader(SeedsItself(alike=True), num_workers=2))
-    assert found.startswith("two rows seeded random with the same number")
-
-
 def test_a_slow_batch_is_no_hang() -> None:
     loader = DataLoader(Slow(0.3), batch_size=32, num_workers=2)
     diagnosis = yoga.doctor(loader, seconds=6)
     assert "hang" not in [finding.name for finding in diagnosis.findings]
     (slow,) = [finding for finding in diagnosis.findings if finding.name == "slow-rows"]
     assert re.match(r"a row takes 0\.\d+ s; first batch: not within 2 s", slow.measured)
-
-
-def test_a_dataset_without_row_numbers_is_looked_at_too() -> None:
-    assert len(same(DataLoader(Streamed(Drawing("own")), num_workers=2))) == 1
-    assert same(DataLoader(Streamed(Drawing("numpy")), num_workers=2)) == []
 
 
 # -- handles
@@ -281,11 +280,10 @@ def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path
         dataset = Subset(Held({"files": [None, held]}), [1, 2])
         path = "dataset.dataset.held['files'][1]"
         assert open_handles(dataset) == [(path, what)]
-        for wrong_rows, severity in ((0, "maybe"), (2, "wrong")):
-            (finding,) = handle_findings(open_handles(dataset), wrong_rows)
-            assert (finding.name, finding.severity) == ("fork-unsafe", severity)
-            assert finding.measured.startswith(f"{path} is {what}")
-            assert path in finding.change
+        (finding,) = HANDLES.judge(Patient.of(dataset), open_handles(dataset), {})
+        assert (finding.name, finding.severity) == ("fork-unsafe", "maybe")
+        assert finding.measured.startswith(f"{path} is {what}")
+        assert path in finding.change
     if kind not in ("thread", "h5py dataset"):  # it is closed or free now
         assert open_handles(Held(held)) == []
 
@@ -305,7 +303,7 @@ def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
 
 
 def named(dataset: Any, job: RunningJob, **arguments: Any) -> list[str]:
-    return [finding.name for finding in dealt(Patient.of(DataLoader(dataset, **arguments)), job)]
+    return [finding.name for finding in dealt(Patient.of(DataLoader(dataset, **arguments)), (), job)]
 
 
 def test_ranks_that_get_all_rows_are_a_finding() -> None:
@@ -324,43 +322,21 @@ def test_ranks_that_get_all_rows_are_a_finding() -> None:
 
 def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = yoga.DataLoader(Slow(0.0), batch_size=4)
-    assert not [*dealt(Patient.of(loader), RunningJob.now())]
+    assert not [*dealt(Patient.of(loader))]
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    (finding,) = dealt(Patient.of(loader), RunningJob.now())
+    (finding,) = dealt(Patient.of(loader))
     assert finding.name == "not-sharded"
     assert finding.change == "call init_process_group before the first batch"
     given = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=2, rank=1)
-    assert not [*dealt(Patient.of(given), RunningJob.now())]
+    assert not [*dealt(Patient.of(given))]
 
 
 def test_a_loader_that_was_told_its_rank_is_no_mistake() -> None:
     told = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=1, rank=0)
-    (finding,) = dealt(Patient.of(told), RunningJob(2, True))
+    (finding,) = dealt(Patient.of(told), (), RunningJob(2, True))
     assert (finding.name, finding.severity) == ("not-sharded", "maybe")
     assert "the loader gives this one all rows" in finding.measured
-
-
-def test_two_processes_of_a_group_are_looked_at(tmp_path: Path) -> None:
-    code = """
-    import sys
-    import torch.distributed as dist
-    import torchyoga as yoga
-    from torch.utils.data import DataLoader
-    from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.sharding import RunningJob, dealt
-    rank = int(sys.argv[1])
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
-    alone = yoga.DataLoader(range(8), 2, num_replicas=1, rank=0)
-    for loader in (yoga.DataLoader(range(8), 2), DataLoader(range(8), 2), alone):
-        print([finding.name for finding in dealt(Patient.of(loader), RunningJob.now())])
-    dist.destroy_process_group()
-    """
-    with started(textwrap.dedent(code), "1", str(tmp_path)) as other:
-        first = run_program(textwrap.dedent(code), "0", str(tmp_path))
-        second = other.stdout.read()
-    expected = "[]\n['not-sharded']\n['not-sharded']\n"
-    assert (first.stdout, second) == (expected, expected), first.stderr
 
 
 def test_receipts_of_ranks_show_rows_that_came_twice() -> None:
@@ -387,46 +363,51 @@ def test_receipts_of_ranks_show_rows_that_came_twice() -> None:
 
 
 def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
-    diagnosis = yoga.doctor(DataLoader(Slow(0.02), batch_size=2), seconds=12)
-    found = [finding for finding in diagnosis.findings if finding.name == "num-workers"]
-    if max(counts(usable_cpus(), 0)) >= 2:
-        assert found[0].change.startswith("num_workers=")
-        assert found[0].change != "num_workers=0"
+    loader = DataLoader(Slow(0.02), batch_size=2)
+    facts = {**tried(partial(WORKERS.measure, Patient.of(loader), 3.0), PATIENCE).value, "others": 0.0}
+    measured, found = WORKERS.judge(Patient.of(loader), facts, {})
+    assert found.change.startswith("num_workers=")
+    assert found.change != "num_workers=0"
     most = most_workers(usable_cpus())
-    assert f"with {most}" in diagnosis.measured["workers"]  # its rows wait, so that they take no turns
-    assert "with 0" in diagnosis.measured["workers"]
+    assert f"with {most}" in measured.text  # its rows wait, so that they take no turns
+    assert "with 0" in measured.text
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_the_smallest_number_of_workers_as_good_as_the_best_is_recommended() -> None:
+    def of(workers: int) -> Patient:
+        return Patient.of(DataLoader([1], num_workers=workers))
+
     rates = {0: 100.0, 1: 90.0, 2: 190.0, 4: 200.0, 8: 199.0}
     assert recommended(rates) == 2
-    (few,) = few_workers(rates, 0)
+    (few,) = few_workers(rates, of(0))
     assert (few.change, few.severity) == ("num_workers=2", "maybe")  # no loop was seen that waits
-    for current in (2, 4, None, 3):
-        assert not [*few_workers(rates, current)]
+    for current in (2, 4, 3):
+        assert not [*few_workers(rates, of(current))]
     assert counts(6, None) == [0, 1, 2, 4, 6]
     assert counts(1, 3) == [0, 1, 3]
     assert recommended({0: 96.0, 1: 100.0}) == 0
 
 
 def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
-    def work(found: dict[str, Any]) -> None:
+    def work() -> None:
         child = os.fork()
         if child == 0:
             threading.Event().wait()
         (tmp_path / "pid").write_text(str(child))
         threading.Event().wait()
 
-    trial = trial_of(work, 1.0)
-    assert trial.found == {}
-    assert trial.left
+    hang = tried(work, 1.0).hang
+    assert hang is not None
+    assert hang.is_locked
+    assert hang.where.endswith(", work")
     pid = int((tmp_path / "pid").read_text())
     end = time.monotonic() + 60
     while time.monotonic() < end and _is_running(pid):
         time.sleep(0.02)
     assert not _is_running(pid)
-    died = trial_of(lambda found: os.kill(os.getpid(), signal.SIGKILL))
-    assert died.left == {"step": "it ended the process that tried it"}
+    assert tried(lambda: os.kill(os.getpid(), signal.SIGKILL), PATIENCE).error == ENDED
+    assert tried(lambda: 1 / 0, PATIENCE).error == "ZeroDivisionError: division by zero"
 
 
 def _is_running(pid: int) -> bool:
@@ -437,10 +418,10 @@ def _is_running(pid: int) -> bool:
 
 
 @pytest.mark.rest
-def test_a_step_that_computes_without_getting_a_cpu_is_not_idle() -> None:
+def test_what_computes_without_getting_a_cpu_is_not_idle() -> None:
     cpu = min(os.sched_getaffinity(0))
 
-    def work(found: dict[str, Any]) -> None:
+    def work() -> None:
         os.sched_setaffinity(0, {cpu})
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
@@ -449,12 +430,7 @@ def test_a_step_that_computes_without_getting_a_cpu_is_not_idle() -> None:
     hog = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
     with started(hog) as other:
         other.stdout.readline()
-        hang = tried([Step("step", work, 1.0)], PATIENCE).hung
+        hang = tried(work, 1.0).hang
         other.kill()
     assert hang is not None
     assert not hang.is_idle
-
-
-def test_each_kind_of_work_is_a_function() -> None:
-    work: Callable[[dict[str, Any]], object] = lambda found: 1 / 0  # noqa: E731
-    assert trial_of(work).errors == {"step": "ZeroDivisionError: division by zero"}

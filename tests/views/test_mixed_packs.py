@@ -100,35 +100,6 @@ def mixed(**more: Any) -> Any:
     return yoga.mix(sources_of(), WEIGHTS, rows=150, source_column="source", **more)
 
 
-@pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
-def test_ranks_workers_and_resumes_give_the_same(kind: str) -> None:
-    ref: Any
-    options: dict[str, Any] = {}
-    if kind == "packed":
-        ref = mixed().packed("ids", BUDGET, long="split", labels="same")
-    elif kind == "token_windows":
-        ref = mixed().token_windows("ids", 8, jitter=True, shuffle_documents=True, documents=True)
-    else:
-        ref, options = mixed().token_batches("ids", 40, max_rows=6), {"batch_size": None}
-
-    def told(batches: list[Any]) -> list[Any]:
-        return [
-            (batch["ids"].values if kind == "token_batches" else batch["ids"]).reshape(-1).tolist()
-            for batch in batches
-        ]
-
-    whole, _ = batches_of(ref, **options)
-    expected = told(whole)
-    for world, steps, other, workers in ((1, 5, 3, 0), (2, 4, 1, 2), (3, 3, 2, 0)):
-        first, state = batches_of(ref, world, steps, **options)
-        rest, _ = batches_of(ref, other, state=state, num_workers=workers, **options)
-        assert told(first) + told(rest) == expected
-    rows = len(ref)
-    assert len(expected) == rows
-    both = itertools.islice(yoga.DataLoader(ref, options.get("batch_size", 1), shuffle=True, seed=7), rows)
-    assert told(list(both)) == expected
-
-
 def test_packs_are_filled_anew_in_each_pass() -> None:
     refs = {"one": source_of([4, 4, 8] * 10, 0), "other": source_of([8, 8] * 4, 1000)}
     mix = yoga.mix(refs, {"one": 1, "other": 1}, rows=200, source_column="source").packed("ids", BUDGET)
@@ -145,7 +116,7 @@ def test_packs_of_several_sources_are_those_of_each(seed: int, long: Any, count:
     refs = sources_of(seed, most=40 if long == "split" else 12)
     packs = {name: ref.packed("ids", BUDGET, long=long, seed=seed) for name, ref in refs.items()}
     mix: Any = yoga.mix(packs, {"web": 1, "code": 2, "math": 3}, rows=400)
-    numbers = mix.order(True, True, 1, seed).rows(seed % 3, np.arange(count) * 397 % 400)
+    numbers = mix.order(seed, True, True, 1).rows(seed % 3, np.arange(count) * 397 % 400)
     found = mix.take(numbers)
     for ref, _, places, own in mix.dealt(numbers):
         for place, row in zip(places.tolist(), ref.take(own), strict=True):
@@ -423,7 +394,7 @@ def test_a_block_shuffle_keeps_shares_and_blocks() -> None:
     batches, _ = batches_of(packs, shuffle="block", shuffle_window=1)
     assert off(batches, {"a": 1, "b": 1}) <= 1.5 + 32
     windows = mix.token_windows("ids", BUDGET)
-    order = windows.order("block", True, 1, 7)
+    order = windows.order(7, "block", True, 1)
     numbers = order.rows(0, np.arange(2000))
     rows = [own for ref, number, _, own in windows.dealt(numbers) if number == 0]
     assert np.ptp(np.concatenate(rows)) < 4096 < len(windows.sources[0])

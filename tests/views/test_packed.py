@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own import Own
 from packs import LENGTHS, ROWS, SCHEMA, texts_of, tokens_of
-from smallfiles import make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -551,45 +550,6 @@ def test_members_change_with_the_epoch_and_packs_do_not(ref: yoga.DataRef) -> No
         assert given != rows
 
 
-@given(
-    shuffle=st.sampled_from([False, True, "block"]),
-    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),
-    batches=st.tuples(st.sampled_from([1, 2, 5]), st.sampled_from([1, 4])),
-    epoch=st.integers(0, 1),
-    data=st.data(),
-)
-def test_every_row_once_whoever_goes_on(
-    shuffle: Any, ranks: tuple[int, int], batches: tuple[int, int], epoch: int, data: st.DataObject
-) -> None:
-    packed = tokens_of(LENGTHS).packed("ids", 16)
-    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
-    steps = data.draw(st.integers(0, len(packed) // (batches[0] * ranks[0])))
-    found: list[int] = []
-    states = []
-    for rank in range(ranks[0]):
-        loader = yoga.DataLoader(packed, batches[0], num_replicas=ranks[0], rank=rank, **options)
-        for _ in range(epoch):
-            list(loader)
-        given = iter(loader)
-        found += [row for _ in range(steps) for row in next(given)["rows"].tolist()]
-        states.append(loader.state_dict())
-    expected = [n for n, length in enumerate(LENGTHS) if length]
-    for rank in range(ranks[1] if len(found) < len(expected) else 0):
-        loader = yoga.DataLoader(packed, batches[1], num_replicas=ranks[1], rank=rank, **options)
-        loader.load_state_dict(states[0])
-        found += [row for batch in loader for row in batch["rows"].tolist()]
-    assert sorted(found) == expected
-
-
-def test_workers_give_the_same_epochs(ref: yoga.DataRef) -> None:
-    packed = ref.packed("ids", 16, labels="ids")
-    alone = yoga.DataLoader(packed, 4, shuffle=True, seed=1)
-    several = yoga.DataLoader(packed, 4, shuffle=True, seed=1, num_workers=2)
-    for _ in range(2):
-        expected = list(alone)
-        assert_rows_equal(list(several), expected)
-
-
 def test_states_of_other_packs_are_refused(storage: yoga.Storage) -> None:
     ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
     views = [
@@ -661,18 +621,6 @@ def test_packs_are_built_under_a_new_name(ref: yoga.DataRef, storage: yoga.Stora
     packed = ref.packed("ids", 16, labels="ids")
     built = storage.submit(packed, "packs", "1", progress=False)
     assert_rows_equal(list(built), list(packed))
-
-
-@pytest.mark.parametrize("shuffle", [False, True, "block"])
-def test_files_of_a_store_are_downloaded_ahead(
-    shuffle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_files_of(7, monkeypatch.setattr)
-    storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    packed = ref.packed("ids", 16)
-    found = [row for b in yoga.DataLoader(packed, 2, shuffle=shuffle, seed=1) for row in b["rows"].tolist()]
-    assert sorted(found) == [n for n, length in enumerate(LENGTHS) if length]
 
 
 def test_delivered_packs_are_delivered_rows(ref: yoga.DataRef) -> None:

@@ -174,60 +174,6 @@ def noisy(row: Any) -> Any:
     return {"ids": row["ids"] + np.int32(np.random.randint(1000)), "k": row["k"]}
 
 
-@pytest.mark.quick("lmdb-2", "own-0")
-@pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_resume_at_every_batch_under_other_ranks(ref: DataRef, workers: int) -> None:
-    """Every stop, under 1, 2 and 3 ranks before, and others after: each row once."""
-    batches = ref.token_batches("ids", 48)
-    stories = itertools.product((1, 2, 3), (1, 2, 3)) if not workers else [(2, 3)]
-    for before, after in stories:
-        for stop in range(0, len(batches) // before + 1, 1 if not workers else 4):
-            rows: list[int] = []
-            states = []
-            for rank in range(before):
-                loader = yoga.DataLoader(
-                    batches,
-                    batch_size=None,
-                    shuffle=True,
-                    seed=7,
-                    num_replicas=before,
-                    rank=rank,
-                    remainder="keep",
-                    num_workers=workers,
-                )
-                for batch in itertools.islice(loader, stop):
-                    rows += batch["k"].tolist()
-                states.append(loader.state_dict())
-            if stop * before >= len(batches) or not stop:
-                continue
-            for rank in range(after):
-                loader = yoga.DataLoader(
-                    batches,
-                    batch_size=None,
-                    shuffle=True,
-                    seed=7,
-                    num_replicas=after,
-                    rank=rank,
-                    remainder="keep",
-                )
-                loader.load_state_dict(states[0])
-                for batch in loader:
-                    rows += batch["k"].tolist()
-            assert sorted(rows) == list(range(len(ROWS))), (before, after, stop)
-
-
-@pytest.mark.parametrize("remainder", ["pad", "drop"])
-def test_every_rank_has_as_many_batches(ref: DataRef, remainder: Any) -> None:
-    batches = ref.token_batches("ids", 48)
-    counts = set()
-    for rank in range(3):
-        loader = yoga.DataLoader(
-            batches, batch_size=None, shuffle=True, seed=7, num_replicas=3, rank=rank, remainder=remainder
-        )
-        counts.add(sum(1 for _ in loader))
-    assert len(counts) == 1
-
-
 def test_epochs_of_a_loader_have_other_batches(ref: DataRef) -> None:
     loader = yoga.DataLoader(ref.token_batches("ids", 48), batch_size=None, seed=7)
     one, other = ([batch["k"].tolist() for batch in loader] for _ in range(2))

@@ -320,21 +320,6 @@ def test_laws_with_workers(ref: DataRef) -> None:
     check_view(lambda base: base.token_windows("ids", 2, shuffle_documents=True, jitter=True), ref, workers=2)
 
 
-@pytest.mark.slow("own-jitter")
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
-def test_loaders_with_workers_give_the_same(ref: DataRef, options: dict[str, Any]) -> None:
-    windows = ref.token_windows("ids", **options)
-    epochs = []
-    for workers in (0, 2):
-        loader = yoga.DataLoader(windows, 3, shuffle=True, seed=7, num_workers=workers)
-        epochs.append(
-            [{k: np.asarray(v).tolist() for k, v in batch.items()} for _ in range(2) for batch in loader]
-        )
-    assert epochs[0] == epochs[1]
-    own = [sorted(sum((batch["ids"] for batch in half), [])) for half in (epochs[0][: len(loader)],)]
-    assert own == [sorted(row["ids"].tolist() for row in windows)]
-
-
 def test_over_other_views(ref: DataRef) -> None:
     """Slices, where, concat and views with random rows below; slices and where above."""
     documents = documents_of(LENGTHS)

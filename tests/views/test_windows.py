@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -623,39 +621,6 @@ def test_batches_are_stacked_tensors(ref: yoga.DataRef) -> None:
     assert torch.equal(next(iter(rows))["id"], batch["id"])
 
 
-@pytest.mark.slow("hdf5")
-@given(
-    shuffle=st.sampled_from([False, True, "block"]),
-    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),
-    batch=st.sampled_from([1, 4, 64]),
-    edge=st.sampled_from(["drop", "repeat"]),
-    data=st.data(),
-)
-def test_every_window_once_whoever_goes_on(
-    shuffle: Any, ranks: tuple[int, int], batch: int, edge: Any, data: st.DataObject, ref: yoga.DataRef
-) -> None:
-    view = ref.windows({"id": range(-1, 3)}, 2, "episode", edge)
-    rows = [row["id"].tolist() for row in view]
-    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
-    loaders = [
-        yoga.DataLoader(view, batch, num_replicas=ranks[0], rank=rank, **options) for rank in range(ranks[0])
-    ]
-    steps = data.draw(st.integers(0, len(rows) // (batch * ranks[0])))
-    found: list[list[int]] = []
-    states = []
-    for loader in loaders:
-        batches = iter(loader)
-        for _ in range(steps):
-            found += next(batches)["id"].tolist()
-        states.append(loader.state_dict())
-    for rank in range(ranks[1] if len(found) < len(rows) else 0):
-        loader = yoga.DataLoader(view, batch, num_replicas=ranks[1], rank=rank, **options)
-        loader.load_state_dict(states[0])
-        for more in loader:
-            found += more["id"].tolist()
-    assert sorted(found) == sorted(rows)
-
-
 def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
     view = ref.windows({"id": range(3), "obs": [0, 4]}, 2, "episode", "repeat", ["task"])
     alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
@@ -665,28 +630,6 @@ def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
         expected = list(alone)
         kept = list(several)  # all held at once, so that memory used again would be seen
         assert_rows_equal(kept, expected)
-
-
-SPAWNED = """
-import pickle, sys
-print([row["id"].tolist() for row in pickle.load(open(sys.argv[1], "rb"))])
-"""
-
-
-def test_a_new_process_reads_the_same_windows(tmp_path: Path) -> None:
-    ref = yoga.Storage(tmp_path).submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    view = ref.windows({"id": range(3)}, 7, "episode")
-    (tmp_path / "view").write_bytes(pickle.dumps(view))
-    done = subprocess.run(
-        [sys.executable, "-c", SPAWNED, str(tmp_path / "view")], capture_output=True, text=True, timeout=100
-    )
-    assert done.stdout.strip() == str([row["id"].tolist() for row in view]), done.stderr
-
-
-def test_windows_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> None:
-    view = ref.windows({"id": range(3), "obs": [0]}, 4, "episode", "repeat", ["task", "boxes"])
-    built = yoga.Storage(tmp_path).submit(view, "windows", "1", progress=False)
-    assert_rows_equal(list(built), list(view))
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])

@@ -22,8 +22,6 @@ from ..rows.data import Data, bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Row
 
-__all__ = ["from_arrays", "is_arrays"]
-
 ArrayOrTensor: TypeAlias = Array | torch.Tensor  # (N, ...)
 Arrays: TypeAlias = ArrayOrTensor | str | os.PathLike[str]  # in memory, or in a file
 

@@ -14,8 +14,6 @@ from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.transformed import name_of
 
-__all__ = ["FlatMapped", "flat_map", "source_of"]
-
 
 @dataclass(frozen=True)
 class FlatMapped:

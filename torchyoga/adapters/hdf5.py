@@ -32,8 +32,6 @@ from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
 
-__all__ = ["from_hdf5"]
-
 Dtype = np.dtype[np.generic]
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 _MOST_LINKS = 32  # soft links on the way to one dataset

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import NotFoundError, SchemaError
 from ..process.warned import warn_user
 from ..reading.file_parts import Names, Threads, WholeFiles
-from ..reading.files_ref import FilesRef, HeldFiles, content_of
+from ..reading.files_ref import FilesRef, content_of
 from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 from ..rows.column import Column
 from ..rows.image_formats import ENDINGS, HEAD, begins_as_image, format_of
@@ -23,8 +23,6 @@ from ..rows.meaning import PLAIN, Codec, Meaning
 from ..rows.node import Node
 from ..rows.schema import Schema
 from ..rows.types import Json
-
-__all__ = ["IMAGES", "image_folder"]
 
 IMAGES = tuple(ending for endings in ENDINGS.values() for ending in endings)
 _NOT_DECODED = (
@@ -145,7 +143,7 @@ def _ref(
     info: Json = told_of(left_out)
     if classes is not None:
         info |= {"classes": [*classes], "class_to_idx": {name: i for i, name in enumerate(classes)}}
-    held = HeldFiles(
+    return FilesRef(
         name=f"image folder {root!r}",
         schema=schema,
         length=len(paths),
@@ -154,7 +152,6 @@ def _ref(
         info=info,
         left_out=tuple(left_out),
     )
-    return FilesRef(held)
 
 
 def _extensions(given: Sequence[str] | None) -> frozenset[str]:

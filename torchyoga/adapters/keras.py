@@ -25,23 +25,23 @@ from typing import Any
 import keras
 import torch
 
-from ..errors import CorruptError, StateError
+from ..errors import CorruptError, SchemaError, StateError
 from ..files.root import sync_folder
-from ..loading.lent import LentLoader
+from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
-from ..order.carry import Appended
-from ..order.contract import Shuffle
+from ..order.contract import AnyOrder, Appended, Shuffle
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Place
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
+from ..rows.node import Path as RowPath
+from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
-from .keras_loader import LoaderBatches, check_parts
 from .keras_sequence import as_dataref
-from .numbered import NumberedBatches, Pool
+from .numbered import NumberedBatches
 
 __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 
@@ -55,9 +55,6 @@ def make_keras_dataset(
     fields: Sequence[str | int] | None = None,
     drop_last: bool = False,
     padding: float | None = None,
-    workers: int = 1,
-    use_multiprocessing: bool = False,
-    max_queue_size: int = 10,
 ) -> KerasDataset:
     """A stream or a DataRef as a `keras.utils.PyDataset`, for `fit(dataset, shuffle=False)` on every backend.
 
@@ -71,9 +68,6 @@ def make_keras_dataset(
             that are tuples are taken as they are, and a dict without `fields` is one x of several inputs.
         drop_last: leave out a shorter last batch.
         padding: fills ragged rows up to the longest of their batch.
-        workers: threads that read ahead, if more than 1; one for a DataRef that is not thread-safe.
-        use_multiprocessing: processes instead of threads, `workers` of them.
-        max_queue_size: batches read ahead, if there are workers.
 
     Pass `shuffle=False` to `fit`, or Keras permutes the batches once more and they cannot be resumed within
     an epoch. Give each rank the stream of its shard, with `drop_shard_remainder=True`; and set
@@ -90,11 +84,10 @@ def make_keras_dataset(
         (3, [4, 4, 2])
     """
     if isinstance(data, DataLoader):
-        given = (batch_size, shuffle, seed, drop_last, padding, workers, use_multiprocessing, max_queue_size)
-        if given != (None, None, 0, False, None, 1, False, 10):
+        if (batch_size, shuffle, seed, drop_last, padding) != (None, None, 0, False, None):
             raise ValueError("only fields= goes with a loader; pass the other arguments to the DataLoader")
         lent = LentLoader(data)
-        return KerasDataset(data, lent.cursor, LoaderBatches(lent, fields), None)
+        return KerasDataset(data, lent.cursor, _LoaderBatches(lent, fields))
     if batch_size is None:
         raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     if isinstance(data, DataRef):
@@ -119,12 +112,82 @@ def make_keras_dataset(
     if not batches.steps(Place(0, 0)):
         raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
     tree = batches.schema.tree
-    check_parts(len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1)
-    threads = not use_multiprocessing
-    if threads and workers > 1 and not getattr(data.source, "is_thread_safe", False):
-        workers = 1
-    pool = Pool(batches, workers, threads, as_int("max_queue_size", max_queue_size, low=1))
-    return KerasDataset(data, cursor, batches, pool if workers > 1 or (workers and not threads) else None)
+    _check_parts(
+        len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
+    )
+    return KerasDataset(data, cursor, batches)
+
+
+class _LoaderBatches:
+    """The batches of every epoch of a loader, by number, as its workers make them.
+
+    Args:
+        lent: the loader.
+        fields: keys of batches that are dicts, which become a tuple in this order; None keeps the nesting.
+
+    Raises:
+        ValueError: an epoch has no batch, or `fields` are not its keys, or Keras does not take so many parts.
+        SchemaError: a batch holds something that is not a number; names it.
+    """
+
+    def __init__(self, lent: LentLoader, fields: Sequence[str | int] | None) -> None:
+        self._lent, self._fields = lent, fields
+        self.batch_size, self.drop_last = lent.options.batch_size, lent.options.drop_last
+        self.order = lent.cursor.order
+        self._run: Iteration | None = None
+        first = lent.loader.peek()
+        keys = list(first) if isinstance(first, Mapping) else []
+        if fields is not None and (isinstance(fields, str) or not fields or not set(fields) <= set(keys)):
+            raise ValueError(f"fields={fields!r} must be keys of the batches, as a tuple; these have {keys}")
+        whole = self._whole(first)
+        _check_parts(len(whole) if isinstance(whole, tuple) else 1)
+
+    def ordered(self, order: AnyOrder) -> _LoaderBatches:
+        """These batches in the order that the loader has now."""
+        self.order, self._run = order, None
+        return self
+
+    def steps(self, start: Place) -> int:
+        """How many batches an epoch has from `start` on."""
+        length = self._lent.cursor.length_in(start.epoch)
+        return self._lent.cursor.shard.steps(length, start.position, self.batch_size, self.drop_last)
+
+    def batch(self, start: Place, index: int) -> Batch:
+        """Batch `index` of those from `start` on: a dict or a tuple; lists become tuples."""
+        run = self._run
+        if run is None or run.start != start or run.generation != self._lent.cursor.generation:
+            self._run = run = self._lent.cursor.iteration(self._lent.options)
+        return self._whole(self._lent.batch(run, index))
+
+    def _whole(self, batch: Batch) -> Batch:
+        if self._fields is not None:
+            batch = tuple(batch[key] for key in self._fields)
+        whole = _arrays(batch, ())
+        return whole if isinstance(whole, (dict, tuple)) else (whole,)
+
+
+def _check_parts(parts: int) -> None:
+    """Raises ValueError if Keras does not take tuples of so many parts."""
+    if not 1 <= parts <= 3:
+        raise ValueError(
+            f"Keras takes (x,), (x, y) or (x, y, sample_weight), found rows of {parts} parts; choose with "
+            "fields=, or cache rows that nest so"
+        )
+
+
+def _arrays(value: Batch, path: RowPath) -> Batch:
+    """A batch over NumPy arrays; lists become tuples, because Keras takes a list for one tensor."""
+    if isinstance(value, Mapping):
+        return {key: _arrays(one, (*path, key)) for key, one in value.items()}
+    if isinstance(value, torch.Tensor) and not value.is_nested:
+        return numpy_of(value)
+    if isinstance(value, (list, tuple)) and not any(isinstance(one, (str, bytes)) for one in value):
+        items = [_arrays(one, (*path, place)) for place, one in enumerate(value)]
+        return tuple.__new__(type(value), items) if isinstance(value, tuple) else tuple(items)
+    raise SchemaError(
+        f"at {path_name(path)!r}: the loader's batches hold a {type(value).__name__}, not an array of "
+        "numbers; leave it out with fields=, or collate it to a tensor"
+    )
 
 
 class _Pass:
@@ -162,21 +225,19 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     or leaves in the middle moves nothing: the next pass begins where that one did.
 
     Keras's own queue of workers is not used, because on some backends it hands out batches twice (Keras
-    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
-    here.
+    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras. The workers of a
+    `torchyoga.DataLoader` make its batches ahead.
     """
 
     def __init__(
         self,
         stream: Stream | DataLoader[Any],
         cursor: Cursor,
-        batches: NumberedBatches | LoaderBatches,
-        pool: Pool | None,
+        batches: NumberedBatches | _LoaderBatches,
     ) -> None:
         super().__init__()
         self._stream, self._cursor = stream, cursor
         self._batches = batches
-        self._pool = pool
         self._pass: _Pass | None = None
         self._planned: int | None = None  # batches of the epochs of this fit
         self._begins = True
@@ -213,7 +274,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
         if self._pass is not None:
             self._pass.ask(index)
-        return self._batches.batch(start, index) if self._pool is None else self._pool.batch(start, index)
+        return self._batches.batch(start, index)
 
     def __iter__(self) -> Iterator[Batch]:
         start = self._begin()
@@ -258,9 +319,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Makes batches in the order that the stream has now: a loaded state may have changed it."""
         order = self._cursor.order
         if order is not self._batches.order:
-            self._batches = made = self._batches.ordered(order)
-            if self._pool is not None and isinstance(made, NumberedBatches):
-                self._pool.make(made)
+            self._batches = self._batches.ordered(order)
 
     def _begin(self) -> Place:
         self._follow()

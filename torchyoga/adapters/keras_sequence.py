@@ -16,8 +16,6 @@ from ..reading.dataref import DataRef
 from ..rows.types import Array, Batch, Row, mapped
 from .map_style import MapSource
 
-__all__ = ["as_dataref", "source_of"]
-
 _CACHE_BYTES = 256 * 2**20
 
 

@@ -11,8 +11,6 @@ from lightning.pytorch import Callback, Trainer
 from ..checkpoint import generators
 from ..checkpoint.processes import Processes
 
-__all__ = ["KeepGenerators"]
-
 _MOST_BYTES = 2**16  # of a rank's generators, as JSON
 
 

@@ -19,8 +19,6 @@ from ..process.raised import Raised
 from ..reading.dataref import DataRef
 from ..rows.types import MapStyle, Row
 
-__all__ = ["MapSource"]
-
 _READ_AHEAD = 64  # rows asked for at once
 
 

@@ -16,8 +16,6 @@ from ..errors import CorruptError, NotFoundError
 from ..reading.dataref import DataRef
 from ..rows.types import Row
 
-__all__ = ["from_lmdb"]
-
 _FORMATS = ("tensorpack", "yogadl")
 _OWN_KEYS = {b"__keys__", b"__shapes__", b"__types__"}
 

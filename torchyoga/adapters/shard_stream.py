@@ -30,8 +30,6 @@ from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
 
-__all__ = ["is_remote", "Parse", "parsed", "shard_names", "ShardRows", "Shards"]
-
 Parse = Mapping[str, Callable[[bytes], object]]
 _PIECE_BYTES, _PIECE_SAMPLES, _PIECES = 2**21, 256, 4  # read ahead of a shard: four pieces of 2 MiB
 _SKIPPED = 2**20  # bytes at once

@@ -35,15 +35,6 @@ from . import flat_map, webdataset
 from .arrays import from_arrays, is_arrays
 from .map_style import MapSource
 
-__all__ = [
-    "as_ref",
-    "DataflowSource",
-    "dataset_and_source",
-    "IteratorSource",
-    "RefSource",
-    "source_of",
-]
-
 _NO_DATASETS = (str, bytes, bytearray, dict, set, frozenset)
 _PIECE_BYTES, _PIECE_ROWS = 4 * 2**20, 1024  # read at once
 _PIECES_AHEAD = 2
@@ -367,7 +358,7 @@ class _FilesSource(RowSource):
 
     def __init__(self, ref: FilesRef) -> None:
         self.length = len(ref)
-        self.name = ref.held.name
+        self.name = ref.name
         self.schema = ref.schema
         self.fingerprint = ref.fingerprint
         self._ref = ref

@@ -27,8 +27,6 @@ from ..tables.foreign.tar_shards import TarIndex, left_out_of, samples_of, tar_i
 from ..views.over import ChangedRows
 from .shard_stream import Parse, ShardRows, Shards, is_remote, parsed, shard_names
 
-__all__ = ["source_of", "webdataset"]
-
 _COMPRESSED = (".gz", ".tgz")
 
 

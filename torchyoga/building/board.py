@@ -33,8 +33,7 @@ from ..process.lazy import cached_property
 from ..process.threads import begin_thread
 from ..rows.types import Json
 from ..stores.contract import Versions
-from ..stores.notes import at_work
-from ..stores.remote_notes import RemoteNotes
+from ..stores.notes import RemoteNotes, at_work
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import sendable
 from ..versions.names import folder_of

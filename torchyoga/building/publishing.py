@@ -92,7 +92,7 @@ def _published(store: Versions, plan: Plan) -> Manifest | None:
 
 
 def _manifest(plan: Plan, notes: list[PartNote]) -> Manifest:
-    files = tuple(file for note in notes for file in note.files)
+    files, name = tuple(file for note in notes for file in note.files), f"{plan.id!r} {plan.version!r}"
     extra = {name: value for note in notes for name, value in note.found.items()}
     return Manifest(
         id=plan.id,
@@ -102,10 +102,10 @@ def _manifest(plan: Plan, notes: list[PartNote]) -> Manifest:
         schema=plan.schema,
         fingerprint=fingerprint_of(plan.schema, files),
         files=files,
-        info=info_with(plan.info, extra, f"{plan.id!r} {plan.version!r}"),
+        info=info_with(plan.info, extra, name),
         function=plan.function,
         lineage=_lineage(plan, notes),
-        stats=_stats(plan, notes),
+        stats=merged([(note.stats, note.rows) for note in notes], plan.schema, name),
     )
 
 
@@ -122,17 +122,6 @@ def _lineage(plan: Plan, notes: list[PartNote]) -> Json:
         "seconds": round(sum(note.seconds for note in notes), 3),
         "builders": [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]],
     }
-
-
-def _stats(plan: Plan, notes: list[PartNote]) -> Json:
-    """Statistics of all parts together; none if a note tells no sound ones."""
-    if plan.schema is None or not any(note.stats for note in notes):
-        return {}
-    try:
-        return merged([(note.stats, note.rows) for note in notes], plan.schema)
-    except (ValueError, TypeError, KeyError) as error:
-        _log.warning("%r %r has no statistics, those of a part are damaged: %s", plan.id, plan.version, error)
-        return {}
 
 
 def check_same(plan: Plan, splits: Splits) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from ..process.contexts import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
+from ..rows.compared import schema_diff
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Versions
@@ -43,7 +43,6 @@ from ..views.recoded import (
 )
 from .submission import given_info
 
-_log = logging.getLogger("torchyoga")
 _PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it
 
 Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
@@ -68,6 +67,11 @@ class Growth:
         """A new version without rows."""
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return Manifest(self.id, version, secrets.token_hex(8), created, None, "")
+
+    def published(self, manifest: Manifest) -> VersionRef:
+        """Publishes a version that has no files of its own but lists. Hold its lock."""
+        staging = self.store.stage(self.id, manifest.version)
+        return ref_of(self.store, self.store.publish(staging, manifest.in_lists(staging.root.write)))
 
     def first(self) -> str:
         """The version before as it is now."""
@@ -128,19 +132,12 @@ class Growth:
                 fingerprint=fingerprint_of(schema, files, before.groups),
                 info=plain({**info, **added}),
                 parents=with_more(before.parents, [old.as_parent(is_prefix=True)]),
-                stats=_stats(old, new, schema),
+                stats=merged(
+                    [(old.stats, old.num_rows), (new.stats, new.num_rows)],
+                    schema,
+                    f"{new.id!r} {new.version!r}",
+                ),
             )
-
-
-def _stats(old: Manifest, new: Manifest, schema: Schema | None) -> Json:
-    """Statistics of the rows of both; empty unless both have some."""
-    if schema is None:
-        return {}
-    try:
-        return merged([(old.stats, old.num_rows), (new.stats, new.num_rows)], schema)
-    except (ValueError, TypeError, KeyError) as error:
-        _log.warning("%r %r: the statistics of %r are damaged: %s", new.id, new.version, old.version, error)
-        return {}
 
 
 def appended(
@@ -233,20 +230,7 @@ def own_format(manifest: Manifest, format: str, compression: str | None) -> tupl
 
 def _differing(old: Manifest, found: Schema) -> SchemaError:
     """The error for rows that do not fit those of a version, with the columns that differ."""
-    assert old.schema is not None
-    before = {column.name: column for column in old.schema.columns}
-    after = {column.name: column for column in found.columns}
-    names = [
-        name
-        for name in [*before, *(n for n in after if n not in before)]
-        if before.get(name) != after.get(name)
-    ]
-    what = "; ".join(
-        f"column {name!r} is {before.get(name, 'not there')} in {old.version!r} and "
-        f"{after.get(name, 'not there')} in the new rows"
-        for name in names[:5]
-    )
     return SchemaError(
-        f"the new rows do not fit {old.id!r} {old.version!r}: {what or 'they nest otherwise'}. "
+        f"the new rows do not fit {old.id!r} {old.version!r}:\n{schema_diff(old.schema, found)}\n"
         "Convert them, or submit all rows as a version of its own"
     )

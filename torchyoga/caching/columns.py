@@ -173,7 +173,7 @@ def dropped(
     names: Sequence[str], growth: Growth, version: str, lineage: Callable[[float], Json]
 ) -> VersionRef:
     """Publishes a version without some columns; see `Storage.drop_columns`. Hold its lock."""
-    store, id, started = growth.store, growth.id, time.monotonic()
+    started = time.monotonic()
     with growth.before() as old:
         names = (*names,) if not isinstance(names, str) else names
         _refuse_unknown(old, names)
@@ -188,8 +188,7 @@ def dropped(
             info=old.info,
             lineage=lineage(time.monotonic() - started),
         )
-        staging = store.stage(id, version)
-        return ref_of(store, store.publish(staging, _made_of(old, new).in_lists(staging.root.write)))
+        return growth.published(_made_of(old, new))
 
 
 def _refuse_unknown(old: Manifest, names: Sequence[str]) -> None:

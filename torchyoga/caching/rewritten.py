@@ -11,7 +11,7 @@ import numpy as np
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
-from ..stores.refs import fetched, ref_of
+from ..stores.refs import fetched
 from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
 from ..versions.deleted import MOST_DELETED, Deleted
@@ -34,8 +34,8 @@ def reduced(
 
     See `Storage.delete_rows`.
     """
-    store, id, started = growth.store, growth.id, time.monotonic()
-    whole = fetched(store, id, growth.first())
+    started = time.monotonic()
+    whole = fetched(growth.store, growth.id, growth.first())
     old = whole.manifest
     gone = deleted_rows(whole, rows, where)
     files = tuple(file for group in old.column_groups for file in _left_in(group, whole, gone))
@@ -56,8 +56,7 @@ def reduced(
             parents=(*before, old.as_parent(is_prefix=False)),
             lineage=lineage(time.monotonic() - started),
         )
-        staging = store.stage(id, to)
-        return ref_of(store, store.publish(staging, manifest.in_lists(staging.root.write)))
+        return growth.published(manifest)
 
 
 def deleted_rows(whole: VersionRef, rows: Numbers | None, where: Where | None) -> Ints:

@@ -35,8 +35,6 @@ from . import generators, items
 from .processes import Processes
 from .steps import steps_at, worth_keeping
 
-__all__ = ["Checkpoint"]
-
 _ITEMS = "items.pt"
 _MOST_NAMED = 50  # steps that ranks tell each other of
 _MOST_TOLD = 2**16  # bytes of a rank's generators and loaders, as JSON

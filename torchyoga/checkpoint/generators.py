@@ -13,8 +13,6 @@ from ..process.seeding import sampler_seed, seeder
 from ..process.warned import warn_user
 from .processes import Processes
 
-__all__ = ["as_json", "from_json", "put_back", "seed_all", "seed_anew", "taken"]
-
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 _HAS_MPS = torch.backends.mps.is_available()
 

@@ -19,16 +19,6 @@ from torch import nn
 
 from ..errors import StateError
 
-__all__ = [
-    "check_readable",
-    "load",
-    "load_sharded",
-    "refuse_divided",
-    "saved",
-    "sharded",
-    "without_state",
-]
-
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 

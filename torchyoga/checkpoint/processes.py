@@ -11,8 +11,6 @@ from ..errors import YogaError
 from ..order.saved import Saved
 from ..sampling.ranks import gathered
 
-__all__ = ["Processes"]
-
 _MOST_TEXT = 600  # characters of an error, which may each take six bytes
 
 

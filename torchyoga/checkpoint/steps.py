@@ -25,8 +25,6 @@ from ..files.root import sync_folder
 from ..order.saved import Saved
 from ..stores.address import directory_of, is_url
 
-__all__ = ["INDEX", "Steps", "worth_keeping", "steps_at"]
-
 Write = Callable[[BinaryIO], object]
 Check = Callable[[Path], object]
 _NAME = re.compile(r"step-(\d{1,18})(?:-(\d{1,9}))?")

@@ -39,8 +39,6 @@ from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 
-__all__ = ["DecodedRef", "decoded"]
-
 _PARTS = 4  # of the rows, for each thread, so that none waits long for the others
 _MOST_LOOKED = 1024  # rows that are read to find a value from which a decoder learns
 

@@ -15,19 +15,6 @@ from ..rows.data import Data, bounds_of
 from ..rows.meaning import Codec
 from ..views.draw import Draw
 
-__all__ = [
-    "Bytes",
-    "Decoded",
-    "Decoder",
-    "RowError",
-    "Run",
-    "check_is_bytes",
-    "form_of",
-    "noted_size",
-    "of_one_shape",
-    "ragged",
-]
-
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"
 

@@ -33,8 +33,6 @@ from .libraries import library, used_for
 from .pictures import decode, decode_exactly, header
 from .sounds import samples_of
 
-__all__ = ["audio", "decoder_of", "text"]
-
 
 def text() -> Decoder:
     """Decodes text and bytes that `zstd` has compressed."""

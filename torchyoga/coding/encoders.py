@@ -25,8 +25,6 @@ from .libraries import library, used_for
 from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned
 from .sounds import rate_of_flac, whole_samples
 
-__all__ = ["Encoder", "encoder_of", "flac", "jpeg", "png", "zstd"]
-
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
 _DICTIONARY_BYTES = 110 * 2**10
 _MOST_CHANNELS = 8  # that FLAC has

@@ -25,8 +25,6 @@ from .decoder import form_of
 from .decoders import decoder_of
 from .encoders import Encoder, encoder_of
 
-__all__ = ["check_codecs", "encoded_schema", "EncodedSource", "fitted", "recoded"]
-
 _BLOCK_BYTES = 2**22
 _AHEAD = 4  # rows that are encoded before they are asked for, for each thread
 _MOST_THREADS = 8

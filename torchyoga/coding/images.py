@@ -48,8 +48,6 @@ from .pictures import (
     turned,
 )
 
-__all__ = ["decoder_on", "image", "middle", "part_on", "pixels_on", "random_parts"]
-
 Crop = Literal["center", "random"]
 Layout = Literal["chw", "hwc"]
 Mode = Literal["rgb", "gray", "rgba", "unchanged"]

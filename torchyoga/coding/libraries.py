@@ -13,8 +13,6 @@ import torch
 
 from ..errors import SchemaError
 
-__all__ = ["KNOWN", "Codecs", "available", "here_for", "library", "used_for"]
-
 # By what they are for, the best first: its module, its package, and the extra that installs it.
 KNOWN = {
     "jpeg": (

@@ -15,21 +15,6 @@ from ..errors import CorruptError, SchemaError
 from ..rows.image_formats import format_of
 from .libraries import library, used_for
 
-__all__ = [
-    "MOST_PIXELS",
-    "Header",
-    "Pixels",
-    "decode",
-    "decode_exactly",
-    "decode_unchanged",
-    "header",
-    "is_seen_through",
-    "is_whole_jpeg",
-    "opened",
-    "resized",
-    "turned",
-]
-
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3), or (H, W, 1) if grey
 MOST_PIXELS = 2**28
 _OF_PILLOW = {

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from .libraries import library
 
-__all__ = ["rate_of_flac", "samples_of", "whole_samples"]
-
 T = TypeVar("T")
 _STREAMED = (
     0x7FFF0000  # of a chunk that was begun before its size was known; programs differ in what they write

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     Crcs = Any
 
-__all__ = ["by_numpy", "crc32c", "crc32c_of_words", "masked"]
-
 _POLYNOMIAL, _ALL = 0x82F63B78, 0xFFFFFFFF  # the first is bit-reversed
 _MASK = 0xA282EAD8
 

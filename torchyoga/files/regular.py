@@ -8,8 +8,6 @@ import stat
 
 from ..errors import CorruptError
 
-__all__ = ["check_regular", "open_regular", "read_regular", "refuse_irregular"]
-
 # Without O_NONBLOCK, opening a FIFO waits for a writer.
 _NAMES = ("O_BINARY", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK")
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in _NAMES)

@@ -27,8 +27,6 @@ except ImportError:  # Windows
 from ..errors import CorruptError, YogaError
 from .regular import check_regular
 
-__all__ = ["HAS_HANDLES", "Entry", "Root", "beside", "sync_folder"]
-
 T = TypeVar("T")
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _TRIES = 20  # to make a folder that other processes delete while it is empty

@@ -12,8 +12,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import CorruptError
 
-__all__ = ["APART", "KEY", "Member", "TarSample", "divided", "members", "samples"]
-
 _BLOCK = 512
 _EMPTY = bytes(_BLOCK)
 _LONGEST_NAME = 2**16

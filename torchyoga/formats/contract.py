@@ -26,17 +26,6 @@ from ..rows.types import Ints, Json
 from .mapped.checks import num_units, unit_bytes_of
 from .mapped.gather import Bytes
 
-__all__ = [
-    "FORMATS",
-    "Extent",
-    "Format",
-    "Writer",
-    "check_extents",
-    "format_named",
-    "read_table",
-    "with_units",
-]
-
 FORMATS = ("lmdb", "hdf5")
 
 

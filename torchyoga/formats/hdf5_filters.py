@@ -19,19 +19,6 @@ from ..errors import CorruptError, SchemaError
 from ..rows.types import Json
 from .mapped.gather import Bytes
 
-__all__ = [
-    "COMPRESSIONS",
-    "GZIP_LEVEL",
-    "HDF5_LOCK",
-    "Filter",
-    "announced",
-    "compression_arguments",
-    "decoded",
-    "filters_of",
-    "require_filters",
-    "shuffled",
-]
-
 # Before h5py 3.16 its direct chunk methods do not take this lock, and other threads may be inside HDF5.
 HDF5_LOCK = phil
 _BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE}

@@ -35,8 +35,6 @@ from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
 from .writeback import Writeback
 
-__all__ = ["COMPRESSIONS", "read_extents", "SUFFIX", "Writer"]
-
 SUFFIX = ".mdb"
 COMPRESSIONS = ()
 _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u64), pad, flags, page count

@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 
-__all__ = ["Writeback", "sync_range"]
-
 _STRETCH = 8 * 2**20  # bytes
 _START_WRITING = 2  # SYNC_FILE_RANGE_WRITE
 _Ask = Callable[[int, int, int, int], int]  # with a descriptor, where to begin, how many bytes and what to do

@@ -15,17 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
-from ..order.shard import Remainder
+from ..order.place import Remainder
 from ..process.warned import warn_user
-from ..rows.types import Batch, Collate, Index, MapStyle, Row
+from ..rows.types import Batch, Collate, Index, Row
 from ..sampling.indices import Indices
 from ..sampling.trainers import gradient_state, is_accelerate_asking, is_skipping_batches, num_skipped
-
-__all__ = ["AcceleratePrepared", "Accelerated", "show_to_accelerate"]
+from .pipeline import itself
 
 
 class Accelerated:
@@ -143,28 +142,6 @@ def show_to_accelerate(kind: type) -> None:
         setattr(kind, name, _Attribute(name, getattr(kind, name, None)))
 
 
-class _Skippable(Protocol):
-    """An iterator over batches of which some may be left out."""
-
-    def __next__(self) -> Batch: ...
-
-    def __iter__(self) -> Iterator[Batch]: ...
-
-    def skip(self, count: int) -> None: ...
-
-
-class _Loader(Protocol):
-    """A loader of ours."""
-
-    dataset: MapStyle
-    sampler: object
-    batch_sampler: object
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> _Skippable: ...
-
-
 class _Attribute:
     """An attribute of a loader; or what `skip_first_batches` is shown instead."""
 
@@ -172,11 +149,11 @@ class _Attribute:
         self._name = name
         self._property = inherited if isinstance(inherited, property) else None
 
-    def __get__(self, loader: _Loader | None, kind: type | None = None) -> object:
+    def __get__(self, loader: Any, kind: type | None = None) -> object:
         if loader is None:
             return self
         if is_skipping_batches():
-            shown = _Shown(_Delivered(loader), _Deliveries(loader), _itself, torch.Generator())
+            shown = _Shown(_Delivered(loader), _Deliveries(loader), itself, torch.Generator())
             return getattr(shown, self._name)
         if self._property is not None:
             return self._property.__get__(loader, kind)
@@ -186,13 +163,13 @@ class _Attribute:
         except KeyError:
             raise AttributeError(f"{type(loader).__name__!r} has no attribute {self._name!r}") from None
 
-    def __set__(self, loader: _Loader, value: object) -> None:
+    def __set__(self, loader: Any, value: object) -> None:
         if self._property is not None:
             self._property.__set__(loader, value)
         else:
             loader.__dict__[self._name] = value
 
-    def __delete__(self, loader: _Loader) -> None:
+    def __delete__(self, loader: Any) -> None:
         self.__get__(loader)
         del loader.__dict__[self._name]
 
@@ -200,7 +177,7 @@ class _Attribute:
 class _Delivered:
     """A loader's dataset; to torch's fetcher, which comes with a delivery, the next batch of that."""
 
-    def __init__(self, loader: _Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def __len__(self) -> int:
@@ -209,14 +186,14 @@ class _Delivered:
     def __getitem__(self, row: Index) -> Row:
         return self._loader.dataset[row]
 
-    def __getitems__(self, delivery: _Skippable) -> Batch:
+    def __getitems__(self, delivery: Iterator[Batch]) -> Batch:
         return next(delivery)
 
 
 class _Deliveries:
     """A loader's batch sampler: instead of the rows of each batch it hands out what delivers that batch."""
 
-    def __init__(self, loader: _Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def __len__(self) -> int:
@@ -248,8 +225,3 @@ class _Shown(NamedTuple):
     multiprocessing_context: str | None = None
     timeout: float = 0
     pin_memory: bool = False
-
-
-def _itself(batch: Batch) -> Batch:
-    """The batch itself: it has been collated already."""
-    return batch

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -29,8 +30,6 @@ from .meter.meter import Meter
 from .meter.verdict import Setting
 from .pipeline import Arriving, Pipeline, TorchLoader, start_method
 from .sealed import BatchError, is_late
-
-__all__ = ["Delivery", "Moving"]
 
 
 class Moving(Iterator[Batch]):
@@ -56,13 +55,12 @@ class Moving(Iterator[Batch]):
             return error
 
 
-class _Copied:
+class _Copied(NamedTuple):
     """A batch on its way, what it is copied from, and what signals that it has come."""
 
-    def __init__(self, batch: Batch, source: Batch, event: torch.Event | None = None) -> None:
-        self.batch = batch
-        self.source = source
-        self.event = event
+    batch: Batch
+    source: Batch
+    event: torch.Event | None = None
 
 
 class _Copy:
@@ -162,7 +160,7 @@ class Delivery(Iterator[Batch]):
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
-        self._started: Arriving | InProcess | None = None
+        self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
         self._over = False
         self.renew()
         renew_in_children(self)
@@ -244,7 +242,7 @@ class Delivery(Iterator[Batch]):
             raise StopIteration
         loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
         if iteration is None:
-            in_order = not pipeline.plan.is_unordered
+            in_order = not pipeline.way.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
             size = loader.batch_size or 1
             before = self._indices.steps_before(size, loader.drop_last)
@@ -262,18 +260,18 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-        if self._process != os.getpid():
-            if self._batches is not None:
-                # A forked child does not have the threads and workers of its parent: it goes on by itself.
-                pipeline.leave_to_parent(self._batches)
-            self._started = None
-        self._batches = None
+        if self._started is not None and self._process != os.getpid():
+            # A forked child does not have the threads and workers of its parent.
+            pipeline.leave_to_parent((self._batches, self._started))
+        elif isinstance(self._started, Arriving):
+            self._started.end()
+        self._batches = self._started = None
         self._process, self._steps = os.getpid(), iteration.num_steps
         try:
             self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
-        if isinstance(started, Arriving) and pipeline.plan.is_unordered:
+        if isinstance(started, Arriving) and pipeline.way.is_unordered:
             self._numbers = started.numbers
         self._batches = self._moved(started)
         return iteration, self._batches
@@ -311,22 +309,22 @@ class Delivery(Iterator[Batch]):
 
 def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
     """The settings of the loader, for the meter."""
-    threads, dataset = pipeline.num_threads, loader.dataset
+    way, dataset = pipeline.way, loader.dataset
     stored = dataset if isinstance(dataset, DataRef) else None
     schema = None if stored is None else stored.schema
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(pipeline.plan)
     return Setting(
-        num_workers=0 if threads else loader.num_workers,
+        num_workers=0 if way.num_threads else loader.num_workers,
         num_cpus=num_cpus(),
         is_persistent=loader.persistent_workers,
         pins=loader.pin_memory,
-        num_threads=threads,
-        are_threads=pipeline.may_be_threads,
-        is_ahead=pipeline.is_ahead,
+        num_threads=way.num_threads,
+        are_threads=way.may_be_threads,
+        is_ahead=way.is_ahead,
         can_pin=can_pin(),
-        prefetch=(pipeline.num_ahead if pipeline.is_ahead else loader.prefetch_factor) or 2,
+        prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
         num_batches=num_batches,
         start_method=start_method(loader),
         is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),

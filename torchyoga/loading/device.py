@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from ..order.carry import Appended
+from ..order.contract import Appended
 from ..order.saved import Saved
 from ..rows.types import Batch
 from .delivery import Delivery
 from .loader import DataLoader
-
-__all__ = ["DeviceLoader", "to_device"]
 
 
 def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> DeviceLoader:

@@ -28,17 +28,6 @@ from ..sampling.seeding import Seeding
 from .plan import EpochIndices
 from .sealed import BatchError, Failure
 
-__all__ = [
-    "COLLATING",
-    "Collating",
-    "InProcess",
-    "can_pin",
-    "has_accelerator",
-    "note_window",
-    "rows_of",
-    "title_for",
-]
-
 # Of a read by threads that always make batches. What Python does for a read takes 60 us, since a copy of
 # megabytes drives its code out of the processor's cache. More would drive out what was copied.
 _OF_THREADS = 10 * 2**20
@@ -101,23 +90,21 @@ class InProcess(Iterator[Batch]):
         seeding: Seeding,
         collate: Collate,
         pins: bool,
-        num_ahead: int,
-        num_threads: int,
-        watch: Stopwatch,
     ) -> None:
         assert plan.iteration is not None
-        self._reading = reading = _Reading(source, plan.epoch, collate, pins, watch)
+        self._reading = reading = _Reading(source, plan.epoch, collate, pins, plan.watch)
         self._seeding = seeding
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
         # Texts are objects, which threads make in turn: two of them would only wait for each other.
+        num_threads = plan.way.num_threads
         if num_threads and _is_mostly_text(source):
             num_threads = 0
         windows = plan.windows(plan.iteration, read_bytes=_OF_THREADS if num_threads else None)
         tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
-        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0, num_threads)
+        self._ahead = Ahead(tasks, plan.way.num_ahead if may_be_ahead else 0, num_threads)
         self._read: list[Batch] = []  # last first
 
     def __next__(self) -> Batch:

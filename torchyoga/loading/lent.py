@@ -15,8 +15,6 @@ from ..rows.types import Batch
 from .loader import DataLoader, parts_of
 from .pipeline import start_method
 
-__all__ = ["LentLoader", "numpy_of"]
-
 
 class LentLoader:
     """A loader that stays where it is until the framework says what was trained on.

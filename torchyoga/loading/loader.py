@@ -15,17 +15,12 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.carry import Appended, check_appended
-from ..order.contract import Locality, Shuffle
-from ..order.full import as_int
+from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.place import Remainder
 from ..order.saved import Saved
-from ..order.shard import Remainder
-from ..process.control_group import num_cpus
-from ..process.stages import Stopwatch
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
-from ..rows.collate import is_ours
 from ..rows.types import BatchT, Collate, Index, MapStyle, Row
 from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
@@ -33,7 +28,7 @@ from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
 from ..sampling.sampler import ResumableSampler, kind_for
-from ..sampling.seeding import Quiet, draws_random_numbers
+from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
     Seeing,
     accelerate_device,
@@ -49,9 +44,7 @@ from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery
 from .meter.meter import Meter
 from .pipeline import Pipeline
-from .plan import EpochIndices
-
-__all__ = ["DataLoader", "parts_of"]
+from .plan import EpochIndices, way_of
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -147,85 +140,56 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         appended: Appended | None = None,
         **torch_arguments: Any,
     ) -> None:
-        torchs = torch.utils.data.DataLoader.__init__
-        check_arguments("DataLoader", torch_arguments, DataLoader.__init__, torchs)
-        table = recognised(dataset)
-        dataset = dataset if table is None else table
-        rows = _with_random_access(dataset)
-        if torch_arguments.get("in_order") is False and batch_size is None:
-            raise ValueError("in_order=False needs batches; give a batch_size")
+        check_arguments(
+            "DataLoader", torch_arguments, DataLoader.__init__, torch.utils.data.DataLoader.__init__
+        )
+        check_appended(appended)
+        dataset = _with_random_access(dataset)
+        torchs = {
+            "num_workers": num_workers,
+            "collate_fn": collate_fn,
+            "pin_memory": pin_memory,
+            "timeout": timeout,
+            "worker_init_fn": worker_init_fn,
+            "multiprocessing_context": multiprocessing_context,
+            **torch_arguments,
+        }
         choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
         order = _OwnOrder(
             num_replicas, rank, group, remainder, seed, start_offset, shuffle_window, locality, generator
         )
-        indices = choice.indices_of(rows, order)
-        check_appended(appended)
-        if appended is not None:
-            indices.cursor.appended = appended
-        batch_size, drop_last = choice.batch_size, choice.drop_last
-        if seed_rows is None:
-            seed_rows = indices.seed_rows
-        else:
-            indices.seed_rows = seed_rows
-        # As it was passed: Lightning makes loaders anew from what it finds here.
-        self.__dict__["seed_rows"] = seed_rows
-        self._seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
-        is_plain = collate_fn is None or is_ours(collate_fn)
-        seeds_collation = (seed_rows is None or bool(seed_rows)) and not is_plain
+        self._indices = indices = choice.indices_of(dataset, order, appended)
+        indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
-        together = None if num_workers and is_plain and not self._seeds_rows else 1
-        source = rows if read is None else read
-        plan = EpochIndices(indices, choice.is_single, batch_size or 1, drop_last, source, together)
-        plan.is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
-        plan.seen_by = choice.seen_by
-        # Who asks for processes, or gives code that runs in them, gets them.
-        is_for_processes = worker_init_fn is not None or multiprocessing_context is not None or bool(timeout)
-        may_be_threads = is_plain and indices.is_known_ahead and not (is_for_processes or plan.is_unordered)
-        is_read = read is not None and not num_workers
-        reads_here = read is not None and not choice.is_single and not self._seeds_rows
-        may_be_threads = may_be_threads and reads_here and read is not None and read._only_copies
-        num_threads = 0
-        if num_workers and may_be_threads:
-            num_threads = max(1, min(num_workers, num_cpus() - 1))  # the training loop needs one, too
-        reads_here = reads_here and (num_threads > 0 or not num_workers)
-        # Accepted for every DataRef, also one that is not read ahead: a view must not make a loader fail.
-        ahead = torch_arguments.pop("prefetch_factor", None) if is_read else None
-        num_ahead = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
-        if num_threads:
-            num_ahead = num_workers * (torch_arguments.get("prefetch_factor") or 2)
-        self._indices = indices
-        watch = Stopwatch()
-        self._meter = Meter(watch, indices.cursor.account)
-        quiet = Quiet(is_asked=seed_rows is None)
-        self._pipeline = Pipeline(
-            plan, reads_here, num_ahead, self._seeds_rows, quiet, seeds_collation, watch, num_threads
-        )
-        self._pipeline.may_be_threads = may_be_threads
+        way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
+        source = dataset if read is None else read
+        plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
+        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
+        self._meter = Meter(plan.watch, indices.cursor.account)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
             cast("Dataset[BatchT]", dataset),
-            batch_size=batch_size if choice.batch_sampler is None else 1,
+            batch_size=choice.batch_size if choice.batch_sampler is None else 1,
             sampler=choice.sampler,
             batch_sampler=choice.batch_sampler,
-            num_workers=num_workers,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            drop_last=drop_last,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
+            drop_last=choice.drop_last,
             generator=generator,
-            **torch_arguments,
+            **(torchs if num_workers or read is None else {**torchs, "prefetch_factor": None}),
         )
-        if ahead is not None:
-            self.prefetch_factor = num_ahead  # for Lightning, too
-        plan.reads_here = reads_here or not num_workers
-        plan.at_once = num_ahead + 1 if plan.reads_here else num_workers * (self.prefetch_factor or 1)
+        self._show(choice, torch_arguments.get("prefetch_factor"))
+
+    def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:
+        """Shows trainers, Lightning first, and states what they look for in attributes."""
+        indices, way, dataset = self._indices, self._pipeline.way, self.dataset
+        self.__dict__["seed_rows"] = (
+            indices.seed_rows
+        )  # as it was passed: Lightning makes loaders anew from it
+        if prefetch_factor is not None and not self.num_workers:
+            self.prefetch_factor = way.num_ahead
         name_arguments(self)
-        is_seeded = self._seeds_rows or seeds_collation
-        if is_seeded:
-            indices.cursor.needs_seed = True
+        is_seeded = way.seeds_rows or way.seeds_batches
+        indices.cursor.needs_seed |= is_seeded
         if isinstance(dataset, DataRef) and dataset._libraries:
             indices.cursor.extra["libraries"] = ", ".join(sorted(dataset._libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
@@ -252,7 +216,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def check_worker_number_rationality(self) -> None:
         """Warns, as torch does, of more processes than are of use; threads are as many as are."""
-        if not self._pipeline.num_threads:
+        if self._pipeline.way.kind != "threads":
             super().check_worker_number_rationality()
 
     @property
@@ -280,7 +244,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     @property
     def seed_rows(self) -> bool:
         """True if each row is made with random numbers of its own."""
-        return self._seeds_rows
+        return self._pipeline.way.seeds_rows
 
     @property
     def meter(self) -> Meter:
@@ -305,7 +269,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return len(self._indices.dataset)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_size={self.batch_size}, {self._indices})"
+        batches = "rows" if self._pipeline.way.is_single else "batches"
+        return (
+            f"{type(self).__name__}(batch_size={self.batch_size}, {self._indices}, {batches} "
+            f"{self._pipeline.way})"
+        )
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
@@ -467,7 +435,7 @@ class _Choice:
         """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
-    def indices_of(self, dataset: MapStyle, order: _OwnOrder) -> Indices:
+    def indices_of(self, dataset: MapStyle, order: _OwnOrder, appended: Appended | None) -> Indices:
         """The indices, by a sampler of ours where that gives the same as the one passed.
 
         Raises:
@@ -499,6 +467,8 @@ class _Choice:
                 f"the sampler is of {len(indices.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
+        if appended is not None:
+            indices.cursor.appended = appended
         return indices
 
     def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> object:
@@ -524,7 +494,9 @@ def parts_of(loader: DataLoader[Any]) -> tuple[Indices, Pipeline]:
 
 
 def _with_random_access(dataset: object) -> MapStyle:
-    """A dataset, as it is; TypeError if its rows cannot be asked for by number."""
+    """A dataset, or the DataRef of a table; TypeError if its rows cannot be asked for by number."""
+    table = recognised(dataset)
+    dataset = dataset if table is None else table
     if dataset is None or isinstance(dataset, (str, bytes)):
         raise TypeError(
             f"a loader takes a dataset, found {dataset!r:.80}; pass what storage.fetch(id, version) or "

@@ -26,8 +26,6 @@ from ..rows.types import Array, Batch, Row, mapped
 from .sealed import PLAIN, Plain, Sealed, is_plain
 from .shared_memory import Memory, memory_of
 
-__all__ = ["Parcel", "packed", "sendable"]
-
 _WORTH_A_RUN = 2**13  # bytes of text; less is pickled as quickly
 _FEW = 4  # items, each described by itself
 

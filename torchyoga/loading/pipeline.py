@@ -25,6 +25,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeAlias, cast
 
@@ -44,7 +45,7 @@ from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
-from ..sampling.foreign import SamplerError
+from ..sampling.foreign import SamplerError, that_differ
 from ..sampling.seeding import Quiet, Seeding
 from ..views.flattened import flattened
 from .in_process import InProcess, has_accelerator
@@ -53,8 +54,6 @@ from .plan import EpochIndices, SingleRow
 from .row_maker import Made, RowMaker, WorkerInit
 from .sealed import BatchError, Failure, TakenOverError
 from .shared_memory import Ring
-
-__all__ = ["Arriving", "Pipeline", "TorchLoader", "start_method"]
 
 TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
@@ -72,54 +71,29 @@ class Pipeline:
     """The maker of a loader's batches, one iteration after the other.
 
     Args:
-        plan: the indices.
-        reads_here: True if this process reads a DataRef by itself: where no row needs Python, torch's
-            machinery would cost more than reading.
-        num_ahead: batches to read ahead then.
-        seeds_rows: each row is made with random numbers of its own.
-        quiet: whether rows draw any.
-        seeds_collation: each batch is collated with random numbers of its own.
-        watch: counts the seconds of each stage.
-        num_threads: that read ahead in place of worker processes; 0 if there are to be none.
+        plan: the indices, and the way in which their batches are made.
+        quiet: whether rows draw random numbers.
 
     Attributes:
-        num_threads, num_ahead: as passed.
-        may_be_threads: with more `num_workers` there would be threads.
+        way: see `Way`.
+        watch: counts the seconds of each stage.
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
+        idle_ring: a ring into which no worker writes any more, for the next iteration.
     """
 
-    def __init__(
-        self,
-        plan: EpochIndices,
-        reads_here: bool,
-        num_ahead: int,
-        seeds_rows: bool,
-        quiet: Quiet,
-        seeds_collation: bool,
-        watch: Stopwatch,
-        num_threads: int,
-    ) -> None:
-        self.plan, self.num_threads = plan, num_threads
-        self.may_be_threads = num_threads > 0
-        self.watch = plan.watch = watch
+    def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
+        self.plan, self.way, self.watch = plan, plan.way, plan.watch
         self.latest: Iteration | None = None
         self.redrawn = _Redrawn()
         self.turn = 0
-        self.num_ahead = num_ahead
-        self._reads_here = reads_here
-        self._seeds, self._quiet = (seeds_rows, seeds_collation), quiet
-        self._idle_ring: Ring | None = None
+        self._quiet = quiet
+        self.idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
 
-    @property
-    def is_ahead(self) -> bool:
-        """True if a thread makes batches ahead, wherever the training loop takes its time."""
-        return self._reads_here and self.num_ahead > 0 and self.plan.indices.is_known_ahead
-
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "latest": None, "_idle_ring": None, "_inner": None}
+        return {**self.__dict__, "latest": None, "idle_ring": None, "_inner": None}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -130,7 +104,7 @@ class Pipeline:
                 f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
                 "the state with strict=False"
             )
-        in_order = not self.plan.is_unordered
+        in_order = not self.way.is_unordered
         begun = indices.begin(IterationOptions(loader.batch_size or 1, loader.drop_last, in_order, made))
         if begun.options.counts:
             is_kept = bool(loader.num_workers) and loader.persistent_workers
@@ -144,9 +118,9 @@ class Pipeline:
         read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
         dataset = _dataset_of(loader) if read is None else read
         plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
-        seeding = self._seeding(is_here=self._reads_here or not loader.num_workers)
+        seeding = self._seeding(is_here=self.way.kind != "processes")
         source = plan.source
-        if self._reads_here and isinstance(source, DataRef):
+        if self.way.is_read and isinstance(source, DataRef):
             self.turn += 1
             return InProcess(
                 source,
@@ -154,9 +128,6 @@ class Pipeline:
                 seeding,
                 loader.collate_fn,
                 loader.pin_memory,
-                self.num_ahead,
-                self.num_threads,
-                self.watch,
             )
         began = perf_counter() if loader.num_workers and self._inner is None else None
         try:
@@ -175,8 +146,8 @@ class Pipeline:
         plan, indices = copy(self.plan), self.plan.indices
         size, drop_last = loader.batch_size or 1, loader.drop_last
         look = indices.begin(IterationOptions(size, drop_last, made=indices.cursor.num_begun, counts=False))
-        plan.iteration, plan.together = look, 1
-        plan.ring, plan.seen_by, plan.is_unordered, plan.watch = None, None, False, Stopwatch()
+        plan.iteration, plan.way = look, replace(plan.way, together=1, is_unordered=False)
+        plan.ring, plan.seen_by, plan.watch = None, None, Stopwatch()
         wanted = next(iter(plan), None)
         if wanted is None:
             raise ValueError(
@@ -191,17 +162,13 @@ class Pipeline:
         pins = loader.pin_memory and has_accelerator()
         return pin_memory(found) if pins else found  # type: ignore[no-untyped-call]
 
-    def done_with(self, ring: Ring) -> None:
-        """Keeps a ring into which no worker writes any more, for the next iteration."""
-        self._idle_ring = ring
-
     def give_up_workers(self) -> None:
         """Ends persistent workers whose progress is not known; the next iteration starts others."""
         inner, self._inner = self._inner, None
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 
-    def leave_to_parent(self, batches: Iterator[Batch]) -> None:
+    def leave_to_parent(self, batches: object) -> None:
         """Forgets, in a forked child, batches and workers of its parent, which it does not have.
 
         They are kept nevertheless: torch's iterator would stop the parent's workers if it were released.
@@ -211,7 +178,9 @@ class Pipeline:
 
     def _seeding(self, is_here: bool) -> Seeding:
         # A foreign sampler may give a row twice, with different random numbers each time.
-        return Seeding(*self._seeds, is_here, self._quiet, by_place=self.plan.indices.may_repeat)
+        return Seeding(
+            self.way.seeds_rows, self.way.seeds_batches, is_here, self._quiet, self.plan.indices.may_repeat
+        )
 
     def _inner_loader(self, loader: TorchLoader, seeding: Seeding, dataset: MapStyle) -> TorchLoader:
         """A loader of torch's over batches that are made and collated already."""
@@ -224,7 +193,7 @@ class Pipeline:
             return inner
         plan.ring = self._new_ring(loader)
         more: dict[str, Any] = {"batch_sampler": plan}
-        if plan.is_single:
+        if plan.way.is_single:
             more = {"batch_size": None, "sampler": plan}
         if loader.num_workers:
             more |= {name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)}
@@ -232,7 +201,7 @@ class Pipeline:
         rows = RowMaker(dataset, seeding, loader.collate_fn, plan.ring, self.watch)
         inner = _Inner(
             cast("torch.utils.data.Dataset[Batch]", rows),
-            collate_fn=_itself,
+            collate_fn=itself,
             pin_memory=loader.pin_memory,
             generator=torch.Generator().manual_seed(seed),
             **more,
@@ -243,10 +212,10 @@ class Pipeline:
 
     def _new_ring(self, loader: TorchLoader) -> Ring | None:
         """Shared memory for the batches of one iterator's workers; used again once they are done."""
-        if not loader.num_workers or self.plan.is_single:
+        if not loader.num_workers or self.way.is_single:
             return None
         slots = loader.num_workers * (loader.prefetch_factor or 2) + _SPARE_SLOTS
-        idle, self._idle_ring = self._idle_ring, None
+        idle, self.idle_ring = self.idle_ring, None
         is_ours = idle is not None and idle.process == os.getpid()
         return idle if is_ours else Ring.made(slots)
 
@@ -283,13 +252,18 @@ class Arriving(Iterator[Batch]):
     ) -> None:
         self._fetched, self._inner = fetched, inner
         self._ring = plan.ring
-        self._is_single = plan.is_single
+        self._is_single = plan.way.is_single
         self._pipeline = pipeline
         self._is_shared = is_shared  # with other iterators: the workers
         self._began = began  # when workers began to start; None once they have
         self._turn = pipeline.turn
         self._batches: list[Batch] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
+
+    def end(self) -> None:
+        """Ends the workers: here, since of a finalizer Python drops what is raised in it, as by Ctrl-C."""
+        if not self._is_shared and hasattr(self._fetched, "_shutdown_workers"):
+            self._fetched._shutdown_workers()
 
     def __next__(self) -> Batch:
         if self._is_shared and self._turn != self._pipeline.turn:
@@ -316,7 +290,7 @@ class Arriving(Iterator[Batch]):
             if before is not None and not self._is_shared:
                 self._pipeline.watch.add(Stage.START_UP, perf_counter() - asked)
             if ring is not None and ring.is_idle:
-                self._pipeline.done_with(ring)
+                self._pipeline.idle_ring = ring
             raise
         except SamplerError:
             raise
@@ -385,7 +359,7 @@ def start_method(loader: TorchLoader) -> str:
     return chosen or multiprocessing.get_all_start_methods()[0]
 
 
-def _itself(batch: Batch) -> Batch:
+def itself(batch: Batch) -> Batch:
     """The collate function of batches that are collated already."""
     return batch
 
@@ -418,7 +392,7 @@ class _Redrawn:
         held, saved = self._still(dataset), extra.pop(_KEY, {})
         if held:
             extra[_KEY] = held
-        others = _changed(saved, held) if epoch == self._loaded_epoch else ""
+        others = ", ".join(sorted(that_differ(saved, held))) if epoch == self._loaded_epoch else ""
         if others:
             self._warn(
                 f"when the state was saved, {others} of the dataset held other numbers than now, so the rest "
@@ -427,7 +401,7 @@ class _Redrawn:
         # A dataset with a set_epoch says that its rows belong to an epoch. Where no generator has moved that
         # all code shares, they were not drawn from one.
         is_next = self._at_end is not None and epoch != self._epoch
-        others = _changed(self._held, held) if is_next else ""
+        others = ", ".join(sorted(that_differ(self._held, held))) if is_next else ""
         if others and is_kept:
             self._warn(
                 f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, but persistent "
@@ -464,11 +438,6 @@ class _Redrawn:
 def _shared() -> tuple[object, ...]:
     """Where `random` and NumPy are; not torch, which each pass of its loaders moves, as validation does."""
     return generators()[:-1]
-
-
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """The names of those that differ, of those in both."""
-    return ", ".join(name for name in now if before.get(name, now[name]) != now[name])
 
 
 def _held(dataset: object) -> dict[str, str]:

@@ -1,26 +1,155 @@
-"""The indices of one epoch from a place on, as torch's iterators take them."""
+"""How the batches of a loader are made, decided once; and the indices of one epoch for what makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ..order.full import as_int
 from ..order.iteration import Iteration
+from ..process.control_group import num_cpus
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
+from ..rows.collate import is_ours
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
+from ..sampling.seeding import draws_random_numbers
 from ..sampling.trainers import Seeing
 from .shared_memory import Ring
 
-__all__ = ["EpochIndices", "Job", "SingleRow"]
+_AHEAD = 2  # batches, as torch's workers make
+_FOR_PROCESSES = ("worker_init_fn", "multiprocessing_context")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the batches of a loader are made.
+
+    Attributes:
+        kind: "here" when they are asked for, "ahead" by a thread of this process, by "threads", or by
+            "processes".
+        why: why they are made here, or by processes; "" otherwise.
+        is_read: True if this process reads a DataRef by itself: where no row needs Python, torch's machinery
+            would cost more than reading.
+        num_threads: threads that read in place of processes; 0 if there are none.
+        may_be_threads: a larger `num_workers` means more threads, not processes.
+        num_ahead: batches that are read ahead.
+        at_once: windows that are read before they are wanted.
+        together: batches that travel together at most; None for as many as are best.
+        is_single: single rows are handed out, no batches of them.
+        is_unordered: batches may come in any order.
+        seeds_rows: each row is made with random numbers of its own.
+        seeds_batches: each batch is collated with random numbers of its own.
+    """
+
+    kind: Literal["here", "ahead", "threads", "processes"]
+    why: str
+    is_read: bool
+    num_threads: int
+    may_be_threads: bool
+    num_ahead: int
+    at_once: int
+    together: int | None
+    is_single: bool
+    is_unordered: bool
+    seeds_rows: bool
+    seeds_batches: bool
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if a thread makes batches ahead, wherever the training loop takes its time."""
+        return self.kind in ("ahead", "threads")
+
+    def __str__(self) -> str:
+        if self.kind == "processes":
+            return f"made by processes, as {self.why}"
+        if self.kind == "here":
+            return f"made here when they are asked for, as {self.why}"
+        threads = f"{self.num_threads} threads" if self.num_threads > 1 else "a thread"
+        return f"read ahead by {threads}"
+
+
+def way_of(
+    dataset: MapStyle,
+    read: DataRef | None,
+    is_single: bool,
+    is_known_ahead: bool,
+    seed_rows: bool | None,
+    torchs: Mapping[str, Any],
+) -> Way:
+    """The way that these facts decide.
+
+    Args:
+        dataset: of the loader.
+        read: the DataRef whose rows these are; None for any other dataset.
+        is_single: single rows are handed out, no batches of them.
+        is_known_ahead: the sampler may be asked before a batch is.
+        seed_rows: see `DataLoader`.
+        torchs: arguments of torch's loader.
+
+    Raises:
+        ValueError: `prefetch_factor` is below 0, or single rows are to come in any order.
+    """
+    num_workers, prefetch_factor = torchs["num_workers"], torchs.get("prefetch_factor")
+    is_in_order = torchs.get("in_order") is not False
+    if not is_in_order and is_single:
+        raise ValueError("in_order=False needs batches; give a batch_size")
+    has_own_collate = torchs["collate_fn"] is not None and not is_ours(torchs["collate_fn"])
+    seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
+    not_read = ""  # why this process does not read by itself
+    if read is None:
+        not_read = "the dataset is no DataRef"
+    elif is_single:
+        not_read = "rows are handed out one by one"
+    elif seeds_rows:
+        not_read = "each row has random numbers of its own"
+    no_threads = not_read
+    if torchs["timeout"] or any(torchs[name] is not None for name in _FOR_PROCESSES):
+        no_threads = "an argument is for processes"
+    elif num_workers and not is_in_order:
+        no_threads = "batches may come in any order"
+    elif has_own_collate:
+        no_threads = "the collate function is your own"
+    elif not is_known_ahead:
+        no_threads = "the sampler draws when it is asked"
+    elif read is not None and not not_read and not read._only_copies:
+        no_threads = "rows are not only copied"
+    kind: Literal["here", "ahead", "threads", "processes"]
+    num_threads, num_ahead = 0, prefetch_factor or _AHEAD
+    if num_workers:
+        kind, why = "processes", no_threads
+        num_ahead *= num_workers
+        if not no_threads:
+            kind, num_threads = "threads", max(1, min(num_workers, num_cpus() - 1))  # the loop needs one, too
+    else:
+        kind, why = "here", not_read or ("" if is_known_ahead else "the sampler draws when it is asked")
+        num_ahead = _AHEAD
+        if read is not None and prefetch_factor is not None:
+            num_ahead = as_int("prefetch_factor", prefetch_factor, low=0)
+        if not why:
+            kind, why = ("ahead", "") if num_ahead else ("here", "prefetch_factor is 0")
+    return Way(
+        kind,
+        why,
+        is_read=not not_read and kind != "processes",
+        num_threads=num_threads,
+        may_be_threads=not no_threads,
+        num_ahead=num_ahead,
+        at_once=num_ahead + (kind != "processes"),
+        together=None if num_workers and not has_own_collate and not seeds_rows else 1,
+        is_single=is_single,
+        is_unordered=bool(num_workers) and not is_in_order,
+        seeds_rows=seeds_rows,
+        seeds_batches=has_own_collate and (seed_rows is None or bool(seed_rows)),
+    )
 
 
 class SingleRow(NamedTuple):
@@ -50,23 +179,19 @@ class EpochIndices:
     def __init__(
         self,
         indices: Indices,
-        is_single: bool,
+        way: Way,
         batch_size: int,
         drop_last: bool,
         source: MapStyle,
-        together: int | None,
+        seen_by: Seeing | None = None,
     ) -> None:
         self.indices = indices
         self.iteration: Iteration | None = None  # the iteration that they are for
-        self.is_unordered = False
-        self.is_single = is_single  # single rows, no batches of them
-        self.seen_by: Seeing | None = None  # is shown the rows of each batch
+        self.way = way
+        self.seen_by = seen_by  # is shown the rows of each batch
         self.ring: Ring | None = None
         self.source = source  # reads ahead what is announced to it
         self._size = batch_size, drop_last
-        self.together = together
-        self.reads_here = True  # False if workers do
-        self.at_once = 1  # windows read before they are wanted
         self.watch = Stopwatch()
         self._has_warned = False  # that they are much, compared with what is kept
 
@@ -86,7 +211,7 @@ class EpochIndices:
     def _jobs(self, iteration: Iteration) -> Iterator[SingleRow | Job]:
         indices, epoch = self.indices, iteration.start.epoch
         firsts = indices.firsts(iteration)
-        if self.is_single:
+        if self.way.is_single:
             for row in indices.rows(iteration):
                 iteration.handed += 1
                 yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
@@ -95,8 +220,8 @@ class EpochIndices:
         if ring is not None:
             ring.begin()
         step = 0
-        for window in self.windows(iteration, read_here=False, most=self.together):
-            number = step if self.is_unordered else None
+        for window in self.windows(iteration, read_here=False, most=self.way.together):
+            number = step if self.way.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
             iteration.handed += len(window.ends)
@@ -135,14 +260,14 @@ class EpochIndices:
         readahead = source._readahead
         if readahead is None or readahead.ahead_bytes is None or not readahead.row_bytes:
             return most
-        bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.at_once
-        if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
+        bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.way.at_once
+        if self.way.kind == "processes" and nbytes > 2 * bound and not self._has_warned:
             self._has_warned = True
             warn_user(
-                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
-                f"{title_of(source)} is too small: files will be downloaded again and again. Set cache_bytes="
-                f"{2 * nbytes + self._windows_bytes(source)}, which is twice that and two windows of files, "
-                "or use smaller batches, a smaller prefetch_factor or fewer workers"
+                f"workers read {self.way.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache "
+                f"of {title_of(source)} is too small: files will be downloaded again and again. Set "
+                f"cache_bytes={2 * nbytes + self._windows_bytes(source)}, which is twice that and two "
+                "windows of files, or use smaller batches, a smaller prefetch_factor or fewer workers"
             )
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)

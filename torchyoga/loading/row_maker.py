@@ -32,8 +32,6 @@ from .plan import Job, SingleRow
 from .sealed import stopped
 from .shared_memory import Ring
 
-__all__ = ["Made", "RowMaker", "WorkerInit"]
-
 _SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
 
 

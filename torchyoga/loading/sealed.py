@@ -23,18 +23,6 @@ from ..process.noted import add_note, notes_of
 from ..process.raised import Raised
 from ..rows.types import Batch, Row
 
-__all__ = [
-    "PLAIN",
-    "BatchError",
-    "Failure",
-    "Plain",
-    "Sealed",
-    "TakenOverError",
-    "is_late",
-    "is_plain",
-    "stopped",
-]
-
 STOPPED = "a row or batch could not be made: StopIteration was raised"
 _NUMPY: set[type] = {np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64}
 

@@ -26,8 +26,6 @@ import torch
 
 from ..process.buffers import Slot, counts_can_be_trusted, held
 
-__all__ = ["Memory", "Ring", "memory_of"]
-
 _SLOT_BYTES = 512 * 2**20  # of address space; memory is taken when it is written
 _NO_SLOT = -1
 _keys = itertools.count()

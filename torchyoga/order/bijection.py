@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..process.lazy import np
 from ..process.words import keyed_words, random_words
+from ..rows.types import Ints
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Ints = npt.NDArray[np.int64]
     _Words: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 else:
-    Ints = _Words = Any
+    _Words = Any
 
 __all__ = ["bijection"]
 

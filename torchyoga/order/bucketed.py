@@ -21,8 +21,6 @@ from .contract import OrderOver
 from .full import within
 from .saved import Pin
 
-__all__ = ["BucketOrder"]
-
 
 @dataclass(frozen=True, eq=False)
 class BucketOrder(OrderOver):

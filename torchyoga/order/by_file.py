@@ -40,8 +40,6 @@ from .contract import AnyOrder, Shuffle
 from .full import are_outside, as_int, checked_rows
 from .saved import Pin
 
-__all__ = ["MOST_SHARDS", "MOST_WINDOW", "BlockOrder", "Permutations", "equal_runs"]
-
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 _RUN = 4096  # rows treated as a file where the dataset has no files

@@ -6,34 +6,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..rows.types import Ints
 from .saved import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
-from ..process.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-else:
-    Ints = Any
-
-__all__ = [
-    "ARRANGED",
-    "AnyOrder",
-    "Appended",
-    "Arrangement",
-    "Locality",
-    "Shuffle",
-    "before_known",
-    "check_epoch",
-    "OrderOver",
-    "SourceCounts",
-]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
@@ -41,6 +24,12 @@ Appended = Literal["next"]
 SavedState = Any  # a `State`, which knows of orders
 ARRANGED = range(2**61, 2**62)
 _MOST_PLACES = 2**61
+
+
+def check_appended(appended: object) -> None:
+    """Raises ValueError unless it is None or "next"."""
+    if appended not in (None, "next"):
+        raise ValueError(f"appended must be 'next' or None, found {appended!r:.100}")
 
 
 def check_epoch(epoch: int, length: int) -> None:
@@ -108,16 +97,6 @@ class AnyOrder(ABC):
     def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)
         """Raises ValueError if it cannot go on from this position of the epoch."""
 
-    def adopted(self, saved: SavedState, fingerprint: str | None, pins: Mapping[str, Pin]) -> SavedState:
-        """A state as one of this order, if this was made to go on from it; else as it is.
-
-        Args:
-            saved: the state.
-            fingerprint: of the dataset here.
-            pins: what identifies the dataset besides.
-        """
-        return saved
-
     def prefix(self, rows: int) -> AnyOrder | None:
         """This order of the first rows, as it was before others were appended; None if it is not known."""
         return None
@@ -172,29 +151,40 @@ class SourceCounts(Protocol):
         """Rows and passes of each source as one flat dict, for exporters."""
 
 
-class Arrangement(ABC):
+class Arrangement:
     """The choice of which rows of a dataset come in an epoch, where not each of them comes once.
 
     The orders that it makes give row numbers in `ARRANGED`, beyond those of any dataset, so that a row that
     comes several times has several numbers, each with a position of its own.
+
+    Args:
+        order: makes the order of every epoch, of (seed, shuffle, reshuffle, window).
     """
 
-    @abstractmethod
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
-        """The order of every epoch."""
+    def __init__(self, order: Callable[[int, Shuffle, bool, int], AnyOrder]) -> None:
+        self.order = order
 
-    def going_on(self, order: AnyOrder, saved: SavedState, appended: Appended | None) -> AnyOrder:
-        """The order in which a state goes on, if that says more about it than is known here.
+    def going_on(
+        self,
+        order: AnyOrder,
+        saved: SavedState,
+        appended: Appended | None,
+        fingerprint: str | None,
+        pins: Mapping[str, Pin],
+    ) -> tuple[AnyOrder, SavedState]:
+        """The order in which a state goes on, if that says more about it than is known here; and the state.
 
         Args:
             order: one of this arrangement.
             saved: the state.
             appended: when rows come that were appended since.
+            fingerprint: of the dataset here.
+            pins: what identifies the dataset besides.
 
         Raises:
             StateError: the state is of other data.
         """
-        return order
+        return order, saved
 
     def account(self, order: AnyOrder, saved: SavedState) -> SourceCounts | None:
         """The rows delivered of each source up to a state; None if there are none."""

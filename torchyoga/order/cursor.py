@@ -22,23 +22,19 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
-from .carry import Appended, Prefixes, carried, check_appended
-from .contract import AnyOrder, Arrangement, Locality, Shuffle, SourceCounts
+from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
 from .epoch import Epoch, Skipped
 from .full import as_int
-from .grown import Grown
-from .iteration import Iteration, IterationOptions, Left, LeftAt, Standing
-from .place import Place, after, taken
+from .grown import Grown, Prefixes, carried
+from .iteration import Iteration, IterationOptions, Left, Standing, rows_seen
+from .place import Place, Shard, after, taken
 from .saved import Pin, Saved
-from .shard import Shard
 from .state import State, written
-
-__all__ = ["UNKNOWN", "Counting", "Cursor"]
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
@@ -46,22 +42,19 @@ _ROW_BY_ROW = IterationOptions()
 _MOST_TOLD = 64  # sources of which a state says how many rows were left out
 _MOST_LOOKS = 5  # at one batch, one after the other, before there is a warning
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _alone(
-    method: Callable[Concatenate[Cursor, _Arguments], _Result],
-) -> Callable[Concatenate[Cursor, _Arguments], _Result]:
+def _alone(method: _Method) -> _Method:
     """A method of a cursor for one thread at a time, when the cursor knows of all that was delivered."""
 
     @wraps(method)
-    def locked(cursor: Cursor, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+    def locked(cursor: Cursor, *args: Any, **named: Any) -> Any:
         with cursor.lock:
             cursor.settle()
             return method(cursor, *args, **named)
 
-    return locked
+    return cast(_Method, locked)
 
 
 class Counting(Protocol):
@@ -357,15 +350,13 @@ class Cursor:
                 self.begun(iteration)
             at, now = self._going_on(iteration), iteration.now()
             place, is_last = now.place, at.last is iteration
-            seen, again = at.seen if is_last else at.seen_by_all, iteration.again
+            seen = at.seen if is_last else at.seen_by_all
             if not iteration.number:
                 self._num_begun = iteration.number = self._num_begun + 1
             elif not is_last:
-                # It goes on after others have delivered.
-                others = seen.get(place.epoch, 0) - iteration.reported
-                again = max(again, iteration.entry.again + others)
-            iteration.reported, iteration.again = place.position, again
-            now = now._replace(again=again)
+                _note_others(iteration, seen)
+            iteration.reported = place.position
+            now = now._replace(again=iteration.again)
             rolled = self._rolled(now, iteration.batch_size, iteration.drop_last, iteration.shard)
             running = rolled is now
             entry = iteration.entry if running else rolled
@@ -382,14 +373,14 @@ class Cursor:
         elif at.last and not at.look:
             at.last.before = None  # it counts
         left = self._leave(at) if start.epoch > at.now.place.epoch else at.left
-        held = tuple(one for one in left.open if one.is_held)
+        held = tuple(one for one in left.open if isinstance(one, Iteration) and one.is_held)
         ended = [one for one in left.open if one not in held]
         left = left._replace(out=self._with_rests(left.out, ended, iteration), open=held)
         for one in ended:
-            if one.by is not None:
-                one.by.leave()
+            if isinstance(one, Iteration):
+                one.leave()
         iteration.is_begun, iteration.before, iteration.left = True, at, left
-        iteration.again += max(0, at.seen_by_all.get(start.epoch, 0) - start.position)
+        iteration.again += max(0, rows_seen(at.seen_by_all, start.epoch) - start.position)
         self._at = at._replace(left=left)
 
     def _leave(self, at: Standing) -> Left:
@@ -397,23 +388,23 @@ class Cursor:
         place, left = at.now.place, at.left
         if not place.position or place.epoch == left.epoch:
             return left
-        by = at.last if at.last is not None and at.last.start.epoch == place.epoch else None
-        return left._replace(open=(*left.open, LeftAt(at.now, by)), epoch=place.epoch)
+        one = at.last if at.last is not None and at.last.start.epoch == place.epoch else at.now
+        return left._replace(open=(*left.open, one), epoch=place.epoch)
 
     def _left_out(self, epoch: int) -> Skipped:
         """The rows that a resume in an epoch leaves out of those before it, as iterators do not last."""
         left = self._at.left
         if not left.open:
             return left.out
-        earlier = [one for one in left.open if one.epoch.place.epoch < epoch]
+        earlier = [one for one in left.open if _now(one).place.epoch < epoch]
         return self._with_rests(left.out, earlier, self._at.last or _ROW_BY_ROW)
 
     def _with_rests(
-        self, out: Skipped, epochs: Iterable[LeftAt], iteration: Iteration | IterationOptions
+        self, out: Skipped, epochs: Iterable[Iteration | Epoch], iteration: Iteration | IterationOptions
     ) -> Skipped:
         """Rows that were left out, and those behind the places at which these epochs were left."""
         for one in epochs:
-            now = one.now
+            now = _now(one)
             rows, place = self._rest(now, iteration), now.place
             if not rows:
                 continue
@@ -459,7 +450,7 @@ class Cursor:
                 "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
                 "on one batch after the other, keep one iterator; to look at a batch, call peek()"
             )
-        left = at.left.open[-1].epoch if at.left.open and self._is_left_for_good else None
+        left = _now(at.left.open[-1]) if at.left.open and self._is_left_for_good else None
         now = at.now if at.running else left
         if now is None or last is None or last.is_held or last.options.may_be_left:
             return
@@ -503,7 +494,10 @@ class Cursor:
         if iteration is not at.last and not iteration.delivered:
             is_here = is_here or self.begin(iteration.batch_size, iteration.drop_last) == iteration.start
         if iteration.options.counts and is_here:
-            seen = at.seen if iteration is at.last else at.seen_by_all
+            seen = at.seen
+            if iteration is not at.last:
+                seen = at.seen_by_all
+                _note_others(iteration, seen)
             self._at = at._replace(last=iteration, seen=seen).entered(iteration.entry.next)
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
@@ -719,7 +713,7 @@ class Cursor:
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
             if self.arrangement is not None:
-                order = self.arrangement.going_on(order, saved, when)
+                order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
             saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
@@ -776,3 +770,16 @@ class Cursor:
                 f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                 "rank's own state, or train with in_order=True"
             )
+
+
+def _now(one: Iteration | Epoch) -> Epoch:
+    """How far an epoch is."""
+    return one.now() if isinstance(one, Iteration) else one
+
+
+def _note_others(iteration: Iteration, seen: Mapping[int, tuple[tuple[int, int], ...]]) -> None:
+    """An iteration goes on after others have delivered, perhaps of the same epoch, from the same place on."""
+    if iteration.number:
+        place = iteration.entry.place
+        others = rows_seen(seen, place.epoch, iteration.number) - place.position
+        iteration.again = max(iteration.again, iteration.entry.again + others)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .place import Place, num_steps_left
+from .place import Place, Shard, num_steps_left
 from .proof import PRIME, weight_until
-from .shard import Shard
-
-__all__ = ["Epoch", "Skipped"]
 
 
 class Epoch(NamedTuple):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ..process.lazy import np
+from ..rows.types import Ints
 from .bijection import bijection
 from .contract import AnyOrder
 from .saved import Pin
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Positions = npt.NDArray[np.int64]
-else:
-    Positions = Any
 
 __all__ = [
     "ORDER_VERSION",
@@ -59,7 +56,7 @@ class Order(AnyOrder):
         object.__setattr__(self, "length", as_int("length", self.length, low=0, high=2**62))
         object.__setattr__(self, "seed", as_int("seed", self.seed))
 
-    def rows(self, epoch: int, positions: npt.ArrayLike) -> Positions:
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch; past N they wrap around.
 
         Raises:
@@ -70,7 +67,7 @@ class Order(AnyOrder):
             return found
         return self._turned(epoch, found, forward=True)
 
-    def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         return self._turned(epoch, checked_rows(rows, self.length), forward=False)
 
@@ -82,15 +79,15 @@ class Order(AnyOrder):
         """Entries of a state, so that it is not continued in another order."""
         return {"shuffle": self.kind}
 
-    def _turned(self, epoch: int, numbers: Positions, forward: bool) -> Positions:
+    def _turned(self, epoch: int, numbers: Ints, forward: bool) -> Ints:
         if not self.shuffle or self.length < 2:
             return numbers
         key = as_int("epoch", epoch) if self.reshuffle else 0
         return bijection(self.length, self.seed, key).turned(numbers, forward)
 
 
-def within(positions: npt.ArrayLike, length: int) -> Positions:
-    """Positions in 0..N-1: past N they wrap around; ValueError for one below 0."""
+def within(positions: npt.ArrayLike, length: int) -> Ints:
+    """Ints in 0..N-1: past N they wrap around; ValueError for one below 0."""
     found = np.asarray(positions, np.int64)
     if length and found.size and are_outside(found, length):
         if int(found.min()) < 0:  # a walk from outside might never get inside
@@ -99,7 +96,7 @@ def within(positions: npt.ArrayLike, length: int) -> Positions:
     return found
 
 
-def checked_rows(rows: npt.ArrayLike, length: int) -> Positions:
+def checked_rows(rows: npt.ArrayLike, length: int) -> Ints:
     """Rows as int64; ValueError if some are not in 0..N-1."""
     found = np.asarray(rows, np.int64)
     if are_outside(found, length):
@@ -107,7 +104,7 @@ def checked_rows(rows: npt.ArrayLike, length: int) -> Positions:
     return found
 
 
-def are_outside(numbers: Positions, length: int) -> bool:
+def are_outside(numbers: Ints, length: int) -> bool:
     """True if any of the numbers is not in 0..length-1."""
     return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # numbers below 0 become huge
 

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .epoch import Epoch, Skipped
-from .place import Place, Ranges, after, taken
+from .place import Place, Ranges, Shard, after, taken
 from .proof import PRIME, weight, weight_of_share
 from .saved import Saved
-from .shard import Shard
-
-__all__ = ["Iteration", "IterationOptions", "Left", "LeftAt", "Standing"]
 
 _MOST_SEEN = 16  # epochs
 
@@ -32,8 +29,7 @@ class IterationOptions:
         in_order: False if batches may come in any order.
         made: `Cursor.num_begun` when its iterator was made, if that is known.
         counts: False if its batches will not be trained on, so that nothing is reported.
-        in_rows: rows are counted, of which others make batches.
-        first_rows: the size of a first batch: one batch, or its rows if rows are counted.
+        in_rows: rows of a first batch, if rows are counted, of which others make batches; 0 if batches are.
         asked: batches that torch has requested and not delivered, if it asks for them ahead.
         may_be_left: its caller leaves it early on purpose.
     """
@@ -43,27 +39,9 @@ class IterationOptions:
     in_order: bool = True
     made: int | None = None
     counts: bool = True
-    in_rows: bool = False
-    first_rows: int = 1
+    in_rows: int = 0
     asked: Mapping[int, object] = field(default_factory=dict)
     may_be_left: bool = False
-
-
-class LeftAt(NamedTuple):
-    """How far an epoch was when it was left, and by which iteration; None if a state stood there."""
-
-    epoch: Epoch
-    by: Iteration | None
-
-    @property
-    def is_held(self) -> bool:
-        """True if the iteration may go on."""
-        return self.by is not None and self.by.is_held
-
-    @property
-    def now(self) -> Epoch:
-        """How far it is by now."""
-        return self.epoch if self.by is None else self.by.now()
 
 
 class Left(NamedTuple):
@@ -71,13 +49,13 @@ class Left(NamedTuple):
 
     Attributes:
         out: those that no iteration will give.
-        open: where epochs were left whose rows may still come: their iterators are held, or no other
-            iteration has begun since.
+        open: the epochs whose rows may still come, since their iterators are held, or no other iteration has
+            begun since: the iteration that was in each, or how far it was where a state stood.
         epoch: the epoch that was left last.
     """
 
     out: Skipped = Skipped()
-    open: tuple[LeftAt, ...] = ()
+    open: tuple[Iteration | Epoch, ...] = ()
     epoch: int | None = None
 
 
@@ -90,7 +68,8 @@ class Standing(NamedTuple):
         last: the iteration that has delivered last.
         running: True if it has left the place behind its beginning.
         bound: True if set_epoch has named the epoch, and nothing was delivered since.
-        seen: rows that iterations before the last have delivered, over all ranks, by epoch.
+        seen: by epoch, how far the two iterations had come that came furthest, over all ranks, and their
+            numbers, when another one was the last.
         left: the rows of epochs that were left early.
     """
 
@@ -99,7 +78,7 @@ class Standing(NamedTuple):
     last: Iteration | None = None
     running: bool = False
     bound: bool = False
-    seen: Mapping[int, int] = {}
+    seen: Mapping[int, tuple[tuple[int, int], ...]] = {}
     left: Left = Left()
 
     def entered(self, epoch: Epoch, bound: bool = False) -> Standing:
@@ -120,14 +99,21 @@ class Standing(NamedTuple):
         return last if self.running or is_whole else None
 
     @property
-    def seen_by_all(self) -> Mapping[int, int]:
-        """`seen`, with what the last iteration has delivered."""
-        if self.last is None:
+    def seen_by_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """`seen`, with the last iteration."""
+        last = self.last
+        if last is None:
             return self.seen
-        last = self.last.start.epoch
-        seen = {epoch: rows for epoch, rows in self.seen.items() if epoch != last}
-        seen[last] = max(self.seen.get(last, 0), self.last.reported)
+        epoch, mine = last.start.epoch, (last.reported, last.number)
+        seen = {other: found for other, found in self.seen.items() if other != epoch}
+        others = [one for one in self.seen.get(epoch, ()) if one[1] != last.number]
+        seen[epoch] = tuple(sorted((mine, *others), reverse=True)[:2])
         return dict(list(seen.items())[-_MOST_SEEN:])
+
+
+def rows_seen(seen: Mapping[int, tuple[tuple[int, int], ...]], epoch: int, besides: int = 0) -> int:
+    """How many rows of an epoch iterations have delivered; all but the one of number `besides`."""
+    return max((rows for rows, number in seen.get(epoch, ()) if not besides or number != besides), default=0)
 
 
 class Iteration:
@@ -412,7 +398,7 @@ class Iteration:
     def is_at_first_batch(self) -> bool:
         """True if it has delivered a first batch only."""
         options = self.options
-        return 0 < self.counted <= options.first_rows * (1 + len(options.asked))
+        return 0 < self.counted <= (options.in_rows or 1) * (1 + len(options.asked))
 
 
 def _joined(done: int, early: set[int]) -> int:

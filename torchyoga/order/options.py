@@ -6,14 +6,10 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
 from .by_file import MOST_WINDOW, BlockOrder, equal_runs
-from .carry import Appended, check_appended
-from .contract import AnyOrder, Arrangement, Locality, Shuffle
+from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, check_appended
 from .cursor import Cursor
 from .full import Order, as_int
-from .shard import Shard
-
-__all__ = ["OrderOptions"]
-
+from .place import Shard
 
 _ALONE = Shard()
 

@@ -20,9 +20,8 @@ from functools import lru_cache
 
 from ..errors import StateError
 from ..process.words import keyed_bytes
-from .place import Place, taken
+from .place import Place, Shard, taken
 from .saved import Saved
-from .shard import Shard
 
 __all__ = [
     "PINS",

@@ -15,10 +15,7 @@ from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .full import as_int
 from .options import OrderOptions
-from .shard import Shard
-
-__all__ = ["ShuffleQuality", "shuffle_quality"]
-
+from .place import Shard
 
 _EPOCHS = 4
 _PLACES = 25_000  # positions examined in each of them

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 from ..process.digests import hexdigest
 
-__all__ = ["Pin", "Saved", "described", "digest", "what_differs"]
-
-Pin: TypeAlias = int | str | None  # what a state records so that it is not continued in another order
+# What a state records so that it is not continued in another order; lists of JSON are tuples here.
+Pin: TypeAlias = int | str | tuple[Any, ...] | None
 Saved: TypeAlias = dict[str, Any]  # a state or a receipt as a dict: checked by whoever reads it
 _OVER_RANKS = {"batch", "cell"}  # arguments that count rows of all ranks together
 

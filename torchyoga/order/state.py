@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
@@ -11,13 +12,11 @@ from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, are_counts, weight_until
-from .saved import Pin, Saved, what_differs
-from .stages import same_past, short, told_at
-
-__all__ = ["State", "without_keys", "written"]
+from .saved import Pin, Saved, digest, what_differs
+from .stages import in_effect
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-_PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources")
+_PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
@@ -36,7 +35,7 @@ class State:
         seed: that of the order.
         length: rows of the epoch.
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
-            some orders `window`, `files`, `shards`, `stages`, `view` and `sources`.
+            some orders `window`, `files`, `shards`, `stages`, `view`, `sources` and `passes`.
         fingerprint: of the dataset.
         at: how far the epoch is.
         left_out: rows of earlier epochs that were left out.
@@ -58,10 +57,11 @@ class State:
         at, out = self.at, self.left_out
         place = at.place
         found = self.place_to_dict()
-        if self.pins.get("stages") is not None:
-            found["stages"] = told_at(self.pins["stages"], self.first, self.place)
-        if "sources" in self.pins:
-            found["sources"] = self.pins["sources"]
+        if "stages" in self.pins:
+            found["stages"] = _listed(in_effect(self.pins["stages"], self.first, self.place))
+        for name in ("sources", "passes"):
+            if name in self.pins:
+                found[name] = _listed(self.pins[name])
         found |= {
             "steps": at.steps if place.position else 0,
             "left": written(place.left) if place.left else [],
@@ -77,7 +77,7 @@ class State:
         return {**found, **self.extra}
 
     def place_to_dict(self) -> Saved:
-        """The part of the dict that identifies the place and the order; long pins as digests."""
+        """The part of the dict that identifies the place and the order; stages as a digest."""
         found: Saved = {
             "version": ORDER_VERSION,
             "seed": self.seed,
@@ -87,8 +87,9 @@ class State:
             **self.pins,
         }
         found.pop("sources", None)
-        if isinstance(found.get("stages"), str):
-            found["stages"] = short(found["stages"])
+        found.pop("passes", None)
+        if "stages" in found:
+            found["stages"] = digest(found["stages"])
         found["fingerprint"] = self.fingerprint
         if self.grown is not None:
             found["grown"] = self.grown
@@ -142,7 +143,7 @@ class State:
         pins, extra = dict[str, Pin](), dict[str, object]()
         for name, value in found.items():
             if name in _PINS:
-                pins[name] = value
+                pins[name] = _frozen(value)
             elif name not in _KNOWN and not only_place:
                 extra[name] = value
         if only_place:
@@ -157,7 +158,7 @@ class State:
         Args:
             mine: `length`, `seed`, `fingerprint` and the pins.
         """
-        found = self.place_to_dict()
+        found = {**self.pins, "length": self.length, "seed": self.seed, "fingerprint": self.fingerprint}
         if "view" in self.pins and self.pins["view"] != mine.get("view"):
             self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
@@ -182,7 +183,7 @@ class State:
             )
         stages = mine.get("stages")
         if self.pins.get("stages") != stages:
-            self._check_stages(stages if isinstance(stages, str) else None)
+            self._check_stages(stages if isinstance(stages, tuple) else None)
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
@@ -208,12 +209,20 @@ class State:
                 "the state and this dataset do not have the same kind of weights or stages: there are "
                 f"{has}; the state is of another dataset"
             )
-        if not same_past(self.pins["stages"], mine, self.place):
+        if not self.has_come_by(mine):
             raise StateError(
                 f"up to the state, at position {self.position} of epoch {self.epoch}, rows came by the "
                 f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
                 "be changed. For other weights from there on use reweighted(weights, at=state)"
             )
+
+    def has_come_by(self, mine: Pin) -> bool:
+        """True if the stages up to its place are the ones here, as far as it still needs them."""
+        try:
+            one, other = (in_effect(pin, self.first, self.place - 1) for pin in (self.pins["stages"], mine))
+        except ValueError:
+            return False
+        return one == other
 
 
 def without_keys(state: object, keys: Sequence[str]) -> StateError:
@@ -237,8 +246,9 @@ def _checked(state: object) -> Saved:
     if not are_counts(*map(state.get, counts)):
         key = next(key for key in counts if not are_counts(state[key]))
         raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
-    for key in ("shuffle", "fingerprint", "window", "files", "stages", "view", "sources"):
-        if type(state.get(key)) not in (bool, int, str, type(None)):
+    for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
+        may_list = key in ("stages", "sources", "passes")
+        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * may_list):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -316,6 +326,20 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     return ranges
 
 
+def _frozen(value: Any, depth: int = 3) -> Pin:
+    """Lists of JSON as tuples."""
+    is_list = isinstance(value, list | tuple) and depth
+    return tuple(_frozen(one, depth - 1) for one in value) if is_list else value
+
+
+def _listed(pin: Pin) -> Any:
+    """Tuples as lists of JSON."""
+    return [_listed(one) if isinstance(one, tuple) else one for one in pin] if isinstance(pin, tuple) else pin
+
+
 def _shown(value: object) -> str:
-    """A value as messages show it: Python refuses to write the digits of a huge int."""
-    return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"
+    """A value as messages show it."""
+    try:
+        return f"{value!r:.100}"
+    except ValueError:  # Python refuses to write the digits of a huge int
+        return "a huge number"

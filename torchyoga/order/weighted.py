@@ -28,9 +28,7 @@ from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle, before_known
 from .full import Order
 from .saved import Pin
-from .stages import ArrangedOrder, written_stages
-
-__all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
+from .stages import ArrangedOrder
 
 _Weights: TypeAlias = npt.NDArray[np.generic]
 MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64
@@ -121,8 +119,6 @@ class WeightedOrder(ArrangedOrder):
         reshuffle: False gives every epoch the order of epoch 0.
         window: files mixed with each other at once, if shuffle is "block".
         files: where files begin, if shuffle is "block".
-        past: if the first stage begins later, a digest of those before.
-        adopts: what states are of that this goes on from, besides its own: see `identity_of`.
     """
 
     stages: tuple[WeightedStage, ...]
@@ -132,15 +128,8 @@ class WeightedOrder(ArrangedOrder):
     reshuffle: bool = True
     window: int = 8
     files: Ints | None = None
-    past: str = ""
-    adopts: tuple[Pin, ...] = ()
 
     what = "these weights"
-
-    @property
-    def known(self) -> tuple[Pin, ...]:
-        """Identities of data whose states this goes on from, besides its own."""
-        return self.adopts
 
     def _rows(self, epoch: int, positions: Ints) -> Ints:
         draws = self._draws(epoch)
@@ -189,10 +178,9 @@ class WeightedOrder(ArrangedOrder):
         if epoch * self.length + position < known:
             raise before_known(epoch, position, known)
 
-    @property
-    def told(self) -> str:
-        """Its stages, as a state records them."""
-        return written_stages([(stage.start, stage.told) for stage in self.stages], self.past)
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """Entries of a state, so that it is not continued in another order."""
+        return {**super().pins(epoch), "stages": tuple((stage.start, stage.told) for stage in self.stages)}
 
     def _draws(self, epoch: int) -> list[_Draw]:
         return _draws(self, epoch if self.shuffle and self.reshuffle else 0)

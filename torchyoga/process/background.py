@@ -18,8 +18,6 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from .forks import renew_in_children
 from .threads import begin_thread
 
-__all__ = ["Ahead", "Task", "are_ahead"]
-
 T = TypeVar("T")
 _WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
 _PATIENCE = 1.0  # seconds between two checks that the thread is still alive

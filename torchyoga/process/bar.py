@@ -13,8 +13,6 @@ from tqdm import tqdm
 
 from .forks import renew_in_children
 
-__all__ = ["TqdmBar"]
-
 
 class TqdmBar(tqdm):  # type: ignore[misc]
     """A bar whose lock belongs to its process."""

@@ -18,20 +18,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Array",
-    "BufferPool",
-    "Ints",
-    "Seeds",
-    "Slot",
-    "address_of",
-    "counts_can_be_trusted",
-    "fresh",
-    "held",
-    "is_placing",
-    "placing",
-]
-
 Array: TypeAlias = np.ndarray[Any, Any]  # of any shape and dtype
 Ints: TypeAlias = npt.NDArray[np.int64]
 Seeds: TypeAlias = npt.NDArray[np.uint64]

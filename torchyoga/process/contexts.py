@@ -12,8 +12,6 @@ from functools import wraps
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
-__all__ = ["contextmanager"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["folders", "free_memory", "num_cpus", "scheduled"]
-
 
 def num_cpus() -> int:
     """The processors that this process may use."""

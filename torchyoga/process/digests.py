@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-__all__ = ["hexdigest", "json_digest", "word_of"]
-
 
 def hexdigest(*parts: str | bytes | memoryview, size: int = 16) -> str:
     """Hex digits (BLAKE2b, RFC 7693) of texts and memory end to end; nothing is put between them.

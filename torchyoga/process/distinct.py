@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from .buffers import Ints
 
-__all__ = ["distinct", "first_places", "spread"]
-
 
 def distinct(numbers: Ints) -> Ints:
     """Each number of an array once, in ascending order.

@@ -10,8 +10,6 @@ import os
 import weakref
 from typing import Protocol
 
-__all__ = ["Forkable", "in_forked_child", "renew_in_children"]
-
 
 class Forkable(Protocol):
     """An object with locks or threads of its own."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Note", "add_note", "note_batch", "note_row", "notes_of", "set_notes"]
-
 _MOST_TEXT = 2000  # of the rows of a batch
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["Bar", "progress_bar"]
-
 
 class Bar:
     """A progress bar that is not shown, and what any bar can do."""

@@ -11,8 +11,6 @@ from torch._utils import ExceptionWrapper, KeyErrorMessage
 
 from .noted import notes_of, set_notes
 
-__all__ = ["Raised", "text_of", "torch_can_raise"]
-
 
 class Raised(ExceptionWrapper):
     """An exception that torch's iterators raise again in the training loop's process.

@@ -28,24 +28,6 @@ from .forks import renew_in_children
 from .lazy import torch
 from .words import splitmix, words_at
 
-__all__ = [
-    "GeneratorsPutBack",
-    "OwnGenerators",
-    "batch_seeds",
-    "drawn_seeds",
-    "generators",
-    "row_seeds",
-    "sampler_seed",
-    "seed_noted",
-    "seeder",
-    "seeds_within",
-    "unmoved_seed",
-    "where",
-    "where_all",
-    "worker_seed",
-]
-
-
 Words = npt.NDArray[np.uint64]
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 4  # numbers that are mixed in less time by themselves than as an array

@@ -13,19 +13,6 @@ from time import perf_counter, process_time
 
 from .control_group import scheduled
 
-__all__ = [
-    "CPU",
-    "DELAY",
-    "STAGES",
-    "Stage",
-    "Stopwatch",
-    "WorkerClock",
-    "is_timed",
-    "seconds_sent",
-    "shift",
-    "timed",
-]
-
 STAGES = (
     "sampler",  # which rows come next
     "disk",  # pages of files that were not in memory

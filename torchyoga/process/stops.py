@@ -18,8 +18,6 @@ from typing import Any
 
 from .warned import warn_user
 
-__all__ = ["Stops", "kill_when_terminated", "listened", "outlive"]
-
 _POLL = 0.5  # seconds between two looks whether the parent is there
 _listening: set[int] = set()  # signals that this process notes
 

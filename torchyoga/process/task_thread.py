@@ -16,8 +16,6 @@ from typing import TypeAlias
 
 from .threads import begin_thread
 
-__all__ = ["Errand", "TaskThread"]
-
 _Task: TypeAlias = Callable[[], object]
 _Mark: TypeAlias = "queue.SimpleQueue[None]"
 _PATIENCE = 1.0  # seconds between two checks that the thread is still alive

@@ -5,8 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 
-__all__ = ["bytes_text", "count_of", "escaped", "in_columns", "number", "share", "width_of"]
-
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 

@@ -12,8 +12,6 @@ import time
 import weakref
 from collections.abc import Callable
 
-__all__ = ["begin_thread"]
-
 _PATIENCE = 10.0  # seconds for all threads: one that waits for a silent store may take longer
 _begun: dict[threading.Thread, weakref.WeakMethod[Callable[[], object]]] = {}
 

@@ -6,8 +6,6 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["warn_user"]
-
 # By the first part of a module's name; those of the standard library only call functions passed to them.
 _OTHERS = frozenset(
     {

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 else:
     Ints = Words = Any
 
-__all__ = ["keyed_bytes", "keyed_words", "random_words", "splitmix", "words_at"]
-
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
     """`size` (at most 64) bytes that depend on every part of the key (BLAKE2b, RFC 7693)."""

@@ -6,6 +6,7 @@ checksums. So nothing that grows with each file is noted beside them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +26,7 @@ from .version_ref import VersionColumns, VersionRef
 
 __all__ = ["counted_in", "merged", "stats"]
 
+_log = logging.getLogger("torchyoga")
 _BYTES, _ROWS = 2**22, 2**16  # read at once
 _FIRST_ROWS = 64  # from which it is learned what rows look like
 
@@ -44,19 +46,17 @@ def counted_in(reader: Reader) -> TableStatistics:
     return found
 
 
-def merged(parts: Sequence[tuple[Json, int]], schema: Schema) -> Json:
+def merged(parts: Sequence[tuple[Json, int]], schema: Schema | None, of: str) -> Json:
     """Statistics of a version for its manifest, made of those of its parts, in any order.
 
     Args:
         parts: what `TableStatistics.to_json` gave of each part, and how many rows it has. Rows must have been
             numbered as in the whole version, see `build`.
-        schema: of the rows.
+        schema: of the rows; None if there are none.
+        of: names the version, for a warning.
 
     Returns:
-        what `Manifest.stats` holds; empty if a part has none.
-
-    Raises:
-        ValueError, TypeError, KeyError: the statistics of a part are not that, or contradict themselves.
+        What `Manifest.stats` holds. Empty if a part has none, or, with a warning, damaged ones.
 
     Example:
         >>> from torchyoga.rows.collector import block_of
@@ -66,15 +66,21 @@ def merged(parts: Sequence[tuple[Json, int]], schema: Schema) -> Json:
         ...     statistics = TableStatistics(block.schema)
         ...     statistics.add(block, start)
         ...     parts.append((statistics.to_json(), 2))
-        >>> merged(parts, block.schema)["x"]["numbers"]["sum"]
+        >>> merged(parts, block.schema, "'a' '1'")["x"]["numbers"]["sum"]
         '6'
     """
+    if schema is None:
+        return {}
     found = TableStatistics(schema)
-    for stats, rows in parts:
-        if rows and not stats and found.columns:
-            return {}
-        if rows:
-            found.merge(TableStatistics.from_json(stats, schema, rows))
+    try:
+        for stats, rows in parts:
+            if rows and not stats and found.columns:
+                return {}
+            if rows:
+                found.merge(TableStatistics.from_json(stats, schema, rows))
+    except (ValueError, TypeError, KeyError) as error:
+        _log.warning("%s has no statistics, those of a part are damaged: %s", of, error)
+        return {}
     return found.published()
 
 

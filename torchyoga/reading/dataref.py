@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..order.contract import Locality, Shuffle
 from ..order.options import OrderOptions
-from ..order.shard import Shard
+from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of

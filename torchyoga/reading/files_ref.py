@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,14 +19,13 @@ from .dataref import DataRef
 from .file_parts import Names, WholeFiles
 from .left_out import LeftOut
 
-__all__ = ["FilesRef", "HeldFiles", "content_of"]
+__all__ = ["FilesRef", "content_of"]
 
 
-@dataclass(frozen=True)
-class HeldFiles:
-    """The contents of a FilesRef; they can be pickled.
+class FilesRef(DataRef):
+    """Rows whose bytes lie in files, which are read when a row is wanted.
 
-    Attributes:
+    Args:
         name: what this is, for messages.
         schema: what a row looks like.
         length: number of rows N.
@@ -35,38 +33,30 @@ class HeldFiles:
         content: a name for the content of all rows.
         info: what is known besides.
         left_out: what is damaged and not among the rows.
-    """
-
-    name: str
-    schema: Schema
-    length: int
-    columns: tuple[Array | Names | WholeFiles, ...]
-    content: str
-    info: Json
-    left_out: tuple[LeftOut, ...]
-
-
-class FilesRef(DataRef):
-    """Rows whose bytes lie in files, which are read when a row is wanted.
-
-    Args:
-        held: what the rows are.
 
     Attributes:
-        left_out: what is damaged and not among the rows: pairs of a name and the reason.
+        name: as passed.
+        left_out: as passed: pairs of a name and the reason.
     """
 
     is_thread_safe = True
 
-    def __init__(self, held: HeldFiles) -> None:
-        self.held = held
-        self.left_out = held.left_out
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return FilesRef, (self.held,)
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        length: int,
+        columns: tuple[Array | Names | WholeFiles, ...],
+        content: str,
+        info: Json,
+        left_out: tuple[LeftOut, ...],
+    ) -> None:
+        self.name, self.left_out = name, left_out
+        self._schema, self._length, self._columns = schema, length, columns
+        self._content, self._info = content, info
 
     def __len__(self) -> int:
-        return self.held.length
+        return self._length
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one block."""
@@ -74,45 +64,46 @@ class FilesRef(DataRef):
 
     def begin(self, rows: Ints) -> Callable[[], Rows]:
         """Begins to read rows by threads; returns what waits for them. At least one row."""
-        begun = [_begun(column, rows) for column in self.held.columns]
+        begun = [_begun(column, rows) for column in self._columns]
 
         def waited() -> Rows:
             with timed(Stage.DISK):
-                return Rows(Block(self.held.schema, len(rows), tuple(wait() for wait in begun)))
+                return Rows(Block(self._schema, len(rows), tuple(wait() for wait in begun)))
 
         return waited
 
     def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; files that hold none of them are not touched."""
-        columns = tuple(self.held.columns[number] for number in of.columns)
+        columns = tuple(self._columns[number] for number in of.columns)
         content = of.pinned(self.fingerprint)
         assert content is not None
-        return FilesRef(replace(self.held, schema=of.schema, columns=columns, content=content))
+        how = self._length, columns, content, self._info, self.left_out
+        return FilesRef(self.name, of.schema, *how)
 
     @property
     def schema(self) -> Schema:
         """How a row looks."""
-        return self.held.schema
+        return self._schema
 
     @property
     def info(self) -> Json:
         """All that is known besides the rows; `left_out` says how many files are damaged, and names some."""
-        found: Json = json.loads(json.dumps(self.held.info))
+        found: Json = json.loads(json.dumps(self._info))
         return found
 
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of an average row."""
-        total = sum(int(one.sizes.sum()) for one in self.held.columns if isinstance(one, WholeFiles))
-        return total // max(1, len(self)) + 8 * len(self.held.columns)
+        total = sum(int(one.sizes.sum()) for one in self._columns if isinstance(one, WholeFiles))
+        return total // max(1, len(self)) + 8 * len(self._columns)
 
     @property
     def fingerprint(self) -> str:
         """A name for the content, made of the names and sizes of all files."""
-        return self.held.content
+        return self._content
 
     def _title(self) -> str:
-        return f"DataRef {self.held.name}"
+        return f"DataRef {self.name}"
 
     def _counted(self) -> str:
         left_out = f", {len(self.left_out):,} left out" if self.left_out else ""

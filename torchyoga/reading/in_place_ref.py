@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..formats.mapped.gather import Bytes
+from ..formats.mapped.gather import Bytes, Memory
 from ..formats.mapped.items import MappedRuns
 from ..formats.mapped.pages import usage
 from ..process.lazy import cached_property
@@ -162,31 +163,56 @@ class ForeignRef(DataRef):
         return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
 
 
-class FileLayout(ForeignRows, Protocol):
-    """How the rows of some files lie in them; plain data, which pickles."""
+@dataclass(frozen=True, eq=False)
+class FileLayout(ABC):
+    """How the rows of some files lie in them; plain data, which pickles.
+
+    Attributes:
+        name: for messages.
+        files: where they are.
+        starts: (files + 1,) the row at which each file begins, and the number of rows.
+        schema: what a row looks like.
+        content: a name for the content of all rows.
+    """
+
+    name: str
+    files: ShardFiles
+    starts: Ints
+    schema: Schema
+    content: str
 
     @property
-    def files(self) -> ShardFiles:
-        """Where the files are."""
+    def only_copies(self) -> bool:
+        """True if threads of one process read as fast as processes; False where rows are parsed."""
+        return False
 
     def check(self, number: int, data: Bytes) -> None:
-        """Raises CorruptError unless a file of this number can hold these bytes."""
+        """Raises CorruptError unless a file of this number can hold these bytes; here it can hold any."""
+        return
 
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
-        """Where rows (N,), at least one, lie in memory: the address of each, and its bytes.
+    @abstractmethod
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory | None, Ints, Ints]:
+        """Where rows (N,), at least one, lie: the memory, the address of each, and its bytes.
 
         Raises:
             CorruptError: a file is damaged; says which row.
         """
 
+    @abstractmethod
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
-        """These columns of rows (N,), at least one; CorruptError as `reach`."""
+        """These columns of rows (N,), at least one; CorruptError as `spans`."""
 
     def alone(
         self, shards: MappedShards, columns: Sequence[int]
     ) -> Callable[[int], Sequence[Row] | None] | None:
         """A quick function of the number of one row to the values of these columns, or to None where `gather`
-        is to say what is wrong; None if there is none."""
+        is to say what is wrong; None if there is none, as where rows take long to parse."""
+        return None
+
+    def where(self, row: int) -> str:
+        """The file and the place of a row, for messages."""
+        file = int(self.starts.searchsorted(row, "right")) - 1
+        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
 
 
 class InPlaceRef(ForeignRef):
@@ -215,7 +241,7 @@ class InPlaceRef(ForeignRef):
         with timed(Stage.READ):
             before, warmth = usage(), self._shards.warmth
             if warmth.cold:
-                self._shards.advise(*self._layout.reach(self._shards, rows))
+                self._shards.advise(*self._layout.spans(self._shards, rows)[1:])
             data = self._layout.gather(self._shards, rows, self._columns)
             if usage().faults > before.faults:
                 warmth.after_fault()
@@ -281,7 +307,7 @@ class _Announced:
 
     def announce(self, rows: Ints, values: bool) -> None:
         if not values and len(rows) and self._shards.has(files_of(self._layout.starts, rows)):
-            self._shards.advise(*self._layout.reach(self._shards, rows))
+            self._shards.advise(*self._layout.spans(self._shards, rows)[1:])
 
     def probe(self) -> None:
         self._shards.warmth.probe()

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, cast
 
 import numpy as np
 
-from ..order.carry import Appended
+from ..order.contract import Appended
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
@@ -161,7 +161,7 @@ class Stream(Generic[RowT]):
         return self._rows(self.cursor.num_begun)
 
     def _rows(self, made: int) -> Iterator[RowT]:
-        iteration, _held = self._iterating(IterationOptions(made=made, in_rows=True))
+        iteration, _held = self._iterating(IterationOptions(made=made, in_rows=1))
         for rows in read_batches(self._source_in(iteration), self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)

@@ -19,8 +19,6 @@ from .schema import Schema
 from .types import Array, Row, RowT
 from .values import array_of, node_values
 
-__all__ = ["Block", "Rows", "exact_rows", "interleaved", "interleaved_data", "joined"]
-
 _Item = TypeVar("_Item")
 
 

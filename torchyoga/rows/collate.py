@@ -33,8 +33,6 @@ from .times import ENCODE
 from .types import Array, Batch, Ints, Row
 from .values import leaf_values, node_values
 
-__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded", "stacked"]
-
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
 _TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")

@@ -31,8 +31,6 @@ from .node import Node
 from .schema import Schema
 from .types import Array, Ints, Row
 
-__all__ = ["Collector", "block_of", "spans"]
-
 # Keeps a value and returns its bytes; or keeps nothing and returns -1.
 Put: TypeAlias = Callable[[Row], int]
 _NUMBERS = {"int", "float", "bool", "complex", "scalar"}

@@ -12,8 +12,6 @@ from .leaf import Leaf
 from .meaning import PLAIN, Meaning, exactly
 from .types import Json
 
-__all__ = ["Column", "column_of"]
-
 MAX_NAME = 400  # bytes; a name is part of an LMDB key, which may hold 511
 
 

@@ -16,8 +16,6 @@ from .hashing import alike, values_of
 from .schema import Schema
 from .types import Array
 
-__all__ = ["differing", "is_float", "schema_diff", "SchemaDiff"]
-
 Bools = npt.NDArray[np.bool_]
 
 

@@ -15,8 +15,6 @@ from ..process.lazy import np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RaggedParts", "SparseParts", "StringParts"]
-
 
 class RaggedParts(NamedTuple):
     """A tensor whose rows differ in length: row i is `values[row_splits[i]:row_splits[i + 1]]`.

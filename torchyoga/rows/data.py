@@ -15,8 +15,6 @@ import numpy as np
 from ..process.buffers import fresh
 from .types import Array, Ints
 
-__all__ = ["Data", "Runs", "SharedData", "bounds_of"]
-
 
 def bounds_of(lengths: Array | Iterable[int]) -> Ints:
     """(N + 1,) where each of several runs begins, laid end to end, and where the last one ends.

@@ -14,8 +14,6 @@ from .leaf import Leaf
 from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name, type_name_of
 from .types import Array, Row
 
-__all__ = ["Blank", "filled", "leaves_like", "look_of", "split"]
-
 _LONG_LIST = 256  # numbers in a list, from which on it is one of varying length
 _PYTHON_NUMBERS: dict[type, tuple[str, str]] = {
     int: ("int", "<i8"),

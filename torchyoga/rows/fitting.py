@@ -12,8 +12,6 @@ from .leaf import Leaf, as_text, encode, letter_of
 from .node import Node
 from .types import Array, Row
 
-__all__ = ["fitted_leaf", "nested_as"]
-
 _TEXTS = (frozenset({"str", "numpy.str"}), frozenset({"bytes", "numpy.bytes"}))
 _RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # a value fits no type of a lower one
 _NO_NUMBERS = frozenset({"none", "time", "decimal"}).union(*_TEXTS)

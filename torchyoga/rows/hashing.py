@@ -30,8 +30,6 @@ from .node import Node, outermost, path_name
 from .schema import Schema
 from .types import Array
 
-__all__ = ["HASH", "Hashes", "alike", "exact_hashes", "key_words", "look_of", "row_hashes", "values_of"]
-
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Digest: TypeAlias = Callable[[bytes | memoryview, int], bytes]
 

@@ -5,8 +5,6 @@ They are the names of codecs, too.
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "HEAD", "begins_as_image", "format_of"]
-
 ENDINGS = {
     "jpeg": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "png": (".png", ".apng"),

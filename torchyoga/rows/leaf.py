@@ -16,21 +16,6 @@ from . import times
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
 
-__all__ = [
-    "MOST_EMPTY",
-    "Leaf",
-    "decode",
-    "encode",
-    "first_not_text",
-    "is_ragged_kind",
-    "is_too_large",
-    "is_valid",
-    "item_bytes",
-    "letter_of",
-    "most_dimensions",
-    "storage_dtype",
-]
-
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
 # Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
 _FEWEST_DIMENSIONS, _MOST_DIMENSIONS = 31, 63

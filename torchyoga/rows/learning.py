@@ -22,8 +22,6 @@ from .meaning import Meaning
 from .node import ITEMS, Node, Path, leaf_paths, path_name
 from .types import Row
 
-__all__ = ["Learner", "learned_like"]
-
 
 @dataclass(frozen=True)
 class _Nesting:

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from .types import Json
 
-__all__ = ["PLAIN", "Codec", "Meaning", "exactly"]
-
 T = TypeVar("T")
 _MOST_WORDS = 2**20
 

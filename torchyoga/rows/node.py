@@ -26,22 +26,6 @@ from . import compound
 from .meaning import exactly
 from .types import Row
 
-__all__ = [
-    "ITEMS",
-    "LENGTHS",
-    "VALID",
-    "WRAPPERS",
-    "Node",
-    "Path",
-    "leaf_names",
-    "leaf_paths",
-    "outermost",
-    "path_name",
-    "readable_name",
-    "spelled",
-    "type_name_of",
-]
-
 MAX_COLUMNS = 4096
 MAX_DEPTH = 64
 MAX_NODES = MAX_COLUMNS * MAX_DEPTH

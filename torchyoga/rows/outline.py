@@ -11,8 +11,6 @@ from .node import Node, Path, path_name, readable_name
 if TYPE_CHECKING:
     from .column import Column
 
-__all__ = ["ShownColumn", "in_lines", "outline", "type_text"]
-
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
 _OF_ARRAYS = ("ndarray", "tensor", "scalar")
 _MOST_NAME, _MOST_WORDS = 60, 5

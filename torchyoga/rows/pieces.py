@@ -6,8 +6,6 @@ import numpy as np
 
 from .types import Array, Ints
 
-__all__ = ["check_parts", "joined_runs", "numbered_within", "put_runs", "taken_runs"]
-
 _LONG = 64  # elements of an average run, from which on slices beat a fancy index
 
 

@@ -16,8 +16,6 @@ from .schema import PACK_LENGTHS, Schema
 if TYPE_CHECKING:
     from .block import Block
 
-__all__ = ["Projection", "unknown_column"]
-
 Path: TypeAlias = tuple[str | int, ...]
 
 

@@ -15,8 +15,6 @@ from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .outline import ShownColumn, outline
 from .types import Json, Row
 
-__all__ = ["PACK_LENGTHS", "Schema"]
-
 PACK_LENGTHS = "lengths"
 _MOST_LINES, _MOST_NAME = 60, 60  # of the table
 

@@ -14,8 +14,6 @@ from ..process.lazy import np
 from .meaning import PLAIN, Meaning
 from .types import Array, Row
 
-__all__ = ["DECODE", "ENCODE", "MOST_DIGITS", "timezone_of"]
-
 MOST_DIGITS = 18  # that 64 bits hold
 _UTC = datetime.timezone.utc
 _MIDNIGHT = datetime.datetime(1970, 1, 1)  # the day does not matter

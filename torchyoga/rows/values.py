@@ -20,8 +20,6 @@ from .data import Data, bounds_of
 from .node import Node
 from .types import Array, Row
 
-__all__ = ["array_of", "leaf_values", "node_values"]
-
 Piece: TypeAlias = tuple[Column, Data]
 Counts: TypeAlias = npt.NDArray[np.int64]
 

@@ -13,15 +13,11 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from ..errors import StateError
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
-from ..order.place import batches
+from ..order.place import Remainder, batches
 from ..order.saved import Saved
-from ..order.shard import Remainder
 from .indices import Resumable, are_skipped
-from .ordered import Begun
 from .sampler import ResumableSampler, in_sequence
 from .trainers import batches_of_torch, num_skipped
-
-__all__ = ["ResumableBatchSampler"]
 
 
 class ResumableBatchSampler(Resumable, BatchSampler):
@@ -116,7 +112,7 @@ class BatchIterator(Iterator[list[int]]):
             )
             self._iteration = iteration
             iteration.hold(self)
-            indices.begun = Begun(iteration, asked)
+            indices.begun = iteration
             skipped = num_skipped()
             if skipped and source.is_seeded:
                 raise StateError(

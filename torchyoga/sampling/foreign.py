@@ -8,6 +8,10 @@ A sampler that says where it stands is asked before its last batch, not after it
 At the end of an epoch such a state may mean the end, or the beginning of the next one; one batch drawn again
 shows which. A state that does not change within an epoch says nothing: the epoch is drawn from its start.
 
+A sampler's attributes are looked at, and not put back.
+Digests show whether drawing has changed them. One that counts its epochs by itself would give the same one
+again and again if they were put back.
+
 To Python, an interrupted generator has ended.
 That would look like the end of the epoch. So whatever is raised while a sampler draws makes it begin again
 and draw to the same place.
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import pickle
 import random
 import weakref
@@ -25,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -42,25 +47,6 @@ from ..order.place import Place
 from ..process.seeding import OwnGenerators
 from ..process.warned import warn_user
 from ..rows.types import Array, Index, Json
-from .attributes import digests_of, that_differ
-
-__all__ = [
-    "END",
-    "Drawing",
-    "Foreign",
-    "HasEpochs",
-    "Keys",
-    "SamplerError",
-    "SetEpoch",
-    "Start",
-    "as_keys",
-    "as_rows",
-    "generators_of",
-    "has_epochs",
-    "numbers",
-    "put_back",
-    "written",
-]
 
 END = object()  # in place of a batch that an epoch does not have
 _MOST_PARTS = 8  # samplers within samplers
@@ -70,6 +56,9 @@ _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # 
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
+_MOST_ENTRIES = (
+    4096  # of a list or an array of which there are digests; of longer ones, some from all over it
+)
 _MOST_BYTES = 2**16  # of a generator's state
 
 
@@ -666,3 +655,53 @@ def _packed(array: Array) -> dict[str, str]:
 def _unpacked(found: Mapping[str, str]) -> Array:
     data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     return np.frombuffer(data, np.dtype(found["dtype"]))
+
+
+def digests_of(parts: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Digests of the attributes that are numbers, text, arrays or collections of these, by their names.
+
+    Args:
+        parts: objects, with what goes before the names of their attributes.
+    """
+    found = {}
+    for path, part in parts:
+        for name, value in list(getattr(part, "__dict__", {}).items()):
+            text = io.BytesIO()
+            try:
+                _Values(text).dump(_some_of(value))
+            except Exception:  # it is no plain value; code of its own may raise anything
+                continue
+            if value is not None:  # which may be a cache that is filled later
+                found[f"{path}{name}"] = f"{zlib.crc32(text.getbuffer()):08x}"
+    return found
+
+
+def that_differ(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """The names of those with other digests, of those in both."""
+    return {name for name in now if before.get(name, now[name]) != now[name]}
+
+
+def _some_of(value: object) -> object:
+    if type(value) in (list, tuple, np.ndarray, torch.Tensor) and len(value) > _MOST_ENTRIES:  # type: ignore[arg-type]
+        return value[:: len(value) // _MOST_ENTRIES]  # type: ignore[index, arg-type]
+    return value
+
+
+class _Values(pickle.Pickler):
+    """Writes plain values, equal ones alike. PicklingError for others, whose writing may run any code."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self.fast = True  # it does not matter which of equal objects are the same one
+
+    def reducer_override(self, value: object) -> Any:
+        """How to write what is not a builtin value."""
+        if isinstance(value, torch.Tensor):
+            value = value.detach().numpy()
+        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+            return bytes, (value.dtype.str.encode() + value.tobytes(),)
+        if isinstance(value, dict | deque):  # and their subclasses
+            return list, (list(value.items() if isinstance(value, dict) else value),)
+        if value in (bytes, list):  # as they are named above
+            return NotImplemented
+        raise pickle.PicklingError

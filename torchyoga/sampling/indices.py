@@ -11,7 +11,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..errors import StateError
-from ..order.carry import Appended
+from ..order.contract import Appended
 from ..order.cursor import Cursor
 from ..order.epoch import Epoch
 from ..order.full import as_int
@@ -21,8 +21,6 @@ from ..order.saved import Saved
 from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
-
-__all__ = ["Indices", "Resumable", "are_skipped", "drawn_seed"]
 
 
 class Resumable:
@@ -237,9 +235,7 @@ class Indices(ABC):
         """
         with self.cursor.lock:
             self.cursor.check_generation(iteration.generation)
-            then = iteration.after(as_int("steps", steps, low=0))
-            self.cursor.order.check_place(then.place.epoch, then.place.first)
-            return self.state_of(iteration, then)
+            return self.state_of(iteration, iteration.after(as_int("steps", steps, low=0)))
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""

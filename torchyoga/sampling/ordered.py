@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sized
 from copy import copy
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from torch.distributed import ProcessGroup
 
-from ..order.carry import Appended
-from ..order.contract import Locality
+from ..errors import StateError
+from ..order.contract import Appended, Locality
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
-from ..order.place import batches, chunks, first_positions
+from ..order.place import Shard, batches, chunks, first_positions
 from ..order.proof import PINS, SAME
-from ..order.saved import Saved
-from ..order.shard import Shard
-from ..order.stages import short
+from ..order.saved import Saved, digest
 from ..process.warned import warn_user
 from ..versions.location import Progress
 from ..views.flattened import flattened
@@ -34,8 +31,6 @@ from .trainers import (
     num_skipped,
 )
 
-__all__ = ["Begun", "OrderedIndices"]
-
 
 class OrderedIndices(Indices):
     """The rows of an order on this rank.
@@ -46,7 +41,7 @@ class OrderedIndices(Indices):
 
     def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
         super().__init__(dataset, cursor, ranks)
-        self.begun: Begun | None = None
+        self.begun: Iteration | None = None
         self._has_warned = self._has_warned_of_workers = False
 
     def __getstate__(self) -> dict[str, object]:
@@ -64,16 +59,6 @@ class OrderedIndices(Indices):
         if now != (cursor.shard.num_replicas, cursor.shard.rank):
             cursor.deal(*now)
         return cursor
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of ranks."""
-        return self.located.shard.num_replicas
-
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self.located.shard.rank
 
     @property
     def locality(self) -> Locality:
@@ -183,15 +168,31 @@ class OrderedIndices(Indices):
 
     # -- states
 
+    def state_after_batches(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
+        """See `ResumableSampler.state_after`."""
+        run, cursor, size = self.begun, self.cursor, as_int("batch_size", batch_size, low=1)
+        if run is None:
+            raise StateError("no iteration of this sampler has begun since; take state_dict()")
+        with cursor.lock:
+            cursor.settle()
+            rows = min(run.taken * run.batch_size, run.shard.count(run.length, run.start.position))
+            most = rows // size if drop_last else -(-rows // size)
+            if not 0 <= as_int("steps", steps) <= most:
+                raise ValueError(
+                    f"steps must be in 0..{most}, the batches of {size} rows that this iteration has handed "
+                    f"out, found {steps}"
+                )
+            return cursor.state_of(run, run.after_batches(steps, size), drop_last)
+
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
         super().set_epoch(epoch)
-        if self.begun is not None and self.begun.iteration.start.epoch != self.cursor.epoch:
+        if self.begun is not None and self.begun.start.epoch != self.cursor.epoch:
             self.begun = None
 
     def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
-        if self.begun is not None and self.begun.tasks and not self._has_warned_of_workers:
+        if self.begun is not None and self.begun.options.asked and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warn_user(
                 "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
@@ -218,7 +219,7 @@ class OrderedIndices(Indices):
         # Other fields, such as batches that came early, may take more than a message holds.
         mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
         if "stages" in mine:
-            mine["stages"] = short(mine["stages"])
+            mine["stages"] = digest(mine["stages"])
         mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}
         check_same(gathered(mine, group), self.ranks.is_alone)
 
@@ -242,29 +243,3 @@ class OrderedIndices(Indices):
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """See `ResumableSampler.position_of`."""
         return int(self.cursor.order.positions(self.epoch if epoch is None else epoch, [row])[0])
-
-
-class Begun(NamedTuple):
-    """An iteration that has begun, for states of what was handed out in it.
-
-    Attributes:
-        iteration: the iteration.
-        tasks: the batches that torch has asked for, for its workers, and has not delivered.
-    """
-
-    iteration: Iteration
-    tasks: Mapping[int, object]
-
-    def state_after(self, cursor: Cursor, steps: int, batch_size: int, drop_last: bool) -> Saved:
-        """The state after so many batches."""
-        with cursor.lock:
-            cursor.settle()
-            run = self.iteration
-            rows = min(run.taken * run.batch_size, run.shard.count(run.length, run.start.position))
-            most = rows // batch_size if drop_last else -(-rows // batch_size)
-            if not 0 <= as_int("steps", steps) <= most:
-                raise ValueError(
-                    f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
-                    f"handed out, found {steps}"
-                )
-            return cursor.state_of(run, run.after_batches(steps, batch_size), drop_last)

@@ -22,8 +22,6 @@ from ..order.saved import Saved
 from ..process.warned import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
-__all__ = ["Group", "Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
-
 Group: TypeAlias = DeviceMesh | ProcessGroup
 
 _MESSAGE_BYTES = 4096

@@ -19,14 +19,13 @@ from torch.distributed import ProcessGroup
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from ..errors import StateError
-from ..order.carry import Appended
-from ..order.contract import Locality
+from ..order.contract import Appended, Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.epoch import Epoch
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration, IterationOptions
+from ..order.place import Shard
 from ..order.saved import Saved
-from ..order.shard import Shard
 from ..order.state import without_keys
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user
@@ -49,8 +48,6 @@ from .indices import Indices, drawn_seed
 from .ranks import Ranks, check_same, gathered, is_one_of_several
 from .sampler import ResumableSampler
 from .trainers import is_only_looked_at
-
-__all__ = ["Replay", "is_plain", "resumable"]
 
 _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state

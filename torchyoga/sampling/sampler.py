@@ -19,23 +19,19 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.carry import Appended
-from ..order.contract import Locality, Shuffle
+from ..order.contract import Appended, Locality, Shuffle
 from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
-from ..order.place import chunks
+from ..order.place import Remainder, Shard, chunks
 from ..order.saved import Saved
-from ..order.shard import Remainder, Shard
 from ..reading.dataref import DataRef
 from ..versions.location import Progress
 from ..views.flattened import flattened
 from .indices import Resumable, drawn_seed
-from .ordered import Begun, OrderedIndices
+from .ordered import OrderedIndices
 from .ranks import Group, Ranks
 from .trainers import batches_of_torch
-
-__all__ = ["ResumableSampler", "in_sequence", "kind_for"]
 
 
 class ResumableSampler(Resumable, DistributedSampler[int]):
@@ -192,11 +188,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
             >>> sampler.state_after(2, batch_size=16)["position"]  # of 40 rows handed out
             32
         """
-        begun = self.indices.begun
-        if begun is None:
-            raise StateError("no iteration of this sampler has begun since; take state_dict()")
-        size = as_int("batch_size", batch_size, low=1)
-        return begun.state_after(self.indices.cursor, steps, size, drop_last)
+        return self.indices.state_after_batches(steps, batch_size, drop_last)
 
     def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows at these positions of the global order of an epoch (this one, by default)."""
@@ -281,10 +273,10 @@ class Handed:
         indices, cursor = self.indices, self.indices.cursor
         size, tasks = batches_of_torch()
         with cursor.lock:
-            options = IterationOptions(in_rows=True, first_rows=size, asked=tasks)
+            options = IterationOptions(in_rows=size, asked=tasks)
             self.iteration = iteration = indices.begin(options, progress=self._progress())
             iteration.hold(self.iterator())
-            indices.begun = Begun(iteration, tasks)
+            indices.begun = iteration
             is_beside_others = cursor.follow(iteration, self)
         readahead = indices.dataset._readahead if isinstance(indices.dataset, DataRef) else None
         for numbers in chunks(cursor.order, iteration.shard, iteration.start):

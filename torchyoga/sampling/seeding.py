@@ -27,8 +27,6 @@ from ..process.seeding import GeneratorsPutBack, batch_seeds
 from ..reading.dataref import DataRef
 from ..rows.types import Index, Row
 
-__all__ = ["Quiet", "Seeding", "draws_random_numbers", "made_together"]
-
 _LOOKED_AT = 256  # rows
 _PLAIN = (
     *(list, tuple, range, dict, str, bytes, bytearray, array.array),

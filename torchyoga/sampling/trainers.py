@@ -19,30 +19,6 @@ from typing import Any, Protocol, TypeGuard
 from ..order.saved import Saved
 from ..rows.types import Index
 
-__all__ = [
-    "GradientState",
-    "Seeing",
-    "accelerate_device",
-    "accelerate_mesh",
-    "batches_of_torch",
-    "epochs_without_length",
-    "evaluated_by_lightning",
-    "gradient_state",
-    "is_before_prepare",
-    "is_evaluated",
-    "is_keras_building",
-    "is_only_looked_at",
-    "is_planning_epochs",
-    "is_read_by_accelerate",
-    "is_sharded_by_caller",
-    "is_skipping_batches",
-    "left_by_lightning",
-    "name_arguments",
-    "num_skipped",
-    "seen_by_lightning",
-    "told_by_keras",
-]
-
 _GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..process.forks import in_forked_child
-from .streaming import Sink
+from .kinds import Sink
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

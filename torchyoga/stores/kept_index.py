@@ -30,7 +30,7 @@ from ..process.digests import hexdigest
 from ..rows.types import Array, Json
 from .address import is_url
 from .cache import Cache, default_folder
-from .objects import Found
+from .kinds import Found
 
 _MAGIC = b"yogaidx1"
 _MOST_HEAD = 2**26  # bytes

@@ -48,11 +48,11 @@ from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
 from .contract import MOST_NAMED, Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
+from .kinds import Found
 from .lease import Lease
 from .local import Store, transfer_bar
-from .notes import are_at_work
-from .objects import Found, Remote
-from .remote_notes import RemoteNotes
+from .notes import RemoteNotes, are_at_work
+from .objects import Remote
 from .sharing import Sharing
 
 if TYPE_CHECKING:

@@ -17,8 +17,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from ..files.root import Entry, Root
+
+if TYPE_CHECKING:
+    from .objects import Remote
 
 _TRIES = 20  # to write a note beside processes that clean up
 _DELETIONS = 8  # at once
@@ -198,6 +202,52 @@ class FolderNotes(Notes):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):
             self._root.remove_empty()
+
+
+class RemoteNotes(Notes):
+    """Notes behind a URL.
+
+    Args:
+        remote: the folder.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def where(self, name: str) -> str:
+        """The URL of a note."""
+        return self._remote.where(name)
+
+    def create(self, name: str, text: bytes) -> bool:
+        """Writes a note, in one step where the store can."""
+        try:
+            self._remote.create(name, text)
+        except FileExistsError:
+            return False
+        return True
+
+    def write(self, name: str, text: bytes) -> None:
+        """Replaces a note."""
+        self._remote.write(name, text)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The text of a note."""
+        try:
+            return self._remote.read(name, limit)
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> dict[str, float | None]:
+        """The notes, and when each was written."""
+        return {name: found.written for name, found in self._remote.find().items()}
+
+    def now(self) -> float | None:
+        """The time of the store's clock."""
+        return self._remote.now()
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes notes."""
+        self._remote.delete(names)
 
 
 def _upwards(folder: str) -> Iterable[str]:

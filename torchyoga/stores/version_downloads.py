@@ -20,8 +20,9 @@ from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
 from .downloads import Downloads
+from .kinds import Found
 from .local import transfer_bar
-from .objects import Found, Remote
+from .objects import Remote
 
 
 class VersionDownloads(Downloads[FileEntry]):
@@ -136,7 +137,7 @@ class VersionDownloads(Downloads[FileEntry]):
     def _check_size(self, entry: FileEntry) -> None:
         folder, name = self._folder_of(entry), self._name_of(entry)
         listed = self._files_in_store(folder)
-        if not listed and self.remote.is_s3:
+        if not listed and self.remote.protocol in ("s3", "s3a"):
             return  # it lists nothing; what it answers to the download says as much
         found = listed.get(entry.name) or self.remote.find_one(name)
         if found is None:

@@ -27,8 +27,6 @@ from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .frames import table_of_frame
 from .in_place import GatheredPart, part_of
 
-__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "remade", "table_of", "without_nulls"]
-
 Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
 Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
 _SAMPLE = 64

@@ -11,25 +11,6 @@ import pyarrow as pa
 from ..errors import CorruptError, SchemaError
 from ..rows.types import Array, Ints
 
-__all__ = [
-    "Values",
-    "base_of",
-    "bits_of",
-    "days_of",
-    "decimals_of",
-    "fixed_of",
-    "is_list",
-    "lists_of",
-    "num_leaves",
-    "retyped",
-    "runs_of",
-    "storage_type",
-    "tensors_of",
-    "type_without_views",
-    "values_of",
-    "without_views",
-]
-
 
 def values_of(array: pa.Array, dtype: str) -> Array:
     """(N,) the values of an array whose values lie one after the other."""

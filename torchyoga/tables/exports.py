@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-__all__ = ["to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"]
-
 
 def to_arrow(ref: DataRef) -> pyarrow.Table:
     """See `DataRef.to_arrow`."""

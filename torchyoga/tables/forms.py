@@ -26,8 +26,6 @@ from ..rows.node import Node
 from ..rows.types import Array, Ints
 from .buffers import lists_of, runs_of, tensors_of
 
-__all__ = ["Empty", "Encoded", "Form", "Held", "Lists", "Numbers", "Structs", "Tensors", "Texts"]
-
 Bools = npt.NDArray[np.bool_]
 Read: TypeAlias = "Callable[[pa.Array], Array]"
 _LEAF = Node("leaf")

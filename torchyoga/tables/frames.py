@@ -12,8 +12,6 @@ import pyarrow as pa
 from ..errors import SchemaError
 from .buffers import retyped
 
-__all__ = ["Frame", "frame_of", "polars_frame_of", "table_of_frame"]
-
 Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
 
 

@@ -14,8 +14,6 @@ from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 
-__all__ = ["contiguous", "gathered"]
-
 _RUN = 64  # rows, on average, from which runs are copied as such
 
 

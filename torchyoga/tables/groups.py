@@ -33,8 +33,6 @@ from ..rows.types import Ints
 from ..versions.location import Progress
 from .gathered import gathered
 
-__all__ = ["GroupWords", "RowGroups"]
-
 _WINDOW = 8  # groups that a block shuffle mixes, by default
 _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
 _LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # for a window, where the caller does not say

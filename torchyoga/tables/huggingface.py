@@ -15,8 +15,6 @@ from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of
 from .arrow_ref import ArrowRef, Nulls, remade, without_nulls
 
-__all__ = ["HuggingFace", "from_huggingface"]
-
 HuggingFace: TypeAlias = Any  # a datasets.Dataset
 _ENCODED = {"Image": "image", "Audio": "audio", "Video": "video", "Pdf": "pdf"}
 

@@ -26,8 +26,6 @@ from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
-__all__ = ["GatheredPart", "owned", "part_of"]
-
 Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
 

@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-__all__ = ["LONGEST_HEADER", "npy_header"]
-
 LONGEST_HEADER = 10_000  # bytes
 _MAGIC = b"\x93NUMPY"
 _Header: TypeAlias = tuple[np.dtype[np.generic], bool, tuple[int, ...]]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from ..reading.dataref import DataRef
 
-__all__ = ["is_table", "recognised"]
-
 _TABLES = {
     "pyarrow": ("Table", "RecordBatch", "RecordBatchReader"),
     "pandas": ("DataFrame",),

@@ -26,8 +26,6 @@ from ..rows.schema import Schema
 from ..rows.types import Row
 from .written import CONTAINERS, batches_of, column_names, schema_of
 
-__all__ = ["QueryRows", "answer", "tables_of"]
-
 _BYTES, _ROWS = 2 * 2**20, 2**16  # of a batch
 _NUMBERS = "row"  # the column of row numbers, which costs nothing to count
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {

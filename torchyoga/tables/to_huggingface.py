@@ -17,8 +17,6 @@ from ..rows.node import Node
 from .buffers import storage_type
 from .written import table_of
 
-__all__ = ["dataset_of"]
-
 Feature: TypeAlias = Any  # a feature, or a dict or a list of such
 _ENCODED = {
     **dict.fromkeys(("image", *ENDINGS), "Image"),

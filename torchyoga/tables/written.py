@@ -22,8 +22,6 @@ from ..rows.times import MOST_DIGITS
 from ..rows.types import Array, Ints
 from .arrow import empty_block
 
-__all__ = ["CONTAINERS", "batches_of", "column_names", "schema_of", "table_of", "write_parquet"]
-
 _BYTES = 64 * 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
 _TEXT = {"str": pa.string(), "numpy.str": pa.string(), "bytes": pa.binary(), "numpy.bytes": pa.binary()}

@@ -6,18 +6,9 @@ import base64
 import binascii
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from ..process.lazy import cached_property, np
-from ..rows.types import Json
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-else:
-    Ints = Any
-
+from ..rows.types import Ints, Json
 
 MOST_DELETED = 2**27  # of all files of a version: their numbers take a gigabyte
 

@@ -6,24 +6,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from ..errors import NotFoundError
 from ..files.regular import read_regular
 from ..files.root import beside
-from ..process.lazy import np
+from ..rows.types import Ints
 from .file_entry import FileEntry, is_data_file
 from .listed import LARGEST_LIST
 from .manifest import LARGEST_MANIFEST, Manifest
 from .names import encoded
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-else:
-    Ints = Any
-
 
 Progress = Callable[[], int | None]
 MANIFEST = "manifest.json"

@@ -12,8 +12,6 @@ from ...rows.types import Ints
 from .items import appended, with_columns
 from .marks import Marks
 
-__all__ = ["UNIT_BYTES", "Checks", "num_units", "unit_bytes_of", "unit_checksums"]
-
 UNIT_BYTES = 4096  # at least; cold rows would otherwise wait for whole blocks
 
 

@@ -24,8 +24,6 @@ from ...rows.pieces import joined_runs, numbered_within
 from ...rows.types import Array, Ints
 from .gather import Bytes, Memory, address_of
 
-__all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "MappedRuns", "appended", "with_columns"]
-
 Empty = Callable[[int], Bytes]
 _CUT_BYTES = 16
 

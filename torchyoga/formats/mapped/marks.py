@@ -19,8 +19,6 @@ import numpy as np
 
 from ...rows.data import bounds_of
 
-__all__ = ["CELL", "Marks"]
-
 CELL = 2**16  # bytes of a file to a mark: blocks of that size or more do not begin in the same cell
 _MOST_BYTES = 2**44  # of files that are marked, in 256 MiB
 _NAME_BYTES = 8  # before the marks of each file: which file they are about

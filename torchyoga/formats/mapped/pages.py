@@ -45,20 +45,6 @@ except ImportError:  # Windows
 from ...errors import CorruptError
 from ...rows.types import Ints
 
-__all__ = [
-    "Residency",
-    "Thermometer",
-    "Usage",
-    "Watch",
-    "mapped_bytes",
-    "merged",
-    "num_to_spare",
-    "scatter",
-    "usage",
-    "will_need",
-]
-
-
 PAGE = 4096
 _RANDOM, _WILLNEED = 1, 3
 _PROCESS_MADVISE = (

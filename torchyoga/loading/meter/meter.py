@@ -11,14 +11,13 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from torch.distributed import ProcessGroup
 
 from ...order.contract import SourceCounts
 from ...order.full import as_int
 from ...process.control_group import scheduled
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.types import Batch, Row, mapped
-from .numbers import Numbers, RankWaits, WaitHistogram, Waits, of_ranks, waits_of
+from .numbers import Numbers, WaitHistogram, Waits, waits_of
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
@@ -262,14 +261,6 @@ class Meter:
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
         return verdict(self.last, self._setting, self._lock_watch.holders)
-
-    def over_ranks(self, group: ProcessGroup | None = None) -> RankWaits:
-        """The share of its time that each rank waited; every rank must call it.
-
-        Args:
-            group: of `torch.distributed`; by default all ranks.
-        """
-        return of_ranks(self.last, group)
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.

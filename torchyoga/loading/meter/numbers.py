@@ -1,17 +1,13 @@
-"""Seconds of some batches, as a meter counted them, and the shares of several ranks."""
+"""Seconds of some batches, as a meter counted them."""
 
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-import torch.distributed
-from torch.distributed import ProcessGroup
-
-__all__ = ["Numbers", "RankWaits", "WaitHistogram", "Waits", "of_ranks", "seconds_text", "waits_of"]
+__all__ = ["Numbers", "WaitHistogram", "Waits", "seconds_text", "waits_of"]
 
 _MUCH = 0.05  # of all work: what is less is not named
 _BINS = 16  # between a power of two and the next: 4 % apart
@@ -165,50 +161,3 @@ def seconds_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return "0 us"
-
-
-class RankWaits(NamedTuple):
-    """The share of its time that each rank waited.
-
-    Attributes:
-        shares: (ranks,) in 0..1.
-        hosts: (ranks,) the name of each rank's machine.
-        stages: (ranks,) the stage that each rank worked on most.
-    """
-
-    shares: tuple[float, ...]
-    hosts: tuple[str, ...]
-    stages: tuple[str, ...]
-
-    @property
-    def most(self) -> float:
-        """The share of the rank that waited most."""
-        return max(self.shares)
-
-    @property
-    def median(self) -> float:
-        """The median of the shares."""
-        return median(self.shares)
-
-    @property
-    def slowest(self) -> int:
-        """The rank that waited most: the others wait for it when gradients are added."""
-        return self.shares.index(self.most)
-
-    def __str__(self) -> str:
-        rank = self.slowest
-        return (
-            f"waited {self.median:.1%} of the time (median of {len(self.shares)} ranks); rank {rank} on "
-            f"{self.hosts[rank]} waited most, {self.most:.1%}, and worked most on {self.stages[rank]}"
-        )
-
-
-def of_ranks(numbers: Numbers, group: ProcessGroup | None) -> RankWaits:
-    """One gathering of a few numbers; alone, this process is all there is."""
-    own = numbers.share, socket.gethostname(), numbers.most
-    every = [own]
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        every = [own] * torch.distributed.get_world_size(group)
-        torch.distributed.all_gather_object(every, own, group)
-    shares, hosts, stages = zip(*every, strict=True)
-    return RankWaits(shares, hosts, stages)

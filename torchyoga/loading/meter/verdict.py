@@ -85,16 +85,22 @@ class Setting:
         return self.num_workers or self.num_threads
 
 
+def _made(last: Numbers) -> float:
+    """Seconds of the work that workers divide."""
+    return sum(last.stages[name] for name in _SHARED)
+
+
 def _costs_of(last: Numbers, setting: Setting) -> Costs:
     """The seconds of a batch that the arithmetic of workers needs."""
     batches, epochs = max(1, last.batches), max(1, last.epochs)
     started = last.stages["start-up"]
     away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
-    make = sum(last.stages[name] for name in _SHARED) / batches
-    idle = make - (last.cpu + last.delayed) / batches
+    cpu, made = last.cpu / batches, _made(last) / batches
+    # A CPU that is not there makes no row dearer: too many workers may be why.
+    make = min(made, max(cpu, made - last.delayed / batches))
     return Costs(
         make=make,
-        cpu=last.cpu / batches,
+        cpu=cpu,
         loop=away,
         loop_cpu=last.loop_cpu / batches,
         transfer=last.stages["transfer"] / batches or None,
@@ -105,7 +111,7 @@ def _costs_of(last: Numbers, setting: Setting) -> Costs:
         cpus=setting.num_cpus,
         is_ahead=setting.is_ahead,
         are_threads=setting.are_threads or bool(setting.num_threads),
-        waits=last.most == "transform" and idle > _IDLE * make > 0,
+        waits=last.most == "transform" and make - cpu > _IDLE * make > 0,
     )
 
 
@@ -118,9 +124,12 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
         holders: threads that hold the interpreter's lock.
     """
     costs, started = _costs_of(last, setting), last.stages["start-up"]
-    # Of a long epoch that has just begun the start says little.
-    starts = started / max(1, last.epochs) / costs.batches
-    wait = max(0.0, last.waited - started) / max(1, last.batches) + starts
+    # With workers the wait for the first batch is their start, which all batches of an epoch share, those to
+    # come as well: of a long epoch that has just begun it says little.
+    first = last.first if setting.num_workers else 0.0
+    starts = first / max(1, last.epochs) / costs.batches
+    later = last.batches - last.epochs if setting.num_workers else last.batches
+    wait = max(0.0, last.waited - first) / max(1, later) + starts
     share = wait / (wait + costs.loop) if wait else 0.0
     waits = f"waited {share:.0%} of the time"
     if holders:
@@ -189,7 +198,7 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     makers = setting.number or int(setting.is_ahead)
     if not makers or costs.make / makers > 0.8 * costs.loop:
         return ""
-    if last.waits.bursts < 0.5 * last.waited or _lacks_cpus(last, costs):
+    if last.waits.bursts < 0.5 * last.waited or _lacks_cpus(last):
         return ""
     wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * last.waits.burst / (makers * costs.loop)))
     if wanted <= setting.prefetch:
@@ -200,17 +209,17 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     )
 
 
-def _lacks_cpus(last: Numbers, costs: Costs) -> bool:
+def _lacks_cpus(last: Numbers) -> bool:
     """True if a good part of the time of making was spent waiting for a CPU."""
-    return last.delayed > 0.3 * costs.make * last.batches
+    return last.delayed > 0.3 * _made(last)
 
 
 def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
     """Why more workers are not advised."""
     number, cpus = setting.number, setting.num_cpus
-    if _lacks_cpus(last, costs):
+    if _lacks_cpus(last):
         who = "workers" if number else "the loop"
-        share = min(1.0, last.delayed / (costs.make * last.batches or 1.0))
+        share = min(1.0, last.delayed / (_made(last) or 1.0))
         return f"{who} waited for a CPU, of which there are {cpus}, {share:.0%} of that time; "
     kind = "thread" if setting.num_threads or setting.are_threads else "worker"
     if number and number >= cpus - (kind == "thread"):

@@ -18,288 +18,27 @@ its own pass.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...process.distinct import distinct
-from ...process.lazy import cached_property
 from ...process.words import keyed_bytes, words_at
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from ..compact import MARK
-from ..contract import ARRANGED, Shuffle, before_known, check_epoch
+from ..contract import ARRANGED, Shuffle, check_epoch
 from ..saved import Pin
-from ..stages import ArrangedOrder, folded, short, written_stages
-from .proportions import Proportions
-from .sources import Source, Version, written_sources
-from .turns import Era, Turns, since
+from ..stages import ArrangedOrder
+from .mixture import MixStage, Mixture
+from .turns import Era, Turns
 
-__all__ = [
-    "APPENDED",
-    "MixTerms",
-    "MixOrder",
-    "MixStage",
-    "Mixture",
-    "numbered",
-    "unpacked",
-]
+__all__ = ["MixOrder", "numbered", "unpacked"]
 
 _CHUNK = 65536  # positions computed at once
-APPENDED = MARK  # behind weights that states alone know: a loader found that rows were appended
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
-
-
-class MixStage(NamedTuple):
-    """The weights from a place on.
-
-    Attributes:
-        start: the place, over all epochs, at which it begins.
-        weights: (S,) whole numbers, of the sources that there were.
-        counts: (S,) how many rows each of them has given before.
-        mark: APPENDED, if states alone know of it.
-    """
-
-    start: int
-    weights: tuple[int, ...]
-    counts: tuple[int, ...]
-    mark: str = ""
-
-    @property
-    def told(self) -> str:
-        """It as text, for states."""
-        return _stage_told(self)
-
-    def count_of(self, source: int) -> int:
-        """How many rows a source has given before; none if it came later."""
-        return self.counts[source] if source < len(self.counts) else 0
-
-    @classmethod
-    def of_told(cls, start: int, told: str, num_sources: int) -> MixStage:
-        """The stage that `told` tells.
-
-        Raises:
-            ValueError: it is damaged, or of another number of sources.
-        """
-        numbers = told.rstrip(MARK)
-        weights, slash, counts = numbers.partition("/")
-        found = cls(
-            start,
-            tuple(map(_count, weights.split(","))),
-            tuple(map(_count, counts.split(","))) if slash else (0,) * (weights.count(",") + 1),
-            told[len(numbers) :],
-        )
-        if len(found.weights) > num_sources or len(found.counts) != len(found.weights):
-            raise ValueError(f"weights of {len(found.weights)} sources, expected {num_sources}")
-        if sum(found.counts) != start:
-            raise ValueError("damaged counts")
-        return found
-
-    @property
-    def shares(self) -> Proportions:
-        """How its places are dealt."""
-        return Proportions(self.weights)
-
-    def counts_at(self, places: Ints) -> Ints:
-        """(S, B) the rows that each of them has given before these places, all at its start or later."""
-        return np.array(self.counts)[:, None] + self.shares.counts(places - self.start)
-
-
-@lru_cache(maxsize=64)
-def _stage_told(stage: MixStage) -> str:
-    found = ",".join(map(str, stage.weights))
-    found += "/" + ",".join(map(str, stage.counts)) if any(stage.counts) else ""
-    return found + stage.mark
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ValueError("damaged numbers")
-    return int(text)
-
-
-class MixTerms(NamedTuple):
-    """How a mixture was asked for, where that does not follow from it.
-
-    Attributes:
-        temperature: if weights are sizes, those that they were made with.
-        until: in place of a number of rows, "first" or "all".
-    """
-
-    temperature: float | None = None
-    until: Literal["first", "all"] | None = None
-
-
-_NOTHING = MixTerms()
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The sources that are mixed, and how.
-
-    Attributes:
-        lengths: (S,) rows of each source.
-        stages: the weights, from each place on.
-        rows: places of an epoch N.
-        cell: places that are permuted together.
-        passes: the most passes over each source in an epoch, and before it; None if any number will do.
-        names: of the sources.
-        past: if the first stage begins later, a digest of those before.
-        versions: (S,) of each, what it is, and what it was before rows were appended.
-        grown: (S,) the passes over each, if rows were appended to some.
-        known: what the state is of that this goes on from, if it is not as others of this: see `identity_of`.
-        is_counted: True if the number of places follows from that of the rows.
-        is_one: True if the sources are parts of one dataset.
-        asked: how it was asked for.
-    """
-
-    lengths: tuple[int, ...]
-    stages: tuple[MixStage, ...]
-    rows: int
-    cell: int
-    passes: tuple[float | None, ...]
-    names: tuple[str, ...]
-    past: str = ""
-    versions: tuple[tuple[Version, ...], ...] = ()
-    grown: tuple[tuple[Era, ...], ...] = ()
-    known: tuple[Pin, ...] = ()
-    is_counted: bool = False
-    is_one: bool = False
-    asked: MixTerms = _NOTHING
-
-    def eras(self, source: int) -> tuple[Era, ...]:
-        """The passes over a source."""
-        return self.grown[source] if self.grown else (Era(0, 0, self.lengths[source]),)
-
-    @property
-    def sources(self) -> list[Source]:
-        """The sources as states tell them."""
-        return list(self._as_told)
-
-    @property
-    def _as_told(self) -> tuple[Source, ...]:
-        return _sources_of(self.names, self.lengths, tuple(own[0].tag for own in self.versions), self.grown)
-
-    @cached_property
-    def told(self) -> str:
-        """Its stages; the first weights are those a program begins with, as a digest if many."""
-        stages = [(stage.start, stage.told if stage.start else short(stage.told)) for stage in self.stages]
-        return written_stages(stages, self.past)
-
-    @cached_property
-    def told_sources(self) -> str:
-        """The sources as one text, for states."""
-        return written_sources(self._as_told, self.is_one)
-
-    @property
-    def total(self) -> int:
-        """Rows of all sources."""
-        return sum(self.lengths)
-
-    @property
-    def num_epochs(self) -> int | None:
-        """Epochs until a source is read more often than `passes` allows; None if any number will do."""
-        places = [
-            self.place_of(number, int(most)) for number, most in enumerate(self.limits) if most is not None
-        ]
-        ends = [place // self.rows for place in places if place is not None]
-        least = max(-(-self.stages[0].start // self.rows), 1) - 1
-        return max(least, min(ends)) if ends else None
-
-    def place_of(self, source: int, number: int) -> int | None:
-        """Where a source gives a number, if cells are not permuted; None if it never does."""
-        counts = [stage.count_of(source) for stage in self.stages]
-        at = max(0, bisect_right(counts, number) - 1)
-        stage, numbers = self.stages[at], np.array([max(number, counts[0])])
-        if source >= len(stage.weights) or not stage.weights[source]:
-            return None
-        return stage.start + int(stage.shares.places(source, numbers - counts[at])[0])
-
-    @property
-    def limits(self) -> list[float | None]:
-        """How many rows of each source `passes` allows."""
-        return [
-            None if most is None else self.eras(number)[-1].most(most)
-            for number, most in enumerate(self.passes)
-        ]
-
-    def passes_of(self, source: int, count: int) -> float:
-        """How often a source was read when it has given so many rows."""
-        eras = self.eras(source)
-        return eras[max(0, bisect_left([era.first for era in eras], count) - 1)].passes(count)
-
-    def most_passes(self, source: int) -> int:
-        """How many passes over a source have row numbers of their own; later ones share theirs."""
-        return len(ARRANGED) // len(self.lengths) // self.lengths[source]
-
-    @property
-    def starts(self) -> Ints:
-        """(S + 1,) the first row of each source, if they are laid end to end, and the number of rows."""
-        return bounds_of(self.lengths)
-
-    def stage_at(self, places: Ints) -> Ints:
-        """(B,) the number of the stage that each place lies in.
-
-        Raises:
-            ValueError: a place lies before the first.
-        """
-        first = self.stages[0].start
-        if first and len(places) and int(places.min()) < first:
-            raise before_known(*divmod(int(places.min()), self.rows), first)
-        return np.searchsorted([stage.start for stage in self.stages], places, "right") - 1
-
-    def since(self, place: int) -> Mixture:
-        """The same without the stages that are over at a place."""
-        over = sum(later.start <= place for later in self.stages[1:])
-        past = folded(self.past, [(stage.start, stage.told) for stage in self.stages[:over]])
-        first = self.stages[over]
-        grown = tuple(since(eras, first.count_of(number)) for number, eras in enumerate(self.grown))
-        return replace(self, stages=self.stages[over:], past=past, grown=grown)
-
-    def with_stage(self, place: int, weights: tuple[int, ...]) -> Mixture:
-        """The same with other weights from the end of the cell on that a place lies in."""
-        last = self.stages[-1]
-        base = max(last.start, place // self.rows * self.rows)
-        # Nothing is permuted across the end of an epoch.
-        begin = min(base - (base - place) // self.cell * self.cell, -(-place // self.rows) * self.rows)
-        if begin == last.start:
-            return replace(self, stages=(*self.stages[:-1], last._replace(weights=weights)))
-        counts = tuple(self.counts(np.array([begin]))[:, 0].tolist())
-        return replace(self, stages=(*self.stages, MixStage(begin, weights, counts)))
-
-    def of_first(self, rows: int) -> list[int]:
-        """How many of the first rows, of all epochs together, come from each source.
-
-        Raises:
-            ValueError: the weights were changed later, and what they were before is not known.
-        """
-        first = self.stages[0].start
-        if 0 < rows < first:
-            raise ValueError(
-                f"what the first {rows} rows are made of is not known: the weights were changed at row "
-                f"{first}, and are known from there on. Ask for {first} rows or more, or ask what was there "
-                "before reweighted(...)"
-            )
-        return self.counts(np.array([rows]))[:, 0].tolist() if rows else [0] * len(self.lengths)
-
-    @property
-    def plain(self) -> Mixture:
-        """The same with the last weights from the beginning on."""
-        first = MixStage(0, self.stages[-1].weights, (0,) * len(self.lengths))
-        return replace(self, stages=(first,), past="", grown=(), known=())
-
-    def counts(self, places: Ints) -> Ints:
-        """(S, B) how many of the first k places belong to each source, for each k (B,)."""
-        stage = self.stage_at(places)
-        found = np.zeros((len(self.lengths), len(places)), np.int64)
-        for number in distinct(stage).tolist():
-            some, own = np.flatnonzero(stage == number), self.stages[number]
-            found[: len(own.weights), some] = own.counts_at(places[some])
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,6 +66,10 @@ class MixOrder(ArrangedOrder):
 
     what = "this mixture"
 
+    def __post_init__(self) -> None:
+        if self.shuffle and not self.reshuffle:  # every epoch is the first one
+            object.__setattr__(self, "mixture", self.mixture.plain)
+
     @property
     def length(self) -> int:  # type: ignore[override]
         """Places of an epoch N."""
@@ -346,7 +89,7 @@ class MixOrder(ArrangedOrder):
         first = self._first(epoch)
         which, passes, row = unpacked(self.mixture, numbers)
         found = np.full(numbers.shape, -1, np.int64)
-        known = max(first, self.mixture.stages[0].start)
+        known = max(first, self.mixture.first)
         before, after = (np.array(self.consumed(end)) for end in (known, max(known, first + self.length)))
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
@@ -361,7 +104,7 @@ class MixOrder(ArrangedOrder):
     def consumed(self, place: int) -> tuple[int, ...]:
         """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
         epoch, position = divmod(place, self.length)
-        stage = self.mixture.stage_at(np.array([place - 1])) if place > self.mixture.stages[0].start else None
+        stage = self.mixture.stage_at(np.array([place - 1])) if place > self.mixture.first else None
         if stage is None or not position:
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
         first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
@@ -378,22 +121,10 @@ class MixOrder(ArrangedOrder):
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
-        found = super().pins(epoch)
-        if self.mixture.versions:
-            found["sources"] = self.mixture.told_sources
+        found = super().pins(epoch) | self.mixture.pins
         if self.shuffle == "block":
             found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
         return found
-
-    @property
-    def known(self) -> tuple[Pin, ...]:
-        """What states are of that this goes on from, besides its own."""
-        return self.mixture.known
-
-    @property
-    def told(self) -> str:
-        """Its stages, as a state records them."""
-        return self.mixture.told
 
     def _front(self, epoch: int) -> int:
         first = self._first(epoch)
@@ -478,7 +209,9 @@ class MixOrder(ArrangedOrder):
 
     def _source(self, number: int) -> Turns:
         files = self if self.files else None
-        return _turns_of(self.mixture.eras(number), self.shuffle, self.window, self.seed, number, files)
+        return _turns_of(
+            self.mixture.sources[number].eras, self.shuffle, self.window, self.seed, number, files
+        )
 
     @property
     def _key(self) -> int:
@@ -571,21 +304,6 @@ class _Cells(NamedTuple):
         return cls(begins, labels, keys)
 
 
-@lru_cache(maxsize=64)
-def _sources_of(
-    names: tuple[str, ...],
-    lengths: tuple[int, ...],
-    tags: tuple[str, ...],
-    grown: tuple[tuple[Era, ...], ...],
-) -> tuple[Source, ...]:
-    """The sources of a mixture as states tell them: the same for all stages of its weights."""
-    tags = tags or ("",) * len(names)
-    plain = zip(names, lengths, tags, grown or ((),) * len(names), strict=True)
-    return tuple(
-        Source(name, rows, tag, () if eras == (Era(0, 0, rows),) else eras) for name, rows, tag, eras in plain
-    )
-
-
 @lru_cache(maxsize=4096)  # of all mixtures in use; the same for all stages of their weights
 def _turns_of(
     eras: tuple[Era, ...],
@@ -604,15 +322,15 @@ def _turns_of(
 def _check_passes(order: MixOrder, epoch: int) -> None:
     """Raises ValueError if an epoch needs more passes over a source than it may have."""
     mixture = order.mixture
-    if mixture.passes.count(None) == len(mixture.passes):
+    if all(source.most is None for source in mixture.sources):
         return
-    end = max((epoch + 1) * mixture.rows, mixture.stages[0].start)  # before that, nothing is known
+    end = max((epoch + 1) * mixture.rows, mixture.first)  # before that, nothing is known
     counts = mixture.counts(np.array([end]))[:, 0].tolist()
-    rows = zip(mixture.names, counts, mixture.lengths, mixture.passes, mixture.limits, strict=True)
-    for name, count, length, most, limit in rows:
-        if most is not None and limit is not None and count > limit:
+    for source, count in zip(mixture.sources, counts, strict=True):
+        if source.limit is not None and count > source.limit:
             raise ValueError(
-                f"by the end of epoch {epoch} the mixture reads the {length} rows of {name!r} "
-                f"{count / length:.2f} times, and epochs= allows {most:g}, which is {mixture.num_epochs} "
-                "epochs of the mixture; train for fewer, give it less weight, or allow more"
+                f"by the end of epoch {epoch} the mixture reads the {source.rows} rows of {source.name!r} "
+                f"{count / source.rows:.2f} times, and epochs= allows {source.most:g}, which is "
+                f"{mixture.num_epochs} epochs of the mixture; train for fewer, give it less weight, or allow "
+                "more"
             )

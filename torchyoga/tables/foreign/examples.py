@@ -27,8 +27,6 @@ from ...rows.types import Array, Ints, Json
 from .messages import BYTES, FLOATS, INTS, KINDS, Feature, Message, message_of, written
 from .wire import FIRST, SECOND, Odd, Span, Wire
 
-__all__ = ["BadExample", "Examples", "SeenFeatures", "learned", "placed"]
-
 _PADDING = 16  # bytes before the first message, and behind the last one
 
 

@@ -17,10 +17,9 @@ from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
 from ...stores.kept_index import cache_of
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
-
-__all__ = ["IndexedFolder", "IndexedFile", "is_below"]
 
 _AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes

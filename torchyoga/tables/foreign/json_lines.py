@@ -20,12 +20,12 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
-from ...formats.mapped.gather import Bytes
+from ...formats.mapped.gather import Memory
 from ...process.digests import hexdigest
 from ...process.distinct import spread
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef, files_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
 from ...reading.shards import MappedShards, ShardFiles
 from ...reading.streamed import StreamedRef
 from ...rows.block import Block, Rows
@@ -37,8 +37,6 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
-
-__all__ = ["from_jsonl"]
 
 _KIND = "json lines 1"
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
@@ -123,13 +121,13 @@ def from_jsonl(
     places = np.concatenate(lines)
     content = hexdigest(told, places.tobytes())
     starts = bounds_of(map(len, lines))
-    return InPlaceRef(_LinesOfJson(named.name, named.files, starts, places, own, content))
+    return InPlaceRef(_LinesOfJson(named.name, named.files, starts, own, content, places))
 
 
 def _schema_of(named: NamedFiles, lines: Sequence[Ints]) -> Schema:
     """The schema that some rows show, spread over files with these lines."""
     starts, places = bounds_of(map(len, lines)), np.concatenate(lines)
-    text = _LinesOfJson(named.name, named.files, starts, places, Schema.of(""), "")
+    text = _LinesOfJson(named.name, named.files, starts, Schema.of(""), "", places)
     rows = spread(len(places), _SAMPLE)
     values = text.parsed(MappedShards(named.files, text.check), rows)
     return _learned(values, lambda place: text.where(int(rows[place])))
@@ -279,34 +277,20 @@ def _lines(path: str) -> tuple[Ints, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _LinesOfJson:
-    """Rows that are lines: a `reading.in_place_ref.FileLayout`.
+class _LinesOfJson(FileLayout):
+    """Rows that are lines.
 
     Attributes:
-        name: for messages.
-        files: where they are.
-        starts: (files + 1,) the row at which each file begins.
         places: (rows, 2) where each line begins and ends in its file.
-        schema: of a row.
-        content: a name for the content.
     """
 
-    name: str
-    files: ShardFiles
-    starts: Ints
     places: Ints
-    schema: Schema
-    content: str
-    only_copies = False
 
-    def check(self, number: int, data: Bytes) -> None:
-        """Takes any bytes for lines."""
-
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
         """Where lines lie in memory."""
-        _, origins = shards.hold(files_of(self.starts, rows))
+        memory, origins = shards.hold(files_of(self.starts, rows))
         first, last = self.places[rows].T
-        return origins + first, last - first
+        return memory, origins + first, last - first
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """Parsed rows, as columns."""
@@ -315,17 +299,11 @@ class _LinesOfJson:
         data = _block(values, self.schema, self._fit, lambda place: self.where(numbers[place])).data
         return [data[number] for number in columns]
 
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
-        """None: to parse takes longest."""
-
     def parsed(self, shards: MappedShards, rows: Ints) -> list[Row]:
         """The values on some lines."""
-        memory, origins = shards.hold(files_of(self.starts, rows))
-        first, last = self.places[rows].T
-        parsed = []
-        for row, text in zip(rows.tolist(), memory.texts(origins + first, last - first), strict=True):
-            parsed.append(_value(text, partial(self.where, row)))
-        return parsed
+        memory, addresses, nbytes = self.spans(shards, rows)
+        texts = zip(rows.tolist(), memory.texts(addresses, nbytes), strict=True)
+        return [_value(text, partial(self.where, row)) for row, text in texts]
 
     def where(self, row: int) -> str:
         """The file and the line of a row, for messages."""

@@ -26,7 +26,6 @@ from ...rows.types import Json, Row
 from ...stores.shard_downloads import FRAMED
 from ..arrow_ref import from_table
 from .folders import IndexedFile, IndexedFolder, is_below
-from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
@@ -37,11 +36,11 @@ from .records import (
     RecordValue,
     RunValue,
     ValuePart,
+    images,
     leaf,
+    pixels,
     schema_of,
 )
-
-__all__ = ["from_litdata"]
 
 _INDEX = "index.json"
 _TORCH = {
@@ -154,7 +153,7 @@ def from_litdata(
         shown = [value for value in values.values() if value is not None]
         schema = schema_of(_with(tree, iter(shown)), shown)
         sizes = (None,) * len(values)
-        return Records(source.name, files, starts, dict(values), sizes, schema, content, (), are_tokens)
+        return Records(source.name, files, starts, schema, content, dict(values), sizes, (), are_tokens)
 
     first = records(values)
     looked = MappedShards(files, first.check)

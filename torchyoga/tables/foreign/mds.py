@@ -20,7 +20,6 @@ from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
 from .folders import IndexedFile, IndexedFolder, is_below
-from .pictures import images, pixels
 from .records import (
     ArrayGroup,
     ArrayValue,
@@ -31,11 +30,11 @@ from .records import (
     RecordValue,
     RunValue,
     ValuePart,
+    images,
     leaf,
+    pixels,
     schema_of,
 )
-
-__all__ = ["from_mds"]
 
 _INDEX = "index.json"
 _SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
@@ -121,7 +120,7 @@ def from_mds(
         shown = {name: value for name, value in values.items() if value is not None}
         tree = Node("dict", tuple(shown), tuple(value.schema.tree for value in shown.values()))
         schema = schema_of(tree, list(shown.values()))
-        return Records(source.name, files, starts, dict(values), sizes, schema, content, hashes)
+        return Records(source.name, files, starts, schema, content, dict(values), sizes, hashes)
 
     dynamic = {name: value for name, value in values.items() if isinstance(value, ArrayValue)}
     of_none = [

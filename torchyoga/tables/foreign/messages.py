@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...errors import CorruptError
 
-__all__ = ["BYTES", "FLOATS", "INTS", "KINDS", "Feature", "Message", "message_of", "written"]
-
 T = TypeVar("T")
 BYTES, FLOATS, INTS = 1, 2, 3  # the fields of a feature
 KINDS = {BYTES: "bytes", FLOATS: "floats", INTS: "ints"}

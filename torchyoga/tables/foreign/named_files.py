@@ -20,11 +20,10 @@ from ...reading.shards import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache
 from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 from ...versions.names import natural
-
-__all__ = ["NamedFiles"]
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting

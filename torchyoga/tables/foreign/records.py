@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,8 +21,8 @@ from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.distinct import spread
 from ...process.lazy import cached_property, torch
-from ...reading.in_place_ref import files_of
-from ...reading.shards import MappedShards, ShardFiles
+from ...reading.in_place_ref import FileLayout, files_of
+from ...reading.shards import MappedShards
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
@@ -32,20 +32,6 @@ from ...rows.node import Node, leaf_names
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
 from ...stores.shard_downloads import check_hashes
-
-__all__ = [
-    "BadValue",
-    "FixedValue",
-    "DecodedValue",
-    "ArrayGroup",
-    "ValuePart",
-    "Records",
-    "RunValue",
-    "ArrayValue",
-    "RecordValue",
-    "leaf",
-    "schema_of",
-]
 
 _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array
@@ -297,28 +283,18 @@ def _one(value: RecordValue) -> Callable[[memoryview, int, int], Row] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
-    """Rows that are records of files: a `reading.in_place_ref.FileLayout`.
+class Records(FileLayout):
+    """Rows that are records of files.
 
     Attributes:
-        name: for messages.
-        files: where they are.
-        starts: (files + 1,) the row at which each file begins.
         values: of a record, by name; those that rows do not show are None.
         sizes: the size of each value, where records do not say it.
-        schema: what a row looks like.
-        content: a name for the content.
         hashes: of each file, to be compared when it is mapped; none for files that were compared before.
         is_bare: records are one value, without its size.
     """
 
-    name: str
-    files: ShardFiles
-    starts: Ints
     values: dict[str, RecordValue | None]
     sizes: tuple[int | None, ...]
-    schema: Schema
-    content: str
     hashes: tuple[tuple[tuple[str, str], ...], ...] = ()
     is_bare: bool = False
 
@@ -340,11 +316,6 @@ class Records:
         if self.hashes:
             check_hashes(data.data, self.hashes[number])
 
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
-        """Where records lie in memory."""
-        _, addresses, nbytes = self._records(shards, rows)
-        return addresses, nbytes
-
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; only the values that they are of are read."""
         read: dict[int, Data] = {}
@@ -357,7 +328,7 @@ class Records:
                 try:
                     read.update(enumerate(value.read(part), first))
                 except BadValue as error:
-                    raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+                    raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
                 except SchemaError as error:
                     raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
             first = last
@@ -439,7 +410,7 @@ class Records:
         try:
             groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
         except BadValue as error:
-            raise CorruptError(f"{self._place(int(rows[error.place]))}, {name}: {error}") from error
+            raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
         kind = value.schema.columns[0].kind
         found = {np.dtype(kind) for kind, _ in groups}
         own = np.result_type(*found) if dtype is None else np.dtype(dtype)
@@ -461,16 +432,13 @@ class Records:
             ) from error
         return replace(value, schema=looks, may_round=dtype is not None)
 
-    def _place(self, row: int) -> str:
-        file = int(self.starts.searchsorted(row, "right")) - 1
-        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
-
     @cached_property
     def _bounds(self) -> tuple[Ints, Ints]:
         """(files,) where the first record of each can begin, and its size."""
         return _COUNT * (np.diff(self.starts) + 2), np.array(self.files.nbytes, np.int64)
 
-    def _records(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
+        """Where records lie in memory."""
         files = files_of(self.starts, rows)
         memory, origins = shards.hold(files)
         local = rows - self.starts.take(files)
@@ -483,14 +451,14 @@ class Records:
         if wrong.any():
             nth = int(wrong.argmax())
             raise CorruptError(
-                f"{self._place(int(rows[nth]))}: its offsets, {first[nth]} to {last[nth]}, are damaged; "
+                f"{self.where(int(rows[nth]))}: its offsets, {first[nth]} to {last[nth]}, are damaged; "
                 "write the file again"
             )
         return memory, origins + first, last - first
 
     def _parts(self, shards: MappedShards, rows: Ints) -> Iterator[ValuePart]:
         """Each value of records."""
-        memory, addresses, left = self._records(shards, rows)
+        memory, addresses, left = self.spans(shards, rows)
         if self.is_bare:
             yield ValuePart(memory, addresses, left, shards.empty)
             return
@@ -501,7 +469,7 @@ class Records:
         wrong = left < head
         if wrong.any():
             nth = int(wrong.argmax())
-            raise CorruptError(f"{self._place(int(rows[nth]))} has {left[nth]} bytes; write the file again")
+            raise CorruptError(f"{self.where(int(rows[nth]))} has {left[nth]} bytes; write the file again")
         if head:
             sizes[:, told] = memory.gather(addresses, head, shards.empty).view("<u4").reshape(len(rows), -1)
         ends = sizes.cumsum(1) + head
@@ -512,10 +480,63 @@ class Records:
         if wrong.any():
             nth = int(wrong.argmax())
             raise CorruptError(
-                f"{self._place(int(rows[nth]))}: the sizes of its values, {sizes[nth].tolist()}, do not make "
+                f"{self.where(int(rows[nth]))}: the sizes of its values, {sizes[nth].tolist()}, do not make "
                 f"the {left[nth]} bytes that it has; write the file again"
             )
         for place in range(len(self.sizes)):
             yield ValuePart(
                 memory, addresses + ends[:, place] - sizes[:, place], sizes[:, place], shards.empty
             )
+
+
+# -- images: pixels as Pillow holds them, and lists of files
+
+_MODES = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "I;16": 1, "LA": 2, "PA": 2, "La": 2}
+_MODES |= {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "RGBa": 4, "CMYK": 4}
+_MODE_DTYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
+_LISTS = Schema.of([b""], ragged=["value"])
+
+
+def pixels(part: ValuePart) -> Iterator[ArrayGroup]:
+    """The heads of Pillow's images: width, height, the mode and its length."""
+    heads = part.head(np.arange(len(part.addresses)), 0, 12, "<u4").astype(np.int64)
+    for length in np.unique(heads[:, 2]).tolist():
+        own = np.flatnonzero(heads[:, 2] == length)
+        if not 0 < length < 16:
+            raise CorruptError(f"an image whose mode has {length} letters; write the file again")
+        modes = [bytes(letters) for letters in part.head(own, 12, length, "u1")]
+        for mode in sorted(set(modes)):
+            text = mode.decode("latin-1")
+            if text not in _MODES or text == "1":
+                raise SchemaError(f"an image of mode {text!r}; write images as png, or leave the column out")
+            places = own[[mode == other for other in modes]]
+            shapes = np.stack([heads[places, 1], heads[places, 0]], 1)
+            if _MODES[text] > 1:
+                shapes = np.append(shapes, np.full((len(places), 1), _MODES[text]), 1)
+            yield ArrayGroup(places, _MODE_DTYPES.get(text, "|u1"), 12 + length, shapes)
+
+
+def images(before: int) -> DecodedValue:
+    """Lists of files of images, after so many bytes that mean nothing."""
+    return DecodedValue(_LISTS, _Images(before))
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Files of images: how many, their sizes, and these.
+
+    Attributes:
+        before: bytes that mean nothing.
+    """
+
+    before: int
+
+    def __call__(self, data: bytes) -> list[bytes]:
+        start = self.before + 4
+        count = int.from_bytes(data[self.before : start], "little")
+        if start + 4 * count > len(data):
+            raise ValueError(f"a list that says {count} images has {len(data)} bytes")
+        ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
+        if int(ends[-1]) != len(data):
+            raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
+        return [data[a:b] for a, b in pairwise(ends.tolist())]

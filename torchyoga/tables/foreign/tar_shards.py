@@ -17,13 +17,13 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.regular import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.mapped.gather import Bytes, Memory
+from ...formats.mapped.gather import Memory
 from ...formats.mapped.items import MappedRuns
 from ...reading.file_parts import Names
 from ...reading.files_ref import content_of
-from ...reading.in_place_ref import InPlaceRef, files_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
 from ...reading.left_out import LeftOut, refuse_many, warn_of
-from ...reading.shards import MappedShards, ShardFiles
+from ...reading.shards import MappedShards
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
@@ -33,8 +33,6 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
-
-__all__ = ["TarIndex", "left_out_of", "samples_of", "tar_indices"]
 
 _FORMATS = {
     **{"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff"},
@@ -184,42 +182,33 @@ def samples_of(
     tree = Node("dict", (KEY, *names), tuple(nodes))
     schema = Schema(tree, tuple(replace(c, name=n) for c, n in zip(looks, leaf_names(tree), strict=True)))
     content = content_of(schema, keys, np.array(counts), *sizes)
-    return InPlaceRef(_Members(title, named.files, schema, keys, tuple(parts), bounds_of(counts), content))
+    return InPlaceRef(_Members(title, named.files, bounds_of(counts), schema, content, keys, tuple(parts)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Members:
-    """Rows whose values are members of tar shards: a `reading.in_place_ref.FileLayout`.
+class _Members(FileLayout):
+    """Rows whose values are members of tar shards.
 
     Attributes:
-        name: for messages.
-        files: the shards.
-        schema: of a row.
         keys: of the samples.
         parts: the columns behind the key: where values lie, (2, N) offsets and sizes, or (N,) whether one is.
-        starts: (shards + 1,) the sample at which each shard begins.
-        content: a name for the content.
     """
 
-    name: str
-    files: ShardFiles
-    schema: Schema
     keys: Names
     parts: tuple[Array, ...]
-    starts: Ints
-    content: str
-    only_copies = True
 
-    def check(self, number: int, data: Bytes) -> None:
-        """Takes any bytes: the shard is that of the index, or it could not be opened."""
+    @property
+    def only_copies(self) -> bool:
+        """True."""
+        return True
 
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
         """Where the first members of samples lie in memory."""
-        _, origins = shards.hold(files_of(self.starts, rows))
+        memory, origins = shards.hold(files_of(self.starts, rows))
         for part in self.parts:
             if part.ndim == 2:
-                return origins + part[0].take(rows), part[1].take(rows)
-        return origins, np.zeros(len(rows), np.int64)
+                return memory, origins + part[0].take(rows), part[1].take(rows)
+        return memory, origins, np.zeros(len(rows), np.int64)
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns; of the members, where they lie."""
@@ -238,6 +227,3 @@ class _Members:
                 offsets = bounds_of(nbytes)
                 gathered.append(Data(None, offsets, runs=runs, dtype=np.dtype("u1"), empty=shards.empty))
         return gathered
-
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
-        """None: most time goes into the bytes."""

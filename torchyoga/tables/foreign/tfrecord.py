@@ -23,7 +23,7 @@ from ...process.digests import hexdigest
 from ...process.distinct import spread
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef, files_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
 from ...reading.shards import MappedShards, ShardFiles
 from ...reading.streamed import StreamedRef
 from ...rows.block import Block, Rows
@@ -34,8 +34,6 @@ from ...stores.kept_index import FileIndex, kept_index
 from .examples import BadExample, Examples, SeenFeatures, learned, placed
 from .messages import message_of
 from .named_files import NamedFiles
-
-__all__ = ["from_tfrecord"]
 
 _KIND = "tfrecord 1"
 _SAMPLE, _FEW = 1000, 32  # records that show what all look like: at most, and at least
@@ -118,52 +116,37 @@ def from_tfrecord(
         raise SchemaError(f"{named.name}: there are no records")
     whole = np.concatenate(bounds)
     crcs = np.concatenate([index.arrays["crcs"] for index in indices])
-    records = _Records(named.name, named.files, starts, whole, crcs, None, "")
+    records = _Records(named.name, named.files, starts, _RAW, "", whole, crcs, None)
     examples = None if is_raw else learned(_seen_in(records, named), schema)
-    looks = (_RAW if examples is None else examples.schema).to_json()
-    content = hexdigest(json.dumps(looks), whole.tobytes(), crcs.tobytes())
-    return InPlaceRef(replace(records, examples=examples, content=content))
+    looks = _RAW if examples is None else examples.schema
+    content = hexdigest(json.dumps(looks.to_json()), whole.tobytes(), crcs.tobytes())
+    return InPlaceRef(replace(records, schema=looks, examples=examples, content=content))
 
 
 @dataclass(frozen=True, eq=False)
-class _Records:
-    """Rows that are records: a `reading.in_place_ref.FileLayout`.
+class _Records(FileLayout):
+    """Rows that are records.
 
     Attributes:
-        name: for messages.
-        files: where they are.
-        starts: (files + 1,) the row at which each file begins.
         bounds: (rows + files,) where each record begins in its file, and where the last one of each ends.
         crcs: (rows,) their checksums, masked.
         examples: how they become rows; None if rows are their bytes.
-        content: a name for the content.
     """
 
-    name: str
-    files: ShardFiles
-    starts: Ints
     bounds: Ints
     crcs: Array
     examples: Examples | None
-    content: str
-    only_copies = False
 
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return _RAW if self.examples is None else self.examples.schema
-
-    def check(self, number: int, data: Bytes) -> None:
-        """Takes any bytes: records are compared one by one."""
-
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
         """Where records lie in memory."""
-        _, addresses, nbytes = self._places(shards, rows)
-        return addresses, nbytes
+        files = files_of(self.starts, rows)
+        memory, origins = shards.hold(files)
+        begins = self.bounds.take(rows + files)
+        return memory, origins + begins + _HEAD, self.bounds.take(rows + files + 1) - begins - _HEAD - _FOOT
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns of records, which are compared with their checksums."""
-        memory, addresses, nbytes = self._places(shards, rows)
+        memory, addresses, nbytes = self.spans(shards, rows)
         self._compare(memory, addresses, nbytes, rows)
         if self.examples is None:
             runs = MappedRuns(memory, addresses, nbytes)
@@ -171,7 +154,7 @@ class _Records:
         try:
             return self.examples.columns(memory, addresses, nbytes, columns)
         except BadExample as error:
-            raise error.of(self._where(int(rows[error.place]))) from error
+            raise error.of(self.where(int(rows[error.place]))) from error
 
     def _compare(self, memory: Memory, addresses: Ints, nbytes: Ints, rows: Ints) -> None:
         """Raises CorruptError unless records fit their checksums; those of files of this machine are compared
@@ -191,7 +174,7 @@ class _Records:
             for number in np.unique(files_of(self.starts, rows[wrong])).tolist():
                 self.files.forget(number)  # a copy may be what is damaged
             raise CorruptError(
-                f"{self._where(int(rows[wrong.argmax()]))} is damaged: it does not fit its checksum; write "
+                f"{self.where(int(rows[wrong.argmax()]))} is damaged: it does not fit its checksum; write "
                 "the file again"
             )
         if checked is not None:
@@ -203,19 +186,6 @@ class _Records:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_checked"}
-
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> None:
-        """None: to read messages takes longest."""
-
-    def _places(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
-        files = files_of(self.starts, rows)
-        memory, origins = shards.hold(files)
-        begins = self.bounds.take(rows + files)
-        return memory, origins + begins + _HEAD, self.bounds.take(rows + files + 1) - begins - _HEAD - _FOOT
-
-    def _where(self, row: int) -> str:
-        file = int(self.starts.searchsorted(row, "right")) - 1
-        return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
 
     def sample(self) -> Ints:
         """Records that show what all look like: spread over the files, or those that the last one begins with
@@ -232,7 +202,7 @@ class _Records:
         raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
         for row in rows.tolist():
             (data,) = raw.gather(shards, np.array([row]), [0])
-            yield self._where(row), data.texts()[0]
+            yield self.where(row), data.texts()[0]
 
 
 def _seen_in(records: _Records, named: NamedFiles) -> SeenFeatures:

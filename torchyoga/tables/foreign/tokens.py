@@ -22,23 +22,22 @@ import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.regular import open_regular
-from ...formats.mapped.gather import Bytes, Memory
+from ...formats.mapped.gather import Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef, files_of
-from ...reading.shards import MappedShards, ShardFiles
+from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
+from ...reading.shards import MappedShards
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.kept_index import FileIndex, IndexOf, cache_of
-from ...stores.objects import Found, Remote
+from ...stores.kinds import Found
+from ...stores.objects import Remote
 from ...stores.shard_downloads import RemoteShards, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
-
-__all__ = ["from_megatron", "from_tokens"]
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", 34  # bytes of the header, the magic among them
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
@@ -49,52 +48,35 @@ _LOOK = 2**22  # tokens among which ends are looked for at once
 
 
 @dataclass(frozen=True, eq=False)
-class _TokenRuns:
+class _TokenRuns(FileLayout):
     """Rows that are runs of tokens, which lie end to end in each file.
 
     Attributes:
-        name: for messages.
-        files: where they are.
         dtype: of a token.
         offset: bytes before the first token of each file.
-        starts: (files + 1,) the row at which each file begins.
         bounds: (rows + 1,) tokens before each row, in all files.
-        content: a name for the content.
     """
 
-    name: str
-    files: ShardFiles
     dtype: str
     offset: int
-    starts: Ints
     bounds: Ints
-    content: str
-    only_copies = True
 
     @property
-    def schema(self) -> Schema:
-        """A row is a dict with tokens."""
-        return Schema.of({"tokens": np.zeros(1, self.dtype)}, ragged=["tokens"])
-
-    def check(self, number: int, data: Bytes) -> None:
-        """Takes any bytes for tokens."""
-
-    def reach(self, shards: MappedShards, rows: Ints) -> tuple[Ints, Ints]:
-        """Where rows lie in memory."""
-        _, addresses, nbytes = self._places(shards, rows)
-        return addresses, nbytes
+    def only_copies(self) -> bool:
+        """True."""
+        return True
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """The tokens of rows, which are copied when they are wanted."""
         dtype = np.dtype(self.dtype)
-        memory, addresses, nbytes = self._places(shards, rows)
+        memory, addresses, nbytes = self.spans(shards, rows)
         offsets = bounds_of(nbytes // dtype.itemsize)
         if memory is None:
             return [Data(np.empty(0, dtype), offsets)]
         runs = MappedRuns(memory, addresses, nbytes)
         return [Data(None, offsets, runs=runs, dtype=dtype, empty=shards.empty)]
 
-    def _places(self, shards: MappedShards, rows: Ints) -> tuple[Memory | None, Ints, Ints]:
+    def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory | None, Ints, Ints]:
         """Where rows lie, and their bytes; no memory if they are all empty."""
         first = self.bounds.take(rows)
         nbytes = (self.bounds.take(rows + 1) - first) * self._size
@@ -418,8 +400,9 @@ def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: In
                 for at in sorted({int(place) for place in np.linspace(offset, state.nbytes, _SAMPLES)}):
                     file.seek(at)
                     content.append(file.read(_SAMPLE_BYTES))
-    name = named.name
-    return InPlaceRef(_TokenRuns(name, named.files, dtype, offset, starts, bounds, hexdigest(*content)))
+    schema = Schema.of({"tokens": np.zeros(1, dtype)}, ragged=["tokens"])
+    runs = named.name, named.files, starts, schema, hexdigest(*content), dtype, offset, bounds
+    return InPlaceRef(_TokenRuns(*runs))
 
 
 def _found(store: Remote, name: str) -> tuple[Found, int]:

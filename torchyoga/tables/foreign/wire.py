@@ -17,8 +17,6 @@ from ...process.buffers import fresh
 from ...rows.data import bounds_of
 from ...rows.types import Array, Ints
 
-__all__ = ["FIRST", "SECOND", "Odd", "Span", "Wire"]
-
 FIRST, SECOND = 0x0A, 0x12  # tags of fields 1 and 2 that have a size
 _LONGEST_HEAD, _MOST_ENTRIES = 400, 4096  # bytes; of a map
 _MOST_HEADS = 16  # kinds of entries that are read at once where rows differ

@@ -35,8 +35,6 @@ from ..groups import GroupWords, RowGroups
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["from_zarr"]
-
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Place: TypeAlias = "zarr.Group | zarr.Array[Any] | Remote | str"
 _MOST_GROUPS = 2**20  # chunks of an array; of more, several are read as one, for each takes memory

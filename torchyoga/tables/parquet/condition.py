@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-__all__ = ["Condition", "Filters", "unknown_name"]
-
 Term: TypeAlias = tuple[str, str, object]
 Filters: TypeAlias = "ds.Expression | Sequence[Term] | Sequence[Sequence[Term]]"
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -33,8 +33,6 @@ from .levels import is_nested, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 
-__all__ = ["Conversion", "Options", "ParquetFiles", "opened"]
-
 _UNSET = "__HIVE_DEFAULT_PARTITION__"
 _INDEX = re.compile(r"__index_level_\d+__")
 _WORTH_THREADS = 4 * 2**20  # bytes of a group

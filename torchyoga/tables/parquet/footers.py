@@ -30,8 +30,6 @@ from ..buffers import num_leaves, type_without_views
 from .places import Place
 from .thrift import described
 
-__all__ = ["FileFields", "Footer", "FooterIndex", "footers_of"]
-
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ = 64 * 2**10  # bytes at the end of a file, most of which hold the whole footer
 _NOTED, _SET_ASIDE = b"ARROW:schema", b"arrow:schema"  # keys of the types that a writer notes for Arrow

@@ -17,8 +17,6 @@ from ...rows.types import Ints
 from ..buffers import is_list, storage_type
 from .footers import FooterIndex
 
-__all__ = ["is_nested", "nulls_at", "nulls_below", "some_groups"]
-
 _MOST_LOOKED_AT = 8  # groups
 
 

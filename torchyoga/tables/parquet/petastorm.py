@@ -35,8 +35,6 @@ from .footers import footers_of
 from .places import within
 from .ref import ParquetRef, ref_of
 
-__all__ = ["from_petastorm"]
-
 _METADATA = "_common_metadata"
 _UNISCHEMA = b"dataset-toolkit.unischema.v1"
 _ARRAYS = ("ndarray", "npz")

@@ -16,8 +16,6 @@ from ...stores.address import is_url
 from ...stores.kept_index import IndexOf
 from ...stores.objects import Remote
 
-__all__ = ["LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
-
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
 _SUFFIXES = (".parquet", ".parq", ".pq")

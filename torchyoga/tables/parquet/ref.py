@@ -38,8 +38,6 @@ from .files import Options, ParquetFiles, opened
 from .places import LocalFile, Paths, Ranges, found_at
 from .unified import keeps_order
 
-__all__ = ["ParquetRef", "from_parquet", "ref_of"]
-
 _Unit = Literal["s", "ms", "us", "ns"]
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
 _THREADS = 4

@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from ..buffers import is_list, type_without_views
 
-__all__ = ["as_type", "can_become", "common_type", "keeps_order"]
-
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The type that values of two become where they differ only in how they are written; None if in more.

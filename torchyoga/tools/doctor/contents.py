@@ -1,159 +1,71 @@
-"""Rows, made one after the other in this process -> values that are not finite, shared, or kept."""
+"""What rows hold, what making them leaves behind, and stored values that it changes."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import functools
-import hashlib
+import random
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...loading.meter.verdict import KEPT
-from .culprit import noted, row_said
-from .diagnosis import Finding
-from .patient import Patient, made
-from .shared_memory import sizes_of
+from .diagnosis import Check, Finding, Seen
+from .patient import Patient
+from .rows import digest, is_dense, leaves, made, rows_of
 from .walk import walk
 
-__all__ = ["content_findings", "contents", "digest", "leaves", "rows_of"]
+__all__ = ["IN_PLACE", "VALUES"]
 
-_MOST_ROWS, _SECONDS, _MOST_BYTES = 48, 1.0, 64 * 2**20
-_MOST_LEAVES, _DEEPEST = 256, 8
+_MOST_ROWS, _SECONDS, _ENOUGH = 48, 1.0, 64 * 2**20
 _LEAST_ROWS, _EACH = 16, 0.9  # rows, and the share of them that leave something behind
 _MOST_NAMED = 3
 _CACHE = type(functools.lru_cache(len))
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.timedelta)
 _MASKS = ("mask", "bias")  # columns that are added before a softmax, which makes 0 of -inf
 
 
-def leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
-    """The values that a row is made of, each with the path to it."""
-    parts: list[tuple[str, object]] | None = None
-    if depth < _DEEPEST:
-        if isinstance(value, Mapping):
-            parts = [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            parts = [(f"{path}.{name}" if path else name, one) for name, one in value._asdict().items()]  # type: ignore[attr-defined]
-        elif isinstance(value, (list, tuple)) and not _is_numbers(value):
-            parts = [(f"{path}[{number}]", one) for number, one in enumerate(value)]
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            parts = [(f"{path}.{name}" if path else name, one) for name, one in vars(value).items()]
-    if parts is None:
-        yield path, value
-        return
-    for inner, one in parts[:_MOST_LEAVES]:
-        yield from leaves(one, inner, depth + 1)
-
-
-def _is_numbers(value: list[object] | tuple[object, ...]) -> bool:
-    return len(value) > 8 and all(isinstance(one, (int, float)) for one in value)
-
-
-def digest(value: object) -> str | None:
-    """A digest of a row, or of a generator's state; None if a part of it is of an unknown kind."""
-    found = hashlib.blake2b(digest_size=8)
-    for path, leaf in leaves(value):
-        data = _bytes_of(leaf)
-        if data is None:
-            return None
-        found.update(f"{path}:{type(leaf).__name__}{getattr(leaf, 'shape', '')}:".encode())
-        found.update(data)
-    return found.hexdigest()
-
-
-def _bytes_of(leaf: object) -> bytes | None:
-    if isinstance(leaf, torch.Tensor):
-        if leaf.layout != torch.strided or leaf.device.type != "cpu":
-            return None
-        return bytes(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    if isinstance(leaf, np.ndarray) and leaf.dtype.hasobject:
-        return repr(leaf.tolist()).encode()
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.tobytes()
-    if isinstance(leaf, (*_PLAIN, list, tuple)):
-        return repr(leaf).encode()
-    if type(leaf).__module__.startswith("PIL."):
-        found: bytes = leaf.tobytes()  # type: ignore[attr-defined]
-        return found
-    return None
-
-
-def contents(patient: Patient, seconds: float = _SECONDS) -> dict[str, Any]:
-    """Facts about up to 48 rows from all over the dataset; see the findings for their names."""
-    dataset = patient.dataset
+def _values(patient: Patient, seconds: float) -> dict[str, Any]:
+    """Facts about some rows, made one after the other and kept."""
+    dataset, loader = patient.dataset, patient.loader
     for _, value, _ in walk(dataset, with_globals=True):
         if isinstance(value, _CACHE):
             value.cache_clear()  # which training may have filled
-    sizes = _sizes(dataset)
-    not_finite: dict[str, None] = {}
+    sizes, not_finite = _sizes(dataset), dict[str, None]()
     kept: list[tuple[object, str | None]] = []
-    ends, nbytes = time.monotonic() + min(seconds, _SECONDS), 0
-    for row in rows_of(patient):
-        first = digest(row)
-        kept.append((row, first))
+    ends, nbytes = time.monotonic() + min(seconds / 4, _SECONDS), 0
+    for row in rows_of(patient, _MOST_ROWS):
+        kept.append((row, digest(row)))
         for path, leaf in leaves(row):
             if not _is_finite(path, leaf):
                 not_finite[path] = None
-            nbytes += (
-                sum(sizes_of(leaf)) if isinstance(leaf, torch.Tensor) else int(getattr(leaf, "nbytes", 0))
-            )
-        if time.monotonic() > ends or nbytes > _MOST_BYTES:
+            nbytes += leaf.nbytes if isinstance(leaf, np.ndarray) or is_dense(leaf) else 0
+        if time.monotonic() > ends or nbytes > _ENOUGH:
             break
-    count = len(kept)
-    grown = {path: size - sizes[path] for path, size in _sizes(dataset).items() if path in sizes}
+    count, is_batch = (
+        len(kept),
+        loader is not None and loader.batch_size != 1 and loader.batch_sampler is not None,
+    )
+    grown = [path for path, size in _sizes(dataset).items() if size - sizes.get(path, size) >= _EACH * count]
+    changed = sum(first is not None and digest(row) != first for row, first in kept)
+    if hasattr(dataset, "__getitems__") and is_batch:
+        changed = _alike_at_once(patient)
     return {
         "rows": count,
-        "changed": _alike_at_once(patient)
-        if hasattr(dataset, "__getitems__") and patient.makes_batches
-        else sum(first is not None and digest(row) != first for row, first in kept),
-        "grown": [path for path, more in grown.items() if count >= _LEAST_ROWS and more >= _EACH * count],
-        "alone": [] if patient.is_iterable else _alone(patient),
+        "changed": changed,
+        "in batches": is_batch,
+        "grown": grown if count >= _LEAST_ROWS else [],
         "not finite": [*not_finite],
     }
 
 
-def rows_of(patient: Patient) -> Iterator[object]:
-    """Some rows from all over the dataset, or the first ones of a stream."""
-    dataset = patient.dataset
-    if patient.is_iterable:
-        for _, row in zip(range(_MOST_ROWS), dataset, strict=False):
-            yield row
-        return
-    for number in patient.keys(_MOST_ROWS):
-        try:
-            row = row_of(dataset, number)
-        except Exception as error:
-            if row_said("\n".join(getattr(error, "__notes__", ()))) is None:
-                noted(error, number)
-            raise
-        yield row
-
-
-def row_of(dataset: Any, number: Any) -> object:
-    """A row as a collate_fn gets it."""
-    row = made(dataset, number)
-    return row[0] if isinstance(row, list) and hasattr(dataset, "__getitems__") and row else row
-
-
-def _alone(patient: Patient) -> list[str | None]:
-    """Digests of the two rows that workers make, too; None for one that is another if it is made again."""
-    found = []
-    for row in patient.keys(2):
-        first, second = (digest([row_of(patient.dataset, row)]) for _ in range(2))
-        found.append(first if first == second else None)
-    return found
-
-
 def _alike_at_once(patient: Patient) -> int:
     """How many rows that are made at once, as those of a batch, hold what another of them should alone."""
-    keys, alone = patient.keys(2), _alone(patient)
-    if len(keys) < 2 or None in alone or alone[0] == alone[1]:
+    keys = patient.keys(2)
+    first, second = ([digest([made(patient.dataset, key)]) for key in keys] for _ in range(2))
+    if first != second or None in first or len(set(first)) < 2:
         return 0
     together = [digest([row]) for row in patient.dataset.__getitems__(keys)]
     return len(together) if len(set(together)) == 1 else 0
@@ -161,15 +73,11 @@ def _alike_at_once(patient: Patient) -> int:
 
 def _is_finite(path: str, leaf: object) -> bool:
     """False for values with a NaN or an infinity, except for -inf in a mask."""
-    if isinstance(leaf, torch.Tensor):
-        if leaf.device.type != "cpu" or leaf.layout != torch.strided or not leaf.dtype.is_floating_point:
-            return True
+    if is_dense(leaf) and leaf.dtype.is_floating_point:
         leaf = leaf.detach().double().numpy()
-    if not isinstance(leaf, (float, np.ndarray, np.floating)):
+    if not isinstance(leaf, (float, np.ndarray, np.floating)) or np.asarray(leaf).dtype.kind != "f":
         return True
     values = np.asarray(leaf)
-    if values.dtype.kind != "f":
-        return True
     finite = np.isfinite(values)
     # A mask to be added may have any name, and is of 0 and -inf.
     is_mask = any(word in path.lower() for word in _MASKS) or (values.size > 1 and not values[finite].any())
@@ -180,37 +88,36 @@ def _sizes(dataset: object) -> dict[str, int]:
     """How much is in each container without a bound, and in each cache of results (functools.lru_cache)."""
     sizes = {}
     for path, value, is_ours in walk(dataset, with_globals=True):
-        bound = getattr(value, "maxlen", None)
-        if isinstance(value, (list, dict, set, deque)) and not is_ours and bound is None:
+        is_bounded = getattr(value, "maxlen", None) is not None
+        if isinstance(value, (list, dict, set, deque)) and not is_ours and not is_bounded:
             sizes[path] = len(value)
         elif isinstance(value, _CACHE) and value.cache_parameters()["maxsize"] is None:
             sizes[path] = value.cache_info().currsize
     return sizes
 
 
-def content_findings(seen: dict[str, Any], patient: Patient) -> Iterator[Finding]:
-    """Findings about what the rows hold."""
-    rows = seen["rows"]
-    if seen["changed"]:
+def _judged_values(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
+    rows = facts["rows"]
+    if facts["changed"]:
         yield Finding(
             "shared-buffer",
-            f"{seen['changed']} of {rows} rows had other values once later rows were made",
+            f"{facts['changed']} of {rows} rows had other values once later rows were made",
             "They are one object, or share its memory: all rows of a batch hold what its last one does.",
             "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
-            "wrong" if patient.makes_batches else "maybe",
+            "wrong" if facts["in batches"] else "maybe",
         )
-    if seen["not finite"]:
+    if facts["not finite"]:
         yield Finding(
             "not-finite",
-            f"{_named(seen['not finite'])}: NaN or infinite values in {rows} rows that were looked at",
+            f"{_named(facts['not finite'])}: NaN or infinite values in {rows} rows that were looked at",
             "One such value makes the loss, and then all weights, NaN.",
             "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
             "maybe",
         )
-    if seen["grown"]:
+    if facts["grown"]:
         yield Finding(
             "growing-memory",
-            f"{_named(seen['grown'])} grew by one entry for each of {rows} rows",
+            f"{_named(facts['grown'])} grew by one entry for each of {rows} rows",
             "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
             "after each epoch unless persistent_workers=True.",
             f"bound it (functools.lru_cache(maxsize=...)); or {KEPT}",
@@ -221,3 +128,102 @@ def content_findings(seen: dict[str, Any], patient: Patient) -> Iterator[Finding
 def _named(paths: list[str]) -> str:
     more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     return ", ".join(path or "the row" for path in paths[:_MOST_NAMED]) + more
+
+
+VALUES = Check("rows", lambda patient: True, _values, _judged_values)
+
+
+_ROWS = 2
+_OWN = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+_MOST_BYTES = 16 * 2**20  # of an array that is compared as a whole
+
+
+def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
+    """What making rows has changed; None if nothing. Nothing else may have made rows in this process.
+
+    Returns:
+        "path" of the array or tensor ("" if it was not found), "is_given" if a row that was given shares its
+        memory, "is_proved" if nothing else can have changed that row, "is_shared" if all workers share it.
+    """
+    held = [
+        (path, one)
+        for path, one, is_ours in walk(patient.dataset, with_globals=True)
+        if not is_ours and (is_dense(one) or isinstance(one, np.ndarray)) and one.nbytes
+    ]
+    small = [(path, one) for path, one in held if one.nbytes <= _MOST_BYTES]
+    first = [(row, digest(row)) for row in _made(patient)]
+    if any(digest(row) != was for row, was in first):
+        return None  # one buffer for all rows: another finding
+    before = [digest(one) for _, one in small]
+    second = [digest(row) for row in _made(patient)]
+    given = [row for row, was in first if digest(row) != was]
+    if given:
+        paths = [pair for pair in held if any(_overlap(pair[1], leaf) for _, leaf in leaves(given[0]))]
+    else:
+        # A row that is made of what changes, and is a copy: as many of them as there are rows.
+        pairs = zip(small, before, strict=True)
+        paths = [pair for pair, was in pairs if digest(pair[1]) != was and _is_of_rows(*pair)]
+        if not paths or second == [digest(row) for row in _made(patient)]:
+            return None
+    path, one = paths[0] if paths else ("", None)
+    is_shared = isinstance(one, torch.Tensor) and one.untyped_storage().is_shared()
+    # A generator of the dataset's own was not put back: it may make the row another one.
+    has_own = any(isinstance(one, _OWN) for _, one, _ in walk(patient.dataset))
+    return {
+        "path": path,
+        "is_given": bool(given),
+        "is_proved": bool(given and paths) and not has_own,
+        "is_shared": is_shared or patient.start_method != "fork",
+    }
+
+
+def _made(patient: Patient) -> Iterator[object]:
+    """Some rows, made with the same random numbers each time."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    return rows_of(patient, _ROWS)
+
+
+def _span(one: Any) -> tuple[int, int]:
+    """Where the memory of an array or tensor begins and ends."""
+    if isinstance(one, np.ndarray):
+        start, end = getattr(np.lib, "array_utils", np).byte_bounds(one)  # as NumPy 2 and 1 have it
+        return int(start), int(end)
+    start = one.untyped_storage().data_ptr()
+    return start, start + one.untyped_storage().nbytes()
+
+
+def _overlap(held: Any, leaf: object) -> bool:
+    if not isinstance(leaf, np.ndarray) and not is_dense(leaf):
+        return False
+    (start, end), (first, last) = _span(held), _span(leaf)
+    return max(start, first) < min(end, last)
+
+
+def _is_of_rows(path: str, held: Any) -> bool:
+    """True for one of several arrays, or one of several rows: statistics are smaller."""
+    return path.endswith("]") or (held.ndim > 0 and len(held) > _ROWS)
+
+
+def _judged_in_place(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
+    if facts is None:
+        return
+    loader = patient.loader
+    lives = (
+        not patient.num_workers or facts["is_shared"] or (loader is not None and loader.persistent_workers)
+    )
+    yield Finding(
+        "changed-in-place",
+        (f"{facts['path']} was changed as rows were made of it: " if facts["path"] else "")
+        + "made again with the same random numbers, a row had other values"
+        + (", and so had the one that was made before" if facts["is_given"] else ""),
+        "Each epoch gets rows that the epochs before it have changed, such as scaled once more."
+        if lives
+        else "A row that a worker makes twice in an epoch differs; persistent workers make it worse.",
+        "copy before changing: x = x.clone() or x.copy(), or x = x / 255 in place of x /= 255",
+        "wrong" if lives and facts["is_proved"] and loader is not None else "maybe",
+    )
+
+
+IN_PLACE = Check("rows made again", lambda patient: True, _changed, _judged_in_place)

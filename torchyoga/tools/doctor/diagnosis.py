@@ -1,13 +1,26 @@
-"""Findings of the doctor: what was measured, why it hurts, the line to change; and all of them together."""
+"""Checks of the doctor, and what they find: what was measured, why it hurts, the line to change."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-__all__ = ["NO_LOADER", "PROGRAM", "SEVERITIES", "Diagnosis", "Finding", "Severity"]
+if TYPE_CHECKING:
+    from .patient import Patient  # which loads torch
+
+__all__ = [
+    "Check",
+    "Seen",
+    "NO_LOADER",
+    "PROGRAM",
+    "SEVERITIES",
+    "Diagnosis",
+    "Finding",
+    "Measured",
+    "Severity",
+]
 
 Severity = Literal["wrong", "slow", "maybe"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
@@ -41,6 +54,35 @@ class Finding:
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
             raise ValueError(f"severity must be one of {SEVERITIES}, found {self.severity!r}")
+
+
+class Measured(NamedTuple):
+    """Something that was measured, whether it is good or bad."""
+
+    name: str
+    text: str
+
+
+Seen = Mapping[str, Any]  # what was measured so far, by the names of checks
+
+
+class Check(NamedTuple):
+    """Something to measure, and to judge.
+
+    Attributes:
+        name: of what is measured.
+        needs: False, or a reason, for a patient of which it is not measured.
+        measure: returns facts that JSON has, or None. It is called in a child process of its own, and should
+            take no longer than the seconds that it is given.
+        judge: what these facts say of the patient, beside those of the checks before it.
+        in_workers: it starts workers, which takes its time.
+    """
+
+    name: str
+    needs: Callable[[Patient], bool | str]
+    measure: Callable[[Patient, float], Any]
+    judge: Callable[[Patient, Any, Seen], Iterable[Finding | Measured]]
+    in_workers: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,11 +140,8 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain data, for JSON."""
-        return {
-            "findings": [asdict(one) for one in self.findings],
-            "measured": dict(self.measured),
-            "left_out": dict(self.left_out),
-        }
+        findings = [asdict(one) for one in self.findings]
+        return {"findings": findings, "measured": {**self.measured}, "left_out": {**self.left_out}}
 
     def of(self, loader: str) -> Diagnosis:
         """The same with the name of its loader at all that it says."""
@@ -116,16 +155,13 @@ class Diagnosis:
     def together(parts: list[Diagnosis]) -> Diagnosis:
         """One of several, with what is in more than one of them once."""
         every = {
-            (one.name, one.change, one.loader): one
-            for part in reversed(parts)
-            for one in reversed(part.findings)
+            (one.name, one.change, one.loader): one for part in parts[::-1] for one in part.findings[::-1]
         }
-        findings = list(reversed(every.values()))
-        measured = {name: text for part in reversed(parts) for name, text in part.measured.items()}
-        left_out = {name: text for part in reversed(parts) for name, text in part.left_out.items()}
+        measured = {name: text for part in parts[::-1] for name, text in part.measured.items()}
+        left_out = {name: text for part in parts[::-1] for name, text in part.left_out.items()}
         if not all(NO_LOADER in part.left_out for part in parts):
             left_out.pop(NO_LOADER, None)
-        return Diagnosis(findings, measured, left_out)
+        return Diagnosis([*every.values()][::-1], measured, left_out)
 
 
 def _entry(name: str, text: str, width: int, indent: int = _INDENT) -> list[str]:

@@ -9,19 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from ...loading.loader import DataLoader
-from ...loading.pipeline import start_method
 
-__all__ = ["Endless", "Patient", "made", "numbers"]
+__all__ = ["Patient", "numbers"]
 
 _BATCH = 64  # rows, of a dataset that comes without a loader
-_PREFETCH = 2  # batches of a worker, as torch has it
+_ENDLESS = 2**40  # rows
 _MOST_KEYS, _DEEPEST = 4096, 3
 _OF_ALL = (RandomSampler, SequentialSampler)
 _EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
@@ -48,20 +47,14 @@ class Patient:
     sets_epoch: bool = False
 
     @staticmethod
-    def of(
-        thing: object,
-        names: Iterable[str] = (),
-        evaluates: bool = False,
-        starts: Iterable[str] = (),
-        sets_epoch: bool = False,
-    ) -> Patient:
+    def of(thing: object, names: Iterable[str] = (), **seen: Any) -> Patient:
         """A loader of torch's or torchyoga's, or a dataset; the other arguments are those of the patient.
 
         Raises:
             TypeError: it is neither.
         """
         if isinstance(thing, TorchLoader):
-            return Patient(thing.dataset, thing, tuple(names), evaluates, tuple(starts), sets_epoch)
+            return Patient(thing.dataset, thing, tuple(names), **seen)
         is_rows = isinstance(thing, Sized) and (
             hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
         )
@@ -101,27 +94,16 @@ class Patient:
         return self.evaluates or bool(words & _EVALUATION)
 
     @property
-    def makes_batches(self) -> bool:
-        """True if the loader puts rows together in batches of more than one."""
-        loader = self.loader
-        return loader is not None and loader.batch_sampler is not None and loader.batch_size != 1
-
-    @property
     def num_workers(self) -> int | None:
         """Worker processes of the loader; None without one."""
         return None if self.loader is None else self.loader.num_workers
 
     @property
-    def prefetch(self) -> int:
-        """Batches that each worker makes ahead."""
-        return (self.loader.prefetch_factor if self.loader is not None else None) or _PREFETCH
-
-    @property
     def start_method(self) -> str:
         """How its workers start: fork, forkserver or spawn."""
-        if self.loader is not None:
-            return start_method(self.loader)
-        return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        context = None if self.loader is None else self.loader.multiprocessing_context
+        chosen = getattr(context, "_name", None) or multiprocessing.get_start_method(allow_none=True)
+        return chosen or multiprocessing.get_all_start_methods()[0]
 
     def keys(self, most: int) -> list[Any]:
         """Some row numbers, or what else its sampler gives, from all over the dataset. In a trial."""
@@ -130,65 +112,48 @@ class Patient:
         has_own = loader is not None and loader.batch_size is None and loader.batch_sampler is not None
         if loader is None or self.is_ours or (type(loader.sampler) in _OF_ALL and not has_own):
             keys = range(len(self.dataset))
-        if not keys and self.loader is not None:  # it may know which rows there are
-            keys = list(islice(numbers(self.loader), _MOST_KEYS))
+        if not keys and loader is not None:  # it may know which rows there are
+            keys = list(islice(numbers(loader), _MOST_KEYS))
             with suppress(TypeError):  # of lists of rows, say
                 keys = sorted(set(keys))
         last = len(keys) - 1
-        return (
-            [keys[at] for at in sorted({last * n // max(1, most - 1) for n in range(most)})] if keys else []
-        )
+        places = sorted({last * n // max(1, most - 1) for n in range(most)}) if keys else []
+        return [keys[at] for at in places]
 
     def batch_size(self) -> int | None:
         """Rows of a batch, as a sampler of batches gives them if need be; None for single rows.
 
         It may draw from the sampler, so ask in a trial only.
         """
-        if self.loader is None:
+        loader = self.loader
+        if loader is None:
             return _BATCH
-        if self.loader.batch_size is not None and not self._draws_batches:
-            return self.loader.batch_size
-        if self.loader.batch_sampler is None:
-            return None
-        return max(1, len(next(iter(self.loader.batch_sampler), [0])))
+        draws = self.is_ours and loader.batch_size == 1  # a sampler of batches may decide
+        if loader.batch_sampler is None or (loader.batch_size is not None and not draws):
+            return loader.batch_size
+        return max(1, len(next(iter(loader.batch_sampler), [0])))
 
-    @property
-    def _draws_batches(self) -> bool:
-        """True if a sampler of batches decides how large they are."""
-        assert self.loader is not None
-        return self.loader.batch_size == 1 and self.is_ours and self.loader.batch_sampler is not None
-
-    def like(
-        self, num_workers: int, dataset: Any = None, batch_size: int | None = None, **more: Any
-    ) -> TorchLoader[Any]:
-        """A loader like the patient's, with its own order and generators. Make and use it in a trial.
+    def like(self, num_workers: int, size: int | None, **more: Any) -> TorchLoader[Any]:
+        """A loader that makes batches as the patient does, of rows in any order. Make and use it in a trial.
 
         Args:
             num_workers: its workers.
-            dataset: in place of the patient's.
-            batch_size: rows; None for single rows.
+            size: rows of a batch; None for single rows.
             **more: other arguments for it.
         """
-        loader, rows = self.loader, self.dataset if dataset is None else dataset
-        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": batch_size}
-        if loader is not None:
-            given["collate_fn"] = loader.collate_fn
+        loader, dataset = self.loader, self.dataset
+        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size, **more}
+        if loader is not None and (size is None or loader.batch_sampler is not None):
+            given["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
         if num_workers and loader is not None:
-            given["worker_init_fn"] = loader.worker_init_fn
-            given["multiprocessing_context"] = loader.multiprocessing_context
-            given["prefetch_factor"] = loader.prefetch_factor
-        given |= more
-        is_of_rows = loader is not None and loader.batch_size is None and loader.batch_sampler is None
-        if is_of_rows and batch_size is not None and "collate_fn" not in more:
-            del given["collate_fn"]  # torch's for single rows collates nothing
+            for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor"):
+                given[name] = getattr(loader, name)
         if isinstance(loader, DataLoader):
-            return DataLoader(
-                rows, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=loader.seed_rows, **given
-            )
-        given["generator"] = torch.Generator().manual_seed(0)
-        if not isinstance(rows, IterableDataset):
-            given.setdefault("sampler", Endless(len(rows)))
-        return TorchLoader(cast("Dataset[Any]", rows), **given)
+            seeds = loader.seed_rows
+            return DataLoader(dataset, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=seeds, **given)
+        if not self.is_iterable:
+            given["sampler"] = RandomSampler(dataset, replacement=True, num_samples=_ENDLESS)
+        return TorchLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
 
     def probe(self, collate_fn: Any, keys: Sequence[Any], num_workers: int, **more: Any) -> TorchLoader[Any]:
         """A loader of torch's over the dataset itself, whose batches are what a function makes of a row.
@@ -198,9 +163,8 @@ class Patient:
         loader = self.loader
         given: dict[str, Any] = {"batch_size": 1, "generator": torch.Generator().manual_seed(0)}
         if loader is not None:
-            given["worker_init_fn"] = loader.worker_init_fn
-            given["multiprocessing_context"] = loader.multiprocessing_context
-            given["persistent_workers"] = loader.persistent_workers and num_workers > 0
+            for name in ("worker_init_fn", "multiprocessing_context", "persistent_workers"):
+                given[name] = getattr(loader, name)
         if not self.is_iterable:
             given["sampler"] = keys
             if loader is not None and loader.batch_sampler is None:
@@ -208,15 +172,13 @@ class Patient:
         given |= {"collate_fn": collate_fn, "num_workers": num_workers, **more}
         return TorchLoader(self.dataset, **given)
 
-    def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
+    def again(self, in_workers: bool = True) -> TorchLoader[Any]:
         """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
         loader = copy.copy(self.loader)
         assert loader is not None
         vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
-        if num_workers is not None:
-            vars(loader).update(num_workers=num_workers, persistent_workers=False, prefetch_factor=None)
-            if not num_workers:  # torch asserts that
-                vars(loader)["timeout"] = 0
+        if not in_workers:
+            vars(loader).update(num_workers=0, persistent_workers=False, prefetch_factor=None, timeout=0)
         return loader
 
 
@@ -227,21 +189,3 @@ def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:
         return
     for batch in loader.batch_sampler:
         yield from batch
-
-
-def made(dataset: Any, row: Any) -> object:
-    """A row of a dataset with row numbers, made as a loader does; several for a list of numbers."""
-    is_one = hasattr(dataset, "__getitems__") and not isinstance(row, (list, tuple))
-    return dataset.__getitems__([row]) if is_one else dataset[row]
-
-
-class Endless(Sampler[int]):
-    """Row numbers in random order, again and again."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(0)
-        while self._count:
-            yield from cast("Iterable[int]", torch.randperm(self._count, generator=generator).tolist())

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +17,9 @@ from .diagnosis import PROGRAM, Diagnosis, Finding
 __all__ = ["FOLDER", "SECONDS", "Ran", "ran"]
 
 FOLDER, SECONDS = "TORCHYOGA_DOCTOR", "TORCHYOGA_DOCTOR_SECONDS"  # variables of a watched program
-_PASSED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
-_LOOK_SECONDS, _TWICE_SECONDS = 0.5, 0.2
+_OF_TERMINALS = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGCONT", "SIGWINCH")
+_PASSED = (*_OF_TERMINALS, "SIGTERM", "SIGUSR1", "SIGUSR2")
+_TWICE_SECONDS = 0.2
 _NOT_FOUND, _BY_SIGNAL = 127, 128
 
 
@@ -49,40 +49,25 @@ def ran(command: Sequence[str], seconds: float) -> Ran:
 
 
 def _waited_for(command: Sequence[str], environment: dict[str, str]) -> int:
-    if not hasattr(signal, "sigtimedwait"):
-        process = subprocess.Popen(command, env=environment)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals the program, too
-        try:
-            return _code(process.wait())
-        finally:
-            signal.signal(signal.SIGINT, before)
-    passed = {getattr(signal, name) for name in _PASSED}
-    before_mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed | {signal.SIGCHLD})
-    own_group = not _has_terminal()
+    has_terminal, sent = _has_terminal(), dict[int, float]()
+    is_apart = not has_terminal and hasattr(os, "setpgrp")
+    process = subprocess.Popen(command, env=environment, preexec_fn=os.setpgrp if is_apart else None)
 
-    def prepare() -> None:
-        if own_group:
-            os.setpgid(0, 0)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before_mask)
+    def pass_on(number: int, frame: object) -> None:
+        # Others signal a process and then its group; a terminal signals the program, too.
+        is_new = time.monotonic() - sent.get(number, 0.0) > _TWICE_SECONDS
+        sent[number] = time.monotonic()
+        if is_new and not (has_terminal and signal.Signals(number).name in _OF_TERMINALS):
+            process.send_signal(number)
 
-    sent = (0, 0.0)  # a signal, and when
+    numbers = [getattr(signal, name) for name in _PASSED if hasattr(signal, name)]
+    before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        process = subprocess.Popen(command, env=environment, preexec_fn=prepare)
-        while process.poll() is None:
-            found = signal.sigtimedwait(passed | {signal.SIGCHLD}, _LOOK_SECONDS)
-            # What the kernel sends, as for Ctrl-C, it sends to the program, too.
-            if found is None or found.si_signo == signal.SIGCHLD or found.si_code > 0:
-                continue
-            # Others signal a process and then its group.
-            if found.si_signo != sent[0] or time.monotonic() - sent[1] > _TWICE_SECONDS:
-                with suppress(ProcessLookupError):
-                    process.send_signal(found.si_signo)
-                sent = found.si_signo, time.monotonic()
-        return _code(process.returncode)
+        code = process.wait()
     finally:
-        while signal.sigtimedwait(passed | {signal.SIGCHLD}, 0) is not None:
-            continue  # it was for the program, which has ended
-        signal.pthread_sigmask(signal.SIG_SETMASK, before_mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else _BY_SIGNAL - code
 
 
 def _has_terminal() -> bool:
@@ -94,12 +79,12 @@ def _has_terminal() -> bool:
     return True
 
 
-def _code(code: int) -> int:
-    return code if code >= 0 else _BY_SIGNAL - code
-
-
 def _together(reports: list[dict[str, Any]]) -> Diagnosis:
-    parts = [_read(one) for report in reports for one in report.get("diagnoses", [])]
+    parts = [
+        Diagnosis([Finding(**one) for one in plain["findings"]], plain["measured"], plain["left_out"])
+        for report in reports
+        for plain in report.get("diagnoses", [])
+    ]
     notes: dict[str, str] = {}
     if not reports:
         notes[PROGRAM] = (
@@ -137,8 +122,3 @@ def _of_ranks(reports: list[dict[str, Any]]) -> list[Finding]:
         if all(isinstance(one, dict) and one.get("rows") for one in receipts):
             findings += disagreeing(receipts)
     return findings
-
-
-def _read(plain: dict[str, Any]) -> Diagnosis:
-    findings = [Finding(**one) for one in plain["findings"]]
-    return Diagnosis(findings, plain["measured"], plain["left_out"])

@@ -1,171 +1,109 @@
-"""The order of rows in two epochs, an epoch without a batch, and rows that ranks have in common."""
+"""Rows that workers of a stream, or ranks of a job, have in common; those that evaluations count twice."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import torch.distributed as dist
-from torch.utils.data import BatchSampler, Subset
 from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import DistributedSampler, Subset, get_worker_info
 
 from ...errors import StateError
 from ...loading.loader import DataLoader
 from ...order.proof import prove
-from ...sampling.foreign import Foreign
-from ...sampling.indices import Resumable
-from .contents import digest
-from .diagnosis import Finding
+from .diagnosis import Check, Finding, Seen
 from .patient import Patient, numbers
+from .rows import digest, leaves, rows_of
 from .walk import walk
 
-__all__ = [
-    "RunningJob",
-    "alike",
-    "dealt",
-    "disagreeing",
-    "first_rows",
-    "order",
-    "order_findings",
-    "order_stands",
-    "rank_rows",
-]
+__all__ = ["RANKS", "RunningJob", "STREAMS", "alike", "dealt", "disagreeing", "first_rows"]
 
-_ORDERED, _FEWEST = 4096, 16  # rows
-_STREAMED, _NUMBERED, _LEAST = 16, 64, 4  # rows that are compared
+_WORKERS, _STREAMED, _LEAST = 2, 16, 4  # rows of a stream
+_EPOCH_SECONDS = 1.0  # of an epoch that is run
+_NUMBERED = 64  # rows of a loader that are compared
 _COUNTS = ("num_replicas", "world_size", "num_shards", "num_ranks")
 _DEEPEST = 3  # attributes on the way to what says that a dataset is a rank's part
+Rows = list[dict[str, str | None]]  # the digests of their parts
 
 
-def order(patient: Patient) -> dict[str, Any]:
-    """Facts about two epochs of the sampler. It draws from the loader's generators, so call it in a trial.
+def _given(patient: Patient, seconds: float) -> dict[str, Any]:
+    """What two workers gave alike, in the order in which they gave it.
 
     Returns:
-        "in_order" if rows come as they lie in the dataset, "same" if both epochs have one order that is
-        another one, "batches": 0 for none, "changing": attributes that the sampler changes.
+        "count" rows of each that were compared; "columns" that they had alike, "" for all of them; "whole" if
+        each gave all rows of an epoch, which was run to its end in a short time.
     """
-    loader = patient.loader
-    if loader is None or patient.is_iterable:
-        return {"in_order": True, "same": False, "batches": None, "changing": []}
-    changing = _changing(loader)
-    if isinstance(loader, DataLoader):
-        shuffles = bool(getattr(loader.sampler, "shuffle", True))
-        return {"in_order": not shuffles, "same": False, "batches": len(loader), "changing": changing}
-    first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
-    try:
-        in_order = first == sorted(first)
-    except TypeError:
-        in_order = False
-    is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
-    was_set = any(_epochs(_sampler(loader)).values()) or patient.sets_epoch
-    return {
-        "in_order": in_order,
-        "same": len(first) >= _FEWEST and first == second and not (in_order or is_list or was_set),
-        "batches": None if first else 0,
-        "changing": changing,
-    }
+    workers = min(_WORKERS, patient.num_workers or _WORKERS)
+    given: list[Rows] = [[], []]
+    ends, is_whole = time.monotonic() + _EPOCH_SECONDS, True
+    for number, (worker, rows) in enumerate(patient.probe(_Parts(), [], workers, batch_size=_STREAMED), 1):
+        given[worker] += rows
+        if time.monotonic() > ends and number >= workers:
+            is_whole = False
+            break
+    count = min(_STREAMED, *map(len, given))
+    one, other = (rows[:count] for rows in given)
+    columns = [path for path in (one[0] if one else ()) if _is_same_column(one, other, path)]
+    if _is_known(one) and one == other and len({digest(row) for row in one}) > count / 2:
+        columns = [""]
+    sets = [{digest(row) for row in rows} for rows in given]
+    is_whole = is_whole and columns == [""] and all(map(_is_known, given)) and sets[0] == sets[1]
+    return {"count": count, "columns": columns, "whole": is_whole}
 
 
-def _changing(loader: Any) -> list[str]:
-    """The attributes that the loader's sampler changes by drawing."""
-    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    if isinstance(sampler, Resumable) or isinstance(getattr(sampler, "sampler", None), Resumable):
-        return []
-    try:
-        foreign = Foreign(sampler, None, drop_last=False, is_batches=True)
-    except TypeError:  # it can be iterated only once
-        return []
-    for _ in islice(sampler, _ORDERED):
-        pass
-    foreign.has_drawn()
-    return [*foreign.changing()]
+class _Parts:
+    """A `collate_fn` that gives the worker, and digests of the parts of rows."""
+
+    def __call__(self, batch: list[Any]) -> tuple[int, Rows]:
+        info = get_worker_info()
+        assert info is not None
+        return info.id, [{path: digest(leaf) for path, leaf in leaves(row)} for row in batch]
 
 
-def _sampler(loader: Any) -> Any:
-    """The sampler that decides the order: one of batches of the user's own, or the one within torch's."""
-    outer = loader.batch_sampler
-    if outer is None:
-        return loader.sampler
-    inner = getattr(outer, "sampler", None)
-    is_set = hasattr(inner, "set_epoch") and not hasattr(outer, "set_epoch")
-    return inner if type(outer) is BatchSampler or is_set else outer
+def _is_known(rows: Rows) -> bool:
+    return all(None not in row.values() for row in rows)
 
 
-def _epochs(sampler: Any) -> dict[str, int]:
-    """The attributes that say which epoch a sampler is at."""
-    kept = getattr(sampler, "__dict__", {})
-    return {name: one for name, one in kept.items() if "epoch" in name and isinstance(one, int)}
+def _is_same_column(one: Rows, other: Rows, path: str) -> bool:
+    """True if a column has the same values in both, none of them twice."""
+    pairs = [(a.get(path), b.get(path)) for a, b in zip(one, other, strict=True)]
+    return all(a is not None and a == b for a, b in pairs) and len(set(pairs)) == len(pairs)
 
 
-def order_stands(loader: Any) -> str:
-    """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
-    sampler = _sampler(loader)
-    if hasattr(sampler, "set_epoch"):
-        return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs(sampler).items())
-    generator = getattr(sampler, "generator", None) or loader.generator or torch.default_generator
-    return f"{digest(generator.get_state())}"
-
-
-def order_findings(seen: dict[str, Any], patient: Patient, rows: int) -> Iterator[Finding]:
-    """Findings about two epochs; `rows` is how many the dataset has, as far as is known."""
-    loader = patient.loader
-    if loader is None:
+def _judged_streams(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
+    if facts["count"] < _LEAST or not facts["columns"]:
         return
-    if seen["batches"] == 0 and rows:
-        size = loader.batch_size
-        yield Finding(
-            "no-batches",
-            f"an epoch gives no batch, of {rows:,} rows or more in the dataset"
-            + (f"; batch_size is {size} and drop_last is {loader.drop_last}" if size else ""),
-            "The training loop runs through its epochs without one step.",
-            "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
-            "wrong",
-        )
-    if patient.is_evaluation or seen["in_order"]:
-        return
-    sampler, starts = _sampler(loader), patient.starts
-    has_epoch = hasattr(sampler, "set_epoch")
-    began_alike = len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0])
-    if not began_alike and (not seen["same"] or (has_epoch and starts)):  # how it began says more
-        return
-    said = f"{type(sampler).__name__} gives the same shuffled order in two epochs"
-    if began_alike and not has_epoch:
-        said = f"its generator stood at the same place as each of {len(starts)} iterations began"
-    elif has_epoch:
-        said += ", unless set_epoch is called between them"
-        said += f": {starts[0]}, as each of {len(starts)} iterations began" if began_alike else ""
+    column = facts["columns"][0]
     yield Finding(
-        "same-order",
-        said,
-        "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
-        "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
-        if has_epoch
-        else "call torch.manual_seed once, before the first epoch"
-        if began_alike
-        else "keep the sampler's generator over its epochs, or seed it by the epoch",
-        "maybe",
+        "rows-twice",
+        f"two workers gave the same {f'values of {column}' if column else 'rows'}, for each of their first "
+        f"{facts['count']} rows" + (", and then all others of an epoch" if facts["whole"] else ""),
+        "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
+        "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
+        "wrong" if facts["whole"] else "maybe",
     )
 
-    if seen["changing"]:
-        yield Finding(
-            "changing-sampler",
-            f"{type(_sampler(loader)).__name__} changes its {', '.join(seen['changing'])} as it draws",
-            "A state does not have them: resumed in a later epoch, its rows may be others.",
-            "let its __iter__ change a copy, or give it a state_dict and load_state_dict",
-            "maybe",
-        )
+
+STREAMS = Check(
+    "rows of a stream",
+    lambda patient: patient.is_iterable and patient.num_workers != 0,
+    _given,
+    _judged_streams,
+    in_workers=True,
+)
 
 
 class RunningJob(NamedTuple):
     """The processes that train together.
 
     Attributes:
-        world: how many.
-        is_known: True if torch.distributed says so, and not only the environment.
+        world: how many there are.
+        is_known: torch.distributed says so, and not only the environment.
     """
 
     world: int = 1
@@ -180,65 +118,49 @@ class RunningJob(NamedTuple):
         return RunningJob(max(1, int(text)) if text.isdecimal() and len(text) < 10 else 1)
 
 
-def first_rows(patient: Patient) -> list[Any]:
-    """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
-    if patient.is_ours or patient.loader is None:
-        return []  # receipts say more
-    if not patient.is_iterable:
-        return list(islice(numbers(patient.loader), _NUMBERED))
-    return [digest(row) for row in islice(iter(patient.dataset), _STREAMED)]
-
-
-def alike(ranks: Sequence[Sequence[str]], averages: bool) -> Iterator[Finding]:
-    """A finding if all ranks begin with the same rows.
-
-    Args:
-        ranks: the rows of each, as texts.
-        averages: True if gradients are averaged over the ranks, so that rows should differ.
-    """
-    first = ranks[0]
-    if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
-        return
-    yield Finding(
-        "not-sharded",
-        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
-        + ("; their gradients are averaged" if averages else ""),
-        f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
-        "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
-        "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
-    )
-
-
-def rank_rows(patient: Patient) -> list[list[str | None]]:
-    """Digests of a stream's first rows for each of two ranks, if it asks for its rank. Call it in a trial."""
+def _of_ranks(patient: Patient, seconds: float) -> list[list[str | None]]:
+    """Digests of a stream's first rows for each of two ranks, if it asks for its rank."""
     found = []
-    for rank in (0, 1):
+    for rank in (0, 1) if patient.is_iterable else ():
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         if dist.is_available() and dist.is_initialized():
             setattr(dist, "get_rank", lambda group=None, rank=rank: rank)  # noqa: B010
-        found.append([digest(row) for row in islice(iter(patient.dataset), _STREAMED)])
+        found.append([digest(row) for row in rows_of(patient, _STREAMED)])
     return found
 
 
-def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
-    """A finding if a loader gives all rows to each process of a job.
+def dealt(
+    patient: Patient, ranks: Sequence[Sequence[str | None]] = (), job: RunningJob | None = None
+) -> Iterator[Finding]:
+    """A finding if a loader gives all rows to each process of a job, or some twice to an evaluation.
 
     Args:
         patient: the loader.
-        job: the processes that train.
-        ranks: the first rows of a stream on two ranks, as `rank_rows` found them.
+        ranks: the first rows of a stream on two ranks.
+        job: the processes that train; by default those of this process.
     """
-    if patient.loader is None or job.world == 1 or patient.is_evaluation or _replicas(patient.loader) > 1:
+    job, loader = job or RunningJob.now(), patient.loader
+    if loader is None or job.world == 1:
         return
-    if any(
+    sampler = loader.sampler
+    if patient.is_evaluation:
+        if isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset):
+            yield Finding(
+                "padded-evaluation",
+                f"the ranks get {sampler.total_size:,} rows, of {len(patient.dataset):,} in the dataset",
+                "DistributedSampler gives some rows twice, so that ranks have as many: metrics count both.",
+                "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
+                "maybe",
+            )
+        return
+    if _replicas(loader) > 1 or any(
         _is_part(value, job.world) for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST
     ):
         return
-    if len(ranks) == 2 and len(ranks[0]) >= _LEAST and None not in ranks[0]:
-        if ranks[0] != ranks[1] or len(set(ranks[0])) <= len(ranks[0]) / 2:
+    if patient.is_iterable:
+        first = ranks[0] if ranks else []
+        if len(first) < _LEAST or None in first or ranks[1] != first or len(set(first)) <= len(first) / 2:
             return
-    elif patient.is_iterable:
-        return
     known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
     change = (
         "call init_process_group before the first batch"
@@ -256,28 +178,6 @@ def dealt(patient: Patient, job: RunningJob, ranks: Sequence[Sequence[str | None
         "gradients are averaged over copies.",
         change,
         "maybe",  # ranks of tensor parallelism are to have the same rows
-    )
-
-
-def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
-    """A finding if receipts of ranks show that rows came twice, or that ranks are missing or doubled."""
-    if not receipts:
-        return
-    try:
-        proof = prove(receipts)
-    except StateError as error:
-        problem = str(error)
-    else:
-        # Ranks of a job that was stopped have come to different steps, which loses nothing.
-        problem = "" if "different numbers of batches" in proof.problem else proof.problem
-    if not problem:
-        return
-    yield Finding(
-        "sharded-twice",
-        f"{len(receipts)} receipts: {problem}",
-        "Rows were trained on twice, or never.",
-        "the same seed= on all ranks, and a rank= of its own on each",
-        "wrong",
     )
 
 
@@ -301,3 +201,59 @@ def _is_part(value: Any, world: int) -> bool:
         return len(steps) > 0 and bool((steps == world).all())
     kept = getattr(value, "__dict__", {})
     return any(kept.get(name) == world for name in _COUNTS)
+
+
+def first_rows(patient: Patient) -> list[str]:
+    """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
+    if patient.is_ours or patient.loader is None:
+        return []  # receipts say more
+    if patient.is_iterable:
+        return [str(digest(row)) for row in rows_of(patient, _STREAMED)]
+    return [str(number) for number in islice(numbers(patient.loader), _NUMBERED)]
+
+
+def alike(ranks: Sequence[Sequence[str]], averages: bool) -> Iterator[Finding]:
+    """A finding if all ranks begin with the same rows.
+
+    Args:
+        ranks: the rows of each, as texts.
+        averages: True if gradients are averaged over the ranks, so that rows should differ.
+    """
+    first = ranks[0]
+    if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
+        return
+    yield Finding(
+        "not-sharded",
+        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
+        + ("; their gradients are averaged" if averages else ""),
+        f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
+        "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
+        "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
+    )
+
+
+def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
+    """A finding if receipts of ranks show that rows came twice, or that ranks are missing or doubled."""
+    if not receipts:
+        return
+    try:
+        problem = prove(receipts).problem
+    except StateError as error:
+        problem = str(error)
+    # Ranks of a job that was stopped have come to different steps, which loses nothing.
+    if problem and "different numbers of batches" not in problem:
+        yield Finding(
+            "sharded-twice",
+            f"{len(receipts)} receipts: {problem}",
+            "Rows were trained on twice, or never.",
+            "the same seed= on all ranks, and a rank= of its own on each",
+            "wrong",
+        )
+
+
+RANKS = Check(
+    "ranks",
+    lambda patient: RunningJob.now().world > 1,
+    _of_ranks,
+    lambda patient, ranks, seen: dealt(patient, ranks),
+)

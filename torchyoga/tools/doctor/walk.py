@@ -8,17 +8,11 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType
 from typing import NamedTuple
 
 __all__ = ["HeldObject", "is_library_file", "is_of_library", "names_in", "walk"]
@@ -26,7 +20,7 @@ __all__ = ["HeldObject", "is_library_file", "is_of_library", "names_in", "walk"]
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)
-_DESCRIPTORS = (property, MemberDescriptorType, GetSetDescriptorType)
+# Nothing to look into; loggers renew their locks after a fork.
 _LEAVES = (
     str,
     bytes,
@@ -34,13 +28,12 @@ _LEAVES = (
     int,
     float,
     complex,
-    bool,
     type(None),
     range,
     type,
-    ModuleType,
-    BuiltinFunctionType,
-    logging.Filterer,  # loggers renew their locks after a fork
+    type(os),
+    type(len),
+    logging.Filterer,
 )
 
 
@@ -87,54 +80,30 @@ def walk(thing: object, name: str = "dataset", with_globals: bool = False) -> It
 
 
 def _parts(held: HeldObject) -> Iterator[tuple[str, object]]:
+    """What an object holds, with the path to it; properties are not asked."""
     path, value = held.path, held.value
     if isinstance(value, dict):
-        for number, (key, item) in enumerate(list(value.items())):
-            if number == _MOST_ITEMS:
-                return
-            yield f"{path}[{key!r:.40}]", item
+        yield from ((f"{path}[{key!r:.40}]", item) for key, item in islice(value.items(), _MOST_ITEMS))
     elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value[:_MOST_ITEMS]):
-            yield f"{path}[{number}]", item
+        yield from ((f"{path}[{number}]", item) for number, item in enumerate(value[:_MOST_ITEMS]))
     elif isinstance(value, (set, frozenset)):
-        for _, item in zip(range(_MOST_ITEMS), list(value), strict=False):
-            yield f"{path}{{...}}", item
+        yield from ((f"{path}{{...}}", item) for item in islice(value, _MOST_ITEMS))
     elif isinstance(value, FunctionType):
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            try:
+            with suppress(ValueError):  # it has no value yet
                 yield f"{path}.<{variable}>", cell.cell_contents
-            except ValueError:  # it has no value yet
-                continue
     elif isinstance(value, MethodType):
         yield f"{path}.__self__", value.__self__
     elif isinstance(value, functools.partial):
-        yield f"{path}.func", value.func
-        for number, item in enumerate(value.args[:_MOST_ITEMS]):
-            yield f"{path}.args[{number}]", item
-        for key, item in list(value.keywords.items())[:_MOST_ITEMS]:
-            yield f"{path}.keywords[{key!r:.40}]", item
-    yield from _attributes(path, value)
-
-
-def _attributes(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """The attributes that the object itself keeps; properties are not asked."""
-    try:
-        kept = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        kept = {}
-    if isinstance(kept, Mapping):
-        for name, part in list(kept.items()):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    with suppress(AttributeError):
+        for name, part in list(object.__getattribute__(value, "__dict__").items()):
             yield f"{path}.{name}", part
     for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            private = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
-            descriptor = kind.__dict__.get(private)
+        for name, descriptor in vars(kind).items() if "__slots__" in vars(kind) else ():
             if isinstance(descriptor, MemberDescriptorType):
-                try:
+                with suppress(AttributeError):  # it is not set
                     yield f"{path}.{name}", descriptor.__get__(value, kind)
-                except AttributeError:  # it is not set
-                    continue
 
 
 def is_of_library(kind: type) -> bool:
@@ -152,19 +121,16 @@ def is_library_file(file: str) -> bool:
 
 def _globals(value: object) -> Iterator[tuple[str, object]]:
     """The globals that a function of the user's, or the methods of an object of the user's class, name."""
-    if isinstance(value, FunctionType):
-        functions = [value]
-    elif is_of_library(type(value)):
-        return
-    else:
-        functions = []
-        for kind in type(value).__mro__:
-            for name, one in vars(kind).items() if not is_of_library(kind) else ():
-                one = one.__func__ if isinstance(one, (staticmethod, classmethod)) else one
-                if isinstance(one, FunctionType):
-                    functions.append(one)
-                elif not isinstance(one, _DESCRIPTORS):
-                    yield f"{kind.__module__}.{kind.__name__}.{name}", one
+    functions = [value] if isinstance(value, FunctionType) else []
+    kinds = () if functions or is_of_library(type(value)) else type(value).__mro__
+    for kind in kinds:
+        for name, one in vars(kind).items() if not is_of_library(kind) else ():
+            if isinstance(one, (FunctionType, staticmethod, classmethod)):
+                one = getattr(one, "__wrapped__", one)
+            if isinstance(one, FunctionType):
+                functions.append(one)
+            elif not hasattr(type(one), "__get__") or hasattr(one, "cache_info"):
+                yield f"{kind.__module__}.{kind.__name__}.{name}", one
     for function in functions:
         for name in dict.fromkeys(names_in(function.__code__)):
             if name in function.__globals__:

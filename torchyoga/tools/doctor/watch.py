@@ -18,6 +18,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,11 +28,12 @@ from torch.utils.data import DataLoader as TorchLoader
 
 from ...loading.loader import DataLoader
 from .diagnosis import Diagnosis
+from .epochs import order_stands
 from .examination import examined
 from .patient import Patient
 from .program import FOLDER, SECONDS
-from .sharding import RunningJob, dealt, first_rows, order_stands
-from .trial import Step, tried
+from .sharding import RunningJob, dealt, first_rows
+from .trial import tried
 
 __all__ = ["begin"]
 
@@ -73,7 +75,7 @@ class _Watch:
 
     def see(self, loader: Any, frame: FrameType | None = None) -> None:
         """Keeps a loader that is being iterated by the code of a frame, or is only there if there is none."""
-        if os.getpid() != self._process or _is_inner(loader):
+        if os.getpid() != self._process or type(loader).__name__ == "_Inner":  # within one of torchyoga's
             return
         seen = next((one for one in self._seen if one.loader is loader), None)
         if seen is None:
@@ -127,13 +129,6 @@ def begin() -> None:
         seconds = float(os.environ.get(SECONDS, seconds))
     watch = _Watch(folder, seconds)
     sys.addaudithook(watch.hear)
-    _wrap(watch)
-    # torch and multiprocessing are imported by now, and end their workers only after this.
-    atexit.register(watch.report)
-
-
-def _wrap(watch: _Watch) -> None:
-    """Sees each iteration of a loader of torch's."""
     there = TorchLoader.__iter__
 
     @functools.wraps(there)
@@ -142,6 +137,8 @@ def _wrap(watch: _Watch) -> None:
         return there(self)
 
     TorchLoader.__iter__ = iterated  # type: ignore[method-assign]
+    # torch and multiprocessing are imported by now, and end their workers only after this.
+    atexit.register(watch.report)
 
 
 def _find_alive(see: Any) -> None:
@@ -151,11 +148,6 @@ def _find_alive(see: Any) -> None:
         is_theirs = issubclass(kind, TorchLoader) and not issubclass(kind, DataLoader)
         if is_theirs and kind.__iter__ is not TorchLoader.__iter__:
             see(one)
-
-
-def _is_inner(loader: Any) -> bool:
-    """True for a loader of torch's within one of torchyoga's, or of a library."""
-    return type(loader).__name__ == "_Inner" and type(loader).__module__.startswith("torchyoga.")
 
 
 def _receipt(loader: Any) -> object:
@@ -170,17 +162,17 @@ def _first_rows(loader: Any) -> tuple[list[str], bool]:
     if RunningJob.now().world == 1:
         return [], False
     patient = Patient.of(loader)
-    trial = tried([Step("rows", lambda found: first_rows(patient), _FIRST_SECONDS)], _FIRST_SECONDS)
-    averages = any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
-    return [str(one) for one in trial.found.get("rows", [])], averages
+    rows = tried(partial(first_rows, patient), _FIRST_SECONDS).value
+    return rows or [], any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
 
 
 def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, object]]:
     """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
-    patients = [Patient.of(one.loader, one.names, one.evaluates, one.starts) for one in seen]
+    patients = [
+        Patient.of(one.loader, one.names, evaluates=one.evaluates, starts=tuple(one.starts)) for one in seen
+    ]
     if rank:
-        job = RunningJob.now()
-        diagnoses = [Diagnosis([*dealt(one, job)]) for one in patients]
+        diagnoses = [Diagnosis([*dealt(one)]) for one in patients]
     else:
         diagnoses = [examined(one, seconds=seconds / len(patients)) for one in patients]
     if len(seen) > 1:
@@ -189,16 +181,10 @@ def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, ob
 
 
 def _called(seen: list[_Seen]) -> list[str]:
-    """A name for each loader: of its variable, and the line that iterated it where others are called so."""
-    names = [one.names[0] if one.names else one.line for one in seen]
-    lines = [
-        f"{name}, {one.line}" if names.count(name) > 1 and one.names and one.line else name
-        for name, one in zip(names, seen, strict=True)
-    ]
-    return [
-        name if name and lines.count(name) == 1 else f"{name or 'loader'} {number}"
-        for number, name in enumerate(lines, 1)
-    ]
+    """The variable of each loader, or the line that iterated it; numbered where others are called so."""
+    names = [one.names[0] if one.names else one.line or "loader" for one in seen]
+    numbered = zip(names, range(1, len(names) + 1), strict=True)
+    return [name if names.count(name) == 1 else f"{name} {number}" for name, number in numbered]
 
 
 def _rank() -> int:

@@ -9,35 +9,22 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from torch.utils.data import IterableDataset
+from typing import Any
 
 from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
 from ...loading.meter.pace import Costs, most_workers
 from ...process.control_group import folders, num_cpus
 from ...reading.dataref import DataRef
-from .diagnosis import Finding
+from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
-from .trial import cpu_seconds, running_seconds
+from .trial import BUSY, Others, running_seconds
 
-__all__ = [
-    "Rate",
-    "counts",
-    "few_cpus",
-    "few_workers",
-    "measured_rate",
-    "more_counts",
-    "rates_text",
-    "recommended",
-    "seconds_of_all",
-    "usable_cpus",
-]
+__all__ = ["WORKERS", "counts", "few_workers", "recommended", "usable_cpus"]
 
 _AS_GOOD = 0.95  # of the best rate
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
-_BUSY = 0.2  # of the CPUs, that other processes take: rates say little then
+_RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
@@ -63,81 +50,74 @@ def _quota(folder: Path, is_second: bool) -> float:
     return sys.maxsize
 
 
-def seconds_of_all() -> float:
-    """Seconds of CPU time that all processes, and other machines on this one, took of this process's CPUs."""
-    with suppress(OSError):
-        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-        ticks = sum(sum(map(int, (*some[1:4], *some[6:9]))) for some in lines if some and some[0] in mine)
-        return float(ticks / os.sysconf("SC_CLK_TCK"))
-    return 0.0
-
-
-def few_cpus(usable: int, num_workers: int | None) -> Iterator[Finding]:
-    """A finding if there are more workers than CPUs."""
-    if num_workers is None or num_workers <= usable:
-        return
-    yield Finding(
-        "few-cpus",
-        f"num_workers is {num_workers}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
-        "Workers that compute take turns, and each needs memory.",
-        f"num_workers={usable}",
-        "maybe",
-    )
-
-
 def counts(usable: int, current: int | None) -> list[int]:
     """The numbers of workers to measure: 0, 1, 2, 4 ... up to the CPUs there are, and the present one."""
     found = {0, 1, usable} | {2**power for power in range(1, 12) if 2**power <= usable}
     return sorted(found | ({current} if current is not None else set()))
 
 
-def more_counts(usable: int, current: int | None) -> list[int]:
-    """The numbers of workers to measure, besides, where rows wait more than they compute."""
-    most = most_workers(usable)
-    return sorted({most // 2, most} - {*range(usable + 1), *counts(usable, current)})
+def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
+    """Rows a second with each number of workers.
 
-
-class Rate(NamedTuple):
-    """How fast rows came.
-
-    Attributes:
-        rows: a second.
-        others: the share of the CPUs that other processes took meanwhile.
-        running: seconds that threads of the loader computed, or wanted to, in each second.
+    Returns:
+        "usable" CPUs; "rates": [number of workers, rows a second]; "others": the share of the CPUs that other
+        processes took meanwhile; "waits" if the rows of one worker wait more than they compute.
     """
+    usable, size = usable_cpus(), patient.batch_size()
+    wanted, most = counts(usable, patient.num_workers), most_workers(usable)
+    more = sorted({most // 2, most} - {*range(usable + 1), *wanted})  # where rows wait
+    each = min(_RATE_SECONDS, 2 * seconds / (len(wanted) + len(more)))
+    rates, waits, ends = list[tuple[int, float]](), False, time.monotonic() + 2.5 * seconds
+    others = Others(os.getsid(0))
+    # Rows that this process makes may start threads, which would be in the way of workers.
+    for count in [*(count for count in wanted if count), 0, *more] if each >= _LEAST_SECONDS else ():
+        if time.monotonic() > ends or (count in more and not waits):
+            break
+        rate, running = _rate(patient, count, size, each)
+        rates.append((count, rate))
+        waits |= count == 1 and running < _WAITS
+    return {"usable": usable, "rates": rates, "others": others.share, "waits": waits}
 
-    rows: float
-    others: float = 0.0
-    running: float = 1.0
 
-    @property
-    def waits(self) -> bool:
-        """True, of the rate of one worker, if its rows wait more than they compute."""
-        return self.running < _WAITS
-
-
-def measured_rate(patient: Patient, num_workers: int, size: int | None, seconds: float) -> Rate:
-    """The rate over some seconds, once each worker has made a batch. In a trial."""
-    more: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
-    rows = _Repeated(patient.dataset) if patient.is_iterable else None
-    loader = patient.like(num_workers, rows, size, **more)
-    batches = _without_end(loader)
+def _rate(patient: Patient, count: int, size: int | None, seconds: float) -> tuple[float, float]:
+    """Rows a second with so many workers, once each has made a batch, and the seconds of each second in which
+    threads of the loader ran, or wanted to.
+    """
+    more: dict[str, Any] = {"persistent_workers": True} if count else {}
+    batches = _without_end(patient.like(count, size, **more))
     warm_until = time.perf_counter() + seconds
-    for _ in range(max(1, num_workers)):
+    for _ in range(max(1, count)):
         next(batches)
         if time.perf_counter() > warm_until:
             break
-    session = os.getsid(0)
-    others, running = seconds_of_all() - cpu_seconds(session), running_seconds(session)
-    begun, count = time.perf_counter(), 0
+    before, begun, made = running_seconds(os.getsid(0)), time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         next(batches)
-        count += size or 1
+        made += size or 1
     elapsed = time.perf_counter() - begun
-    others = max(0.0, seconds_of_all() - cpu_seconds(session) - others)
-    running = running_seconds(session) - running
-    return Rate(count / elapsed, min(1.0, others / elapsed / num_cpus()), running / elapsed)
+    return made / elapsed, (running_seconds(os.getsid(0)) - before) / elapsed
+
+
+def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
+    usable, current, others = facts["usable"], patient.num_workers, facts["others"]
+    if current is not None and current > usable and not facts["waits"]:  # else they do not take turns
+        yield Finding(
+            "few-cpus",
+            f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
+            "Workers that compute take turns, and each needs memory.",
+            f"num_workers={usable}",
+            "maybe",
+        )
+    rates = {int(count): rate for count, rate in facts["rates"]}
+    if rates and others >= BUSY:
+        busy = f"other processes took {others:.0%} of the CPUs: too much to tell how many workers are enough"
+        yield Measured("workers", busy)
+    elif rates:
+        yield Measured(
+            "workers",
+            f"rows/s: {_text(rates)}; {recommended(rates)} are enough for within 5 % of the best of these",
+        )
+        yield from few_workers(rates, patient, usable)
 
 
 def recommended(rates: Mapping[int, float]) -> int:
@@ -146,24 +126,17 @@ def recommended(rates: Mapping[int, float]) -> int:
     return min(count for count, rate in rates.items() if rate >= _AS_GOOD * best)
 
 
-def rates_text(rates: Mapping[int, float], others: float = 0.0) -> str:
-    """The rates in a line, and that other processes took much of the CPUs meanwhile."""
-    text = ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
-    return f"{text}, while other processes took {others:.0%} of the CPUs" if others >= _BUSY else text
+def _text(rates: Mapping[int, float]) -> str:
+    return ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
 
 
-def few_workers(
-    rates: Mapping[int, float],
-    current: int | None,
-    patient: Patient | None = None,
-    others: float = 0.0,
-    usable: int = sys.maxsize,
-) -> Iterator[Finding]:
+def few_workers(rates: Mapping[int, float], patient: Patient, usable: int = sys.maxsize) -> Iterator[Finding]:
     """A finding if the loop would wait a fifth less with another number of workers than the loader's.
 
     It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too. Where it
-    has seen none, or other processes took `others` of the CPUs, a wait was not measured.
+    has seen none, a wait was not measured.
     """
+    current = patient.num_workers
     if current is None or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
         return
     costs = _costs(rates, current, patient)
@@ -179,18 +152,18 @@ def few_workers(
     )
     yield Finding(
         "num-workers",
-        f"rows/s: {rates_text(rates, others)}; the loader has {current}",
+        f"rows/s: {_text(rates)}; the loader has {current}",
         f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
         f"{seconds_text(costs.measured[current])}; {loop}."
         + (" Rows wait, so that workers need no CPU each, though torch warns." if best > usable else ""),
         f"num_workers={best}",
-        "slow" if costs.loop and others < _BUSY else "maybe",
+        "slow" if costs.loop else "maybe",
     )
 
 
-def _costs(rates: Mapping[int, float], current: int, patient: Patient | None) -> Costs:
+def _costs(rates: Mapping[int, float], current: int, patient: Patient) -> Costs:
     """The seconds of a batch, from the rates, and what the loader's meter says of the loop."""
-    loader = None if patient is None else patient.loader
+    loader, dataset = patient.loader, patient.dataset
     size, loop = (None if loader is None else loader.batch_size) or 1, 0.0
     measured = {count: size / rate for count, rate in rates.items()}
     if isinstance(loader, DataLoader) and loader.meter.last.batches:
@@ -200,7 +173,6 @@ def _costs(rates: Mapping[int, float], current: int, patient: Patient | None) ->
         step = loop + max(0.0, last.waited - last.stages["start-up"]) / last.batches
         measured[current] = min(measured[current], step)
     fewest = min(measured)
-    dataset = None if patient is None else patient.dataset
     copies = isinstance(dataset, DataRef) and dataset._only_copies and isinstance(loader, DataLoader)
     return Costs(
         make=measured[fewest] * max(1, fewest),
@@ -223,17 +195,4 @@ def _without_end(loader: Any) -> Iterator[object]:
             raise ValueError("the loader gives no batch")
 
 
-class _Repeated(IterableDataset[Any]):
-    """A dataset without row numbers, again and again."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            count = 0
-            for row in self.dataset:
-                count += 1
-                yield row
-            if not count:
-                return
+WORKERS = Check("workers", lambda patient: True, _rates, _judged, in_workers=True)

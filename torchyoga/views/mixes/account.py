@@ -6,16 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ...errors import StateError
-from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
-from ...order.mixing.sources import Version, told_sources
+from ...order.mixing.change import counts_at, where_of
+from ...order.mixing.mixture import MixStage, Mixture, Source, Version
 from ...order.state import State
-from ...rows.types import Ints
-from .restaged import restaged, shuffle_of, where_of
 
-__all__ = ["Account", "SourceAccount", "account_of_counts", "account_of_state", "counts_at"]
+__all__ = ["Account", "SourceAccount", "account_of", "account_of_state", "accounts_of"]
 
 
 class SourceAccount(NamedTuple):
@@ -89,43 +85,21 @@ class Account(NamedTuple):
         )
 
 
-def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, tuple[int, ...], list[int]]:
-    """The counts of rows delivered up to a state.
-
-    Returns:
-        The mixture as it goes on from the state; how many rows each of its sources has given; and which of
-        the sources of `mixture` each is.
-
-    Raises:
-        StateError: the state does not tell it.
-    """
-    reshuffles = state.pins.get("shuffle") not in ("once", "block once")
-    mixture, numbers = restaged(mixture, None, state)
-    if not reshuffles:  # every epoch is the first one again
-        plain = mixture.plain
-        order = MixOrder(plain, state.seed)
-        epochs, position = divmod(state.place, mixture.rows)
-        each = zip(order.consumed(plain.rows), order.consumed(position), strict=True)
-        return plain, tuple(epochs * whole + rest for whole, rest in each), list(numbers)
-    shuffle, _ = shuffle_of(state, goes_on=True) if state.place else (True, 8)
-    order = MixOrder(mixture, state.seed, bool(shuffle))
-    counts = np.array(order.consumed(state.place))
-    counts -= np.bincount(_left(order, state)[0], minlength=len(counts))
-    return mixture, tuple(counts.tolist()), list(numbers)
+def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:
+    """What was read of each source, by how many rows each has given."""
+    return tuple(
+        SourceAccount(source.name, source.rows, count, mixture.passes_of(number, count))
+        for number, (source, count) in enumerate(zip(mixture.sources, counts, strict=True))
+    )
 
 
-def _left(order: MixOrder, state: State) -> tuple[Ints, Ints, Ints]:
-    """The sources, passes over them, and rows there, of what comes later although later rows have come."""
-    positions = np.concatenate([np.zeros(0, np.int64), *map(np.array, state.left)])
-    return unpacked(order.mixture, order.rows(state.epoch, positions))
-
-
-def account_of_counts(mixture: Mixture, counts: Sequence[int], state: State) -> Account:
-    """The account of a state, by how many rows each source had given, or left out.
+def account_of(mixture: Mixture, state: State) -> Account:
+    """The rows delivered of each source of a mixture up to a state.
 
     Raises:
-        StateError: rows were left out, and the state does not tell of which sources.
+        StateError: the state does not say it, or rows were left out, and not of which sources.
     """
+    mixture, counts = counts_at(mixture, state)
     if state.left_out.rows:
         out = dict(state.left_out.of)
         counts = [count - out.pop(name, 0) for name, count in zip(mixture.names, counts, strict=True)]
@@ -134,40 +108,25 @@ def account_of_counts(mixture: Mixture, counts: Sequence[int], state: State) -> 
                 f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
                 "not tell how many of each source; finish epochs, or ask at a state before them"
             )
-    return Account(
-        where_of(state),
-        tuple(
-            SourceAccount(name, size, rows, mixture.passes_of(number, rows))
-            for number, (name, size, rows) in enumerate(
-                zip(mixture.names, mixture.lengths, counts, strict=True)
-            )
-        ),
-    )
+    return Account(where_of(state), accounts_of(mixture, counts))
 
 
 def account_of_state(state: State) -> Account:
-    """The rows delivered of each source up to a state, by what the state itself tells.
+    """The rows delivered of each source up to a state, by what the state itself lists.
 
     Raises:
-        StateError: it is of no mixture, or tells its sources or weights by digests only, as there are many.
+        StateError: it is of no mixture, or of more classes than it lists.
     """
-    sources = told_sources(state.pins.get("sources"))
+    listed = state.pins.get("sources")
     cell = re.search(r"(?:cell|batch)=(\d+)", str(state.pins.get("view")))
-    if sources is None or cell is None:
+    if not isinstance(listed, tuple) or not listed or cell is None:
         raise StateError(
-            "the state does not name its sources: it is of no mixture, or of many sources, which it tells by "
-            "digests; print(mix.account(at=state)) in a program that makes the mixture"
+            "the state does not name its sources: it is of no mixture, or of many classes, which it tells by "
+            "a digest; print(mix.account(at=state)) in a program that makes the mixture"
         )
-    lengths = tuple(source.rows for source in sources)
-    first = MixStage(0, (1,) * len(sources), (0,) * len(sources))
-    mixture = Mixture(
-        lengths,
-        (first,),
-        state.length,
-        int(cell.group(1)),
-        (None,) * len(sources),
-        tuple(source.name for source in sources),
-        versions=tuple((Version(source.rows, source.tag),) for source in sources),
-    )
-    mixture, counts, _ = counts_at(mixture, state)
-    return account_of_counts(mixture, counts, state)
+    try:
+        sources = tuple(Source(name, rows, None, (Version(rows, tag),)) for name, rows, tag in listed)
+    except (TypeError, ValueError) as error:
+        raise StateError(f"the state's sources are damaged ({error}); pass what state_dict() gave") from error
+    first = MixStage.first((1,) * len(sources))
+    return account_of(Mixture(sources, (first,), state.length, int(cell.group(1))), state)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.carry import Appended
-from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
-from ...order.mixing.mixed import MixOrder, Mixture
+from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Shuffle
+from ...order.mixing.change import going_on
+from ...order.mixing.mixed import MixOrder
+from ...order.mixing.mixture import Mixture
+from ...order.saved import Pin
 from ...order.state import State
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
@@ -20,10 +23,11 @@ from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...rows.types import Ints, RowT
 from ..over import RowView
-from .account import Account, account_of_counts, counts_at
-from .restaged import continued
+from .account import Account, account_of
 
-__all__ = ["Arranged", "ArrangedMixture", "ArrangedRef", "warn_if_arranged"]
+__all__ = ["ArrangedRef", "MixArrangement", "warn_if_arranged"]
+
+_OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
 
 
 def warn_if_arranged(ref: DataRef, what: str) -> None:
@@ -70,7 +74,7 @@ class ArrangedRef(RowView):
     """
 
     @abstractmethod
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> AnyOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
 
     def unpacked(self, numbers: Ints) -> Ints:
@@ -80,12 +84,12 @@ class ArrangedRef(RowView):
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return Arrangement(self.order)
 
     @cached_property
     def _plain(self) -> AnyOrder:
         """The order of its own rows."""
-        return self.order(False, True, 1, 0)
+        return self.order(0, False, True, 1)
 
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of the whole behind rows of this view, or behind numbers of its orders."""
@@ -112,47 +116,37 @@ class ArrangedRef(RowView):
         return equal_runs(len(self))
 
 
-class Arranged(Arrangement):
-    """An arrangement by a function of (shuffle, reshuffle, window, seed)."""
-
-    def __init__(self, order: Callable[[Shuffle, bool, int, int], AnyOrder]) -> None:
-        self._order = order
-
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
-        """The order of every epoch."""
-        return self._order(shuffle, reshuffle, window, seed)
-
-
-class Mixed(Protocol):
-    """A view with the orders of a mixture: a `MixRef` or a `BalancedRef`."""
-
-    mixture: Mixture
-
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
-        """The order of every epoch."""
-
-    def over_mixture(self, mixture: Mixture) -> Mixed:
-        """The same view with another mixture of the same sources."""
-
-
-class ArrangedMixture(Arrangement):
+class MixArrangement(Arrangement):
     """The arrangement of a mixture, which goes on from states of fewer rows."""
 
-    def __init__(self, ref: Mixed) -> None:
-        self._ref = ref
+    def __init__(self, order: Callable[[int, Shuffle, bool, int], AnyOrder], mixture: Mixture) -> None:
+        super().__init__(order)
+        self._mixture = mixture
 
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
-        """The order of every epoch."""
-        return self._ref.order(shuffle, reshuffle, window, seed)
+    def going_on(
+        self,
+        order: AnyOrder,
+        saved: State,
+        appended: Appended | None,
+        fingerprint: str | None,
+        pins: Mapping[str, Pin],
+    ) -> tuple[AnyOrder, State]:
+        """The order in which a state goes on, if its sources, rows or weights are not those of the mixture.
 
-    def going_on(self, order: AnyOrder, saved: State, appended: Appended | None) -> AnyOrder:
-        """The order in which a state goes on, if rows were appended since."""
+        What identifies the data is taken from here, if the state is of other sources.
+        """
         assert isinstance(order, MixOrder)
-        mixture = continued(self._ref.mixture, saved, appended)
-        return self._ref.over_mixture(mixture).order(order.shuffle, order.reshuffle, order.window, order.seed)
+        mixture = going_on(self._mixture, saved, appended)
+        if mixture is None:
+            return order, saved
+        made = replace(order, mixture=mixture)
+        own = {**pins, **made.pins(saved.epoch)}
+        if saved.pins["sources"] == own["sources"]:
+            return made, saved
+        taken: dict[str, Pin] = {name: own[name] for name in own if name in _OF_DATA}
+        return made, replace(saved, fingerprint=fingerprint, pins={**saved.pins, **taken})
 
     def account(self, order: AnyOrder, saved: State) -> Account:
         """The rows delivered of each source up to a state."""
         assert isinstance(order, MixOrder)
-        mixture, counts, _ = counts_at(order.mixture, saved)
-        return account_of_counts(mixture, counts, saved)
+        return account_of(order.mixture, saved)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import MixOrder, MixStage, Mixture, unpacked
-from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import Version, tag_of
+from ...order.mixing.change import changed, weighed
+from ...order.mixing.mixed import MixOrder, unpacked
+from ...order.mixing.mixture import MixStage, Mixture, Source, Version, tag_of
+from ...order.mixing.proportions import fraction, whole_weights
 from ...order.saved import described
-from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -25,9 +24,7 @@ from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.types import Ints, RowT
 from ..split import labels_of
-from .arranged import ArrangedMixture, ArrangedRef, ReweightedView, warn_if_arranged
-from .restaged import is_foreign, restaged, told_from
-from .weighing import fraction
+from .arranged import ArrangedRef, MixArrangement, ReweightedView, warn_if_arranged
 
 __all__ = ["BalancedRef", "balanced"]
 
@@ -85,17 +82,10 @@ def balanced(
     classes_of = ranks[np.concatenate(parts)]
     members = np.argsort(classes_of, kind="stable")
     lengths = tuple(np.bincount(classes_of, minlength=len(classes)).tolist())
-    mixture = Mixture(
-        lengths,
-        (MixStage(0, _weights(classes, shares), (0,) * len(classes)),),
-        length,
-        cell,
-        (None,) * len(classes),
-        tuple(map(str, classes)),
-        versions=_versions(ref, members, lengths),
-        is_counted=rows is None,
-        is_one=True,
-    )
+    versions = _versions(ref, members, lengths)
+    sources = tuple(map(Source, map(str, classes), lengths, itertools.repeat(None), versions))
+    first = MixStage.first(_weights(classes, shares))
+    mixture = Mixture(sources, (first,), length, cell, is_counted=rows is None, is_one=True)
     return BalancedRef(ref, members.astype(np.uint32) if len(ref) <= 2**32 else members, mixture, classes)
 
 
@@ -105,7 +95,7 @@ def _versions(ref: DataRef, members: Ints, lengths: Sequence[int]) -> tuple[tupl
     told = [[Version(rows, tag_of(identity(ref)))] for rows in lengths]
     for name, rows in ref._prefixes:
         # Members of a class ascend.
-        for number, (begin, end) in enumerate(pairwise(starts.tolist())):
+        for number, (begin, end) in enumerate(itertools.pairwise(starts.tolist())):
             told[number].append(Version(int(np.searchsorted(members[begin:end], rows)), tag_of(name)))
     return tuple(map(tuple, told))
 
@@ -162,13 +152,12 @@ class BalancedRef(ArrangedRef, ReweightedView):
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return ArrangedMixture(self)
+        return MixArrangement(self.order, self.mixture)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each class by itself, in the shares."""
         files = tuple(self._files) if shuffle == "block" else ()
-        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
     @cached_property
     def _plain(self) -> MixOrder:
@@ -179,7 +168,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def _files(self) -> list[Ints]:
         """For each class, where among its rows files begin."""
         found, starts = [], self.mixture.starts.tolist()
-        for begin, end in pairwise(starts):
+        for begin, end in itertools.pairwise(starts):
             rows = self._members[begin:end].astype(np.int64)
             found.append(distinct(np.append(np.searchsorted(rows, self.whole.file_starts), [0, len(rows)])))
         return found
@@ -219,10 +208,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        weights = told_from(state, lambda: _weights(self._labels, shares))
-        mixture, numbers = restaged(self.mixture, weights, state)
-        if is_foreign(mixture, state):
-            mixture = replace(mixture, known=identity_of(state))
+        mixture, numbers = changed(self.mixture, weighed(state, lambda: self.whole_weights(shares)), state)
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]
         labels = [self._labels[number] for number in numbers]
@@ -234,7 +220,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
         mixture = self.mixture
         column = nameless_pin(self, self._members.data, mixture.lengths)
         of = nameless_pin(self, identity(self.whole))
-        return described("balanced", batch=mixture.cell, rows=mixture.rows, column=column, of=of)
+        return described("balanced", batch=mixture.cell, column=column, of=of)
 
     def _pinned(self, whole: str) -> str:
         """A name for the content, made of one for the whole's and the classes."""

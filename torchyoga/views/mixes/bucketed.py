@@ -18,7 +18,7 @@ from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.types import Array, Ints, Numbers, RowT
 from ..over import RowView
-from .arranged import Arranged, warn_if_arranged
+from .arranged import warn_if_arranged
 
 __all__ = ["BucketedRef", "bucketed"]
 
@@ -106,9 +106,9 @@ class BucketedRef(RowView):
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return Arranged(self.order)
+        return Arrangement(self.order)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> BucketOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> BucketOrder:
         """The order of every epoch."""
         base: AnyOrder = Order(len(self), seed, bool(shuffle), reshuffle)
         if shuffle == "block":

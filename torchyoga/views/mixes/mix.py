@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from ...order.by_file import equal_runs
 from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixing.mixed import MixOrder, MixStage, MixTerms, Mixture, numbered, unpacked
-from ...order.mixing.proportions import whole_weights
-from ...order.mixing.sources import Version, tag_of
+from ...order.mixing.change import changed, weighed
+from ...order.mixing.mixed import MixOrder, numbered, unpacked
+from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
+from ...order.mixing.proportions import fractions_of, whole_weights
 from ...order.saved import described
-from ...order.stages import identity_of
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
@@ -33,17 +33,16 @@ from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
 from ..over import ProjectedRef
 from ..packs.view import RowsOf
-from .account import Account, account_of_counts, counts_at
-from .arranged import ArrangedMixture, warn_if_arranged
+from .account import Account, SourceAccount, account_of, accounts_of
+from .arranged import MixArrangement, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers
-from .restaged import is_foreign, restaged, told_from
-from .weighing import fractions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MixRef", "Recipe", "Until", "length_until", "mix", "versions_of"]
+__all__ = ["MixRef", "Recipe", "Until", "checked", "mix", "mixture_of"]
 
+_Mix = TypeVar("_Mix", bound="MixRef")
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS, _MOST_STAGES = 4096, 2**16, 2**60, 4096
 
@@ -102,68 +101,75 @@ def mix(
         >>> int((batch["x"] < 0).sum()) in (15, 16)
         True
     """
+    if rows is not None and until is not None:
+        raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
+    length = None if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
+    size = as_int("cell", cell, 1, _MOST_CELL)
     names = _checked_names(sources)
     refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
-    passes = _passes(epochs, names)
-    if any(ref._recipe is not None for ref in refs):
-        names, refs, found, passes = _flattened(names, refs, found, passes)
-        sizes = list(map(len, refs))
+    parts = list(_flattened(map(_Part, names, refs, found, _passes(epochs, names))))
+    names, refs = [part.name for part in parts], [part.ref for part in parts]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"two sources are called the same, {names[:20]}: those of a mixture within a mixture are named "
+            "as in 'web/en'; name them otherwise"
+        )
     for name, ref in zip(names, refs, strict=True):
         warn_if_arranged(ref, f"mix, source {name!r}")
+    asked = MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first")
+    whole = whole_weights([part.weight for part in parts])
+    most = [part.most for part in parts]
     refs = in_one_order(refs)
-    check_alike(refs, [f"source {name!r}" for name in names])
-    whole = whole_weights(found)
-    first = MixStage(0, whole, (0,) * len(names))
-    if rows is not None and until is not None:
-        raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
-    length = 1 if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
-    size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
-    mixture = Mixture(
-        tuple(sizes),
-        (first,),
-        length,
-        size_of_cell,
-        passes,
-        tuple(names),
-        versions=tuple(map(versions_of, refs)),
-        is_counted=rows is None,
-        asked=MixTerms(temperature if isinstance(weights, str) else None, None if rows else until or "first"),
-    )
-    if rows is None:
-        mixture = replace(mixture, rows=length_until(mixture, until or "first"))
-    made = MixRef(refs, mixture, source_column)
-    made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
+    return checked(MixRef(refs, mixture_of(names, refs, whole, most, length, size, asked), source_column))
+
+
+def mixture_of(
+    names: Sequence[str],
+    refs: Sequence[DataRef],
+    weights: tuple[int, ...],
+    most: Sequence[float | None],
+    rows: int | None,
+    cell: int,
+    asked: MixTerms,
+) -> Mixture:
+    """The mixture of some DataRefs: see `mix`; of as many rows as `asked.until` says, if none are given."""
+    sources = tuple(map(Source, names, map(len, refs), most, map(versions_of, refs)))
+    stages = (MixStage.first(weights),)
+    mixture = Mixture(sources, stages, rows or 1, cell, is_counted=rows is None, asked=asked)
+    return mixture if asked.until is None else replace(mixture, rows=length_until(mixture, asked.until))
+
+
+def checked(made: _Mix) -> _Mix:
+    """A mixture whose sources look alike, and whose first epoch takes no more of each than it may."""
+    check_alike(made.sources, [f"source {name!r}" for name in made.names])
+    made.order(0, True, True, 1).rows(0, 0)
     return made
 
 
-def _flattened(
-    names: Sequence[str],
-    refs: Sequence[DataRef],
-    weights: Sequence[Fraction],
-    passes: Sequence[float | None],
-) -> tuple[list[str], list[DataRef], list[Fraction], tuple[float | None, ...]]:
-    """The sources of mixtures in place of these: their names, the DataRefs, their weights and passes."""
-    found: list[tuple[str, DataRef, Fraction, float | None]] = []
-    for name, ref, weight, most in zip(names, refs, weights, passes, strict=True):
-        if ref._recipe is None:
-            found.append((name, ref, weight, most))
+class _Part(NamedTuple):
+    """A source, its weight and the most passes over it."""
+
+    name: str
+    ref: DataRef
+    weight: Fraction
+    most: float | None
+
+
+def _flattened(parts: Iterable[_Part]) -> Iterator[_Part]:
+    """The sources of mixtures in place of these."""
+    for part in parts:
+        if part.ref._recipe is None:
+            yield part
             continue
-        recipe = ref._recipe.numbered
+        recipe = part.ref._recipe.numbered
         own = recipe.mixture.stages[-1].weights
-        for number, source in enumerate(recipe.sources):
-            limits = [limit for limit in (most, recipe.mixture.passes[number]) if limit is not None]
-            share = weight * own[number] / sum(own)
-            found.append((f"{name}/{recipe.mixture.names[number]}", source, share, min(limits, default=None)))
-    if len({name for name, *_ in found}) < len(found):
-        raise ValueError(
-            f"two sources are called the same, {[name for name, *_ in found][:20]}: those of a mixture "
-            "within a mixture are named as in 'web/en'; name them otherwise"
-        )
-    one, other, third, fourth = zip(*found, strict=True)
-    return list(one), list(other), list(third), tuple(fourth)
+        for ref, mixed, weight in zip(recipe.sources, recipe.mixture.sources, own, strict=True):
+            limits = [limit for limit in (part.most, mixed.most) if limit is not None]
+            share = part.weight * weight / sum(own)
+            yield _Part(f"{part.name}/{mixed.name}", ref, share, min(limits, default=None))
 
 
 def _check_filled(names: Sequence[str], sizes: Sequence[int], weights: Sequence[Fraction]) -> None:
@@ -285,15 +291,17 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
-        if at is not None and rows is None:
-            given = {one.name: one.rows for one in self.account(at=at).sources}
-            return {name: given[name] for name in self.names}
+        return {one.name: one.rows for one in self._accounted(rows, at)}
+
+    def _accounted(self, rows: int | None, at: Mapping[str, object] | None) -> Iterable[SourceAccount]:
+        if rows is None and at is not None:
+            found = {one.name: one for one in self.account(at=at).sources}
+            return [found[name] for name in self.names]
         if rows is None or at is not None:
             raise ValueError("pass rows, or at=state; not both, and not neither")
         if isinstance(rows, Mapping):
             raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
-        counts = self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
-        return dict(zip(self.names, counts, strict=True))
+        return accounts_of(self.mixture, self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS)))
 
     def account(self, *, at: Mapping[str, object]) -> Account:
         """The rows delivered of each source up to a state, as a table; see `counts`.
@@ -304,9 +312,7 @@ class MixRef(JoinedRef):
             raise TypeError(
                 f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
             )
-        state = State.from_dict(at)
-        mixture, counts, _ = counts_at(self.mixture, state)
-        return account_of_counts(mixture, counts, state)
+        return account_of(self.mixture, State.from_dict(at))
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -318,14 +324,7 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20).passes(20)
             {'a': 1.0, 'b': 2.0}
         """
-        if at is not None and rows is None:
-            passes = {one.name: one.passes for one in self.account(at=at).sources}
-            return {name: passes[name] for name in self.names}
-        counts = self.counts(rows, at=at).values()
-        return {
-            name: self.mixture.passes_of(number, count)
-            for number, (name, count) in enumerate(zip(self.names, counts, strict=True))
-        }
+        return {one.name: one.passes for one in self._accounted(rows, at)}
 
     def reweighted(
         self,
@@ -367,13 +366,11 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        weighed = told_from(state, lambda: self.whole_weights(weights, temperature))
+        found = weighed(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
-        mixture, numbers = restaged(replace(self.mixture, asked=asked), weighed, state)
-        if numbers != tuple(range(len(numbers))) or is_foreign(mixture, state):
-            mixture = replace(mixture, known=identity_of(state))
+        mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._chosen(numbers, mixture)
-        made.order(True, True, 1, 0).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
+        made.order(0, True, True, 1).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
     def staged(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> MixRef:
@@ -397,7 +394,7 @@ class MixRef(JoinedRef):
             >>> mix.counts(640), mix.counts(1280)
             ({'a': 640, 'b': 0}, {'a': 960, 'b': 320})
         """
-        if self.mixture.past:
+        if self.mixture.begin is not None:
             raise ValueError("this mixture goes on from a state; stages begin with a mixture, at position 0")
         if not 1 <= len(stages) <= _MOST_STAGES:
             raise ValueError(f"give 1 to {_MOST_STAGES} stages, found {len(stages)}")
@@ -434,11 +431,10 @@ class MixRef(JoinedRef):
         """These of its sources in another mixture."""
         return type(self)([self.sources[number] for number in numbers], mixture, self._column)
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
-        mixture = self.mixture.plain if shuffle and not reshuffle else self.mixture
-        return MixOrder(mixture, seed, shuffle, reshuffle, window, files)
+        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
     @property
     def _recipe(self) -> Recipe:
@@ -448,7 +444,7 @@ class MixRef(JoinedRef):
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
-        return ArrangedMixture(self)
+        return MixArrangement(self.order, self.mixture)
 
     # -- rows
 
@@ -540,7 +536,7 @@ class MixRef(JoinedRef):
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
         sources = nameless_pin(self, json.dumps(below))
-        return described("mix", cell=mixture.cell, rows=mixture.rows, sources=sources)
+        return described("mix", cell=mixture.cell, sources=sources)
 
     @cached_property
     def fingerprint(self) -> str | None:

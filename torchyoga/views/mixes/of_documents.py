@@ -14,19 +14,16 @@ from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from ...order.mixing.mixed import MixStage, Mixture
-from ...order.mixing.proportions import whole_weights
+from ...order.mixing.proportions import fractions_of, whole_weights
 from ...reading.contract import row_numbers
 from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from ..chosen import check_alike
 from ..packs.view import PackReport, PackView
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
-from .mix import MixRef, Recipe, length_until, versions_of
-from .weighing import fractions_of
+from .mix import MixRef, Recipe, checked, mixture_of
 
 __all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
 
@@ -60,18 +57,16 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
     before, names = recipe.mixture, recipe.mixture.names
     made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
     asked, weights = before.asked, before.stages[-1].weights
-    for name, ref, weight in zip(names, made, weights, strict=True):
+    for own, ref, weight in zip(before.sources, made, weights, strict=True):
         if weight and not len(ref):
             raise ValueError(
-                f"of the source {name!r}, of {before.lengths[names.index(name)]} rows, there is not one "
+                f"of the source {own.name!r}, of {own.rows} rows, there is not one "
                 f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too few; "
                 "leave it out, or give it the weight 0"
             )
-    lengths = tuple(map(len, made))
+    lengths, rows = list(map(len, made)), None
     if asked.temperature is not None:
         weights = whole_weights(fractions_of("size", names, lengths, asked.temperature))
-    first = MixStage(0, weights, (0,) * len(names))
-    rows = 1
     if asked.until is None:  # as many as hold the documents that an epoch had
         held = sum(
             Fraction(weight * documents, count)
@@ -79,23 +74,9 @@ def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRe
             if weight
         )
         rows = max(1, round(before.rows * sum(weights) / held))
-    mixture = Mixture(
-        lengths,
-        (first,),
-        rows,
-        before.cell,
-        before.passes,
-        names,
-        versions=tuple(map(versions_of, made)),
-        is_counted=True,
-        asked=asked,
-    )
-    if asked.until is not None:
-        mixture = replace(mixture, rows=length_until(mixture, asked.until))
-    check_alike(made, [f"source {name!r}" for name in names])
-    found = kind(made, mixture, recipe.column)
-    found.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many rows of a source
-    return found
+    most = [source.most for source in before.sources]
+    mixture = replace(mixture_of(names, made, weights, most, rows, before.cell, asked), is_counted=True)
+    return checked(kind(made, mixture, recipe.column))
 
 
 def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> DataRef:
@@ -124,7 +105,12 @@ class MixedPacks(MixRef):
 
         They are numbered as if all sources were laid end to end.
         """
-        counts, documents = _members(self, packs, _of_packs)
+
+        def of_packs(own: PackView, numbers: Ints) -> tuple[Ints, Ints]:
+            rows, bounds = own.members(numbers)
+            return np.diff(bounds), rows
+
+        counts, documents = _members(self, packs, of_packs)
         return documents, bounds_of(counts)
 
 
@@ -148,7 +134,7 @@ class MixedWindows(MixRef):
 
         They are numbered as if all sources were laid end to end.
         """
-        return _members(self, numbers, _of_rows)
+        return _members(self, numbers, type(self.sources[0]).members)
 
 
 class MixedBatches(MixRef):
@@ -175,7 +161,7 @@ class MixedBatches(MixRef):
 
         They are numbered as if all sources were laid end to end.
         """
-        return _members(self, numbers, _of_rows)
+        return _members(self, numbers, type(self.sources[0]).members)
 
 
 def _members(
@@ -193,12 +179,3 @@ def _members(
         for place, some in zip(places.tolist(), each, strict=True):
             found[place] = some
     return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
-
-
-def _of_packs(packs: PackView, numbers: Ints) -> tuple[Ints, Ints]:
-    rows, bounds = packs.members(numbers)
-    return np.diff(bounds), rows
-
-
-def _of_rows(made: TokenWindowsRef | TokenBatchesRef, numbers: Ints) -> tuple[Ints, Ints]:
-    return made.members(numbers)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from ...errors import StateError
-from ...order.contract import Arrangement, Shuffle
+from ...order.contract import Shuffle
 from ...order.full import as_int
-from ...order.saved import Pin, described
-from ...order.stages import folded, identity_of, same_past, written_stages
+from ...order.mixing.change import check_shuffle, place_of, where_of
+from ...order.saved import described
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest
@@ -23,7 +23,6 @@ from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.types import Ints, Numbers, RowT
 from .arranged import ArrangedRef, ReweightedView, warn_if_arranged
-from .restaged import place_of, shuffle_of, where_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
 
@@ -79,38 +78,23 @@ class WeightedRef(ArrangedRef, ReweightedView):
         whole: the other DataRef.
         stages: the weights from each place on.
         length: rows of an epoch.
-        past: if the first stage begins later, a digest of those before.
-        known: what the state is of that this goes on from, if it is of fewer rows: see `identity_of`.
     """
 
-    def __init__(
-        self,
-        whole: DataRef,
-        stages: Sequence[WeightedStage],
-        length: int,
-        past: str = "",
-        known: tuple[Pin, ...] = (),
-    ) -> None:
-        super().__init__(whole, stages, length, past, known)
+    def __init__(self, whole: DataRef, stages: Sequence[WeightedStage], length: int) -> None:
+        super().__init__(whole, stages, length)
         self._stages = tuple(stages)
         self._length = length
-        self._past, self._known = past, known
 
     def __len__(self) -> int:
         return self._length
 
-    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> WeightedOrder:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> WeightedOrder:
         """The order of every epoch."""
         files = self.whole.file_starts if shuffle == "block" else None
-        stages, past = self._stages, self._past
+        stages = self._stages
         if not (shuffle and reshuffle):  # every epoch is the same
-            stages, past = (replace(stages[-1], start=0),), ""
-        return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files, past, self._known)
-
-    @property
-    def _arrangement(self) -> Arrangement:
-        """The maker of its orders."""
-        return _Weighted(self)
+            stages = (replace(stages[-1], start=0),)
+        return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files)
 
     def reweighted(
         self, weights: Weights, *, at: Mapping[str, object], over: DataRef | None = None
@@ -136,71 +120,52 @@ class WeightedRef(ArrangedRef, ReweightedView):
             >>> batch = next(iter(loader))
             >>> ref = ref.reweighted([0, 0, 0, 1], at=loader.state_dict())
         """
-        state, whole, known = State.from_dict(at), self.whole if over is None else over, self._known
-        if over is not None and identity(over) != identity(self.whole):
-            if (self.whole.fingerprint, len(self.whole)) not in over._prefixes:
-                raise ValueError(
-                    f"over= is a version that storage.append(...) made of these {len(self.whole)} rows, so "
-                    f"that row numbers stay what they are; found {len(over)} rows of other data"
-                )
-            known = identity_of(state)
-        stages, past = _restaged(self._stages, self._past, _ends(whole, weights), state, len(self))
-        return WeightedRef(whole, stages, self._length, past, known)
+        state, whole = State.from_dict(at), self.whole if over is None else over
+        is_other = over is not None and identity(over) != identity(self.whole)
+        if is_other and (self.whole.fingerprint, len(self.whole)) not in whole._prefixes:
+            raise ValueError(
+                f"over= is a version that storage.append(...) made of these {len(self.whole)} rows, so "
+                f"that row numbers stay what they are; found {len(whole)} rows of other data"
+            )
+        return WeightedRef(whole, self._restaged(_ends(whole, weights), state), self._length)
+
+    def _restaged(self, ends: Ints, state: State) -> list[WeightedStage]:
+        """The weights that a state needs to go on, and others from its place on."""
+        place = place_of(state, len(self))
+        if place < self._stages[0].start or not state.has_come_by(
+            self.order(0, True, True, 1).pins(0)["stages"]
+        ):
+            raise StateError(
+                f"the state, at {where_of(state)}, was saved with other weights than this view has had up to "
+                "there; make it with the same weights, in the same order, as in the program that saved the "
+                "state"
+            )
+        stages, found = [stage for stage in self._stages if stage.start < place], WeightedStage(place, ends)
+        if stages and stages[-1].told == found.told:
+            found = replace(stages.pop(), ends=found.ends)
+        elif place:
+            check_shuffle(state)
+        after = [later.start for later in [*stages, found][1:]]
+        # Of weights that are over, only sums are needed, and only as long as the epoch lasts.
+        stages = [
+            stage.spent if end <= state.first else stage for stage, end in zip(stages, after, strict=True)
+        ]
+        over = sum(end < state.first // len(self) * len(self) for end in after)
+        return [*stages[over:], found]
+
+    @property
+    def _prefixes(self) -> Sequence[tuple[str, int]]:
+        """The whole's, as often as their weights say."""
+        return [(self._pinned(name, rows), self._length) for name, rows in self.whole._prefixes]
 
     @cached_property
     def _view_pin(self) -> str | None:
         """How many rows an epoch has; weights are told by states besides."""
         return described("weighted", rows=self._length, of=nameless_pin(self, identity(self.whole)))
 
-    def _pinned(self, whole: str) -> str:
-        """A name for the content, made of one for the whole's."""
-        return hexdigest(f"{whole} weighted {len(self.whole)} {self._length}")
+    def _pinned(self, whole: str, rows: int | None = None) -> str:
+        """A name for the content, made of one for the whole's, or for its first rows."""
+        return hexdigest(f"{whole} weighted {len(self.whole) if rows is None else rows} {self._length}")
 
     def _title(self) -> str:
         return f"weighted rows of {super()._title()}"
-
-
-class _Weighted(Arrangement):
-    """The arrangement of weighted rows."""
-
-    def __init__(self, ref: WeightedRef) -> None:
-        self._ref = ref
-
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> WeightedOrder:
-        """The order of every epoch."""
-        return self._ref.order(shuffle, reshuffle, window, seed)
-
-
-def _restaged(
-    mine: Sequence[WeightedStage], past: str, ends: Ints, state: State, length: int
-) -> tuple[list[WeightedStage], str]:
-    """The weights that a state needs to go on, and others from its place on; and a digest of those before.
-
-    Args:
-        mine: the weights that there have been.
-        past: a digest of those before.
-        ends: of the others, as `whole_ends` gives them.
-        state: of a loader.
-        length: rows of an epoch.
-
-    Raises:
-        StateError: the state is of other weights.
-    """
-    place = place_of(state, length)
-    written = written_stages([(stage.start, stage.told) for stage in mine], past)
-    if place < mine[0].start or not same_past(state.pins.get("stages"), written, place):
-        raise StateError(
-            f"the state, at {where_of(state)}, was saved with other weights than this view has had up to "
-            "there; make it with the same weights, in the same order, as in the program that saved the state"
-        )
-    stages, found = [stage for stage in mine if stage.start < place], WeightedStage(place, ends)
-    if stages and stages[-1].told == found.told:
-        found = replace(stages.pop(), ends=found.ends)
-    elif place:
-        shuffle_of(state, goes_on=False)
-    after = [later.start for later in [*stages, found][1:]]
-    # Of weights that are over, only sums are needed, and only as long as the epoch lasts.
-    stages = [stage.spent if end <= state.first else stage for stage, end in zip(stages, after, strict=True)]
-    over = sum(end <= state.first // length * length for end in after)
-    past = folded(past, [(stage.start, stage.told) for stage in stages[:over]])
-    return [*stages[over:], found], past

@@ -3,23 +3,20 @@
 Values of a pack lie where one gather of its documents has put them.
 The documents of a batch of packs are read at once, so the tokens of all packs lie end to end already: a pack
 is a run of them, and what `cu_seqlens` says are the offsets of the documents. Only pieces of rows are copied.
-Positions and labels are made when the batch is, of as many tokens: they take more memory than these, so they
-are made of one batch at a time, in memory that the processor has in its cache.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from ...order.full import as_int
-from ...process.distinct import distinct
 from ...rows.block import Block
 from ...rows.collate import fill_value
 from ...rows.column import Column
@@ -28,9 +25,10 @@ from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints
+from .made import Made, write_labels, write_positions
 from .members import Documents
 
-__all__ = ["ANY_PART", "are_tokens", "Labels", "Layout", "Positions", "sequences", "PackSource"]
+__all__ = ["ANY_PART", "Layout", "PackSource", "are_tokens", "sequences"]
 
 LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 
@@ -40,10 +38,6 @@ _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
 ANY_PART = 0  # of a row, may be a document
 _LEAF = Node("leaf")
-_LONG = 256  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
-_MOST_COUNTED = 2**20
-_CHUNK = 2**14  # tokens
-_counted = [np.arange(2**13)]  # the positions of a document
 
 
 class PackSource(NamedTuple):
@@ -207,9 +201,15 @@ class Layout:
                 return tokens_of(source.column)
             if source.way == "document_ids":
                 return Data(cut.numbers, cut.ends[bounds])
-            made: Labels | Positions = Positions(cut.lengths, bounds, self.first_position)
             if source.way == "labels":
-                made = Labels(cut.lengths, bounds, tokens_of(source.column), self.ignored, self.shifted)
+                made = Made(
+                    cut.lengths,
+                    bounds,
+                    partial(write_labels, self.ignored, self.shifted),
+                    tokens_of(source.column),
+                )
+            else:
+                made = Made(cut.lengths, bounds, partial(write_positions, self.first_position))
             return Data(None, cut.ends[bounds], runs=made, dtype=np.dtype(np.int64), empty=empty)
 
         data = []
@@ -565,106 +565,3 @@ def _fills(
         fill_value(column, found[column.name])
     # NumPy's own numbers are no JSON, of which fingerprints are made.
     return tuple((name, np.asarray(value).item()) for name, value in found.items())
-
-
-class _Made(ABC):
-    """Numbers of 8 bytes for each token of packs.
-
-    Args:
-        lengths: (S,) tokens of each document.
-        bounds: (N + 1,) where the documents of each pack begin.
-    """
-
-    def __init__(self, lengths: Ints, bounds: Ints) -> None:
-        self._lengths, self._bounds = lengths, bounds
-        self._ends = bounds_of(lengths)
-        self.nbytes = 8 * np.diff(self._ends[bounds])  # of each pack
-
-    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
-        """Writes the numbers of each pack into `out` where `starts` says; end to end by default."""
-        if starts is None:
-            self._make(out.view(np.int64))
-            return
-        made = np.empty(int(self._ends[-1]), np.int64)
-        self._make(made)
-        data, ends = made.view(np.uint8), (8 * self._ends[self._bounds]).tolist()
-        for to, (start, stop) in zip(starts, itertools.pairwise(ends), strict=True):
-            out[to : to + stop - start] = data[start:stop]
-
-    def texts(self) -> list[bytes]:
-        """The bytes of each pack."""
-        made = np.empty(int(self._ends[-1]), np.int64)
-        self._make(made)
-        return [made[start:stop].tobytes() for start, stop in itertools.pairwise(self._ends[self._bounds])]
-
-    @abstractmethod
-    def _make(self, out: Ints) -> None:
-        """Writes the numbers of all tokens."""
-
-    def _cut(self, start: int, stop: int) -> tuple[Ints, Ints]:
-        """The documents of some packs."""
-        bounds = self._bounds[start : stop + 1]
-        return self._lengths[bounds[0] : bounds[-1]], bounds - bounds[0]
-
-
-class Positions(_Made):
-    """The position of each token in its document, of packs."""
-
-    def __init__(self, lengths: Ints, bounds: Ints, first: int) -> None:
-        super().__init__(lengths, bounds)
-        self._first = first
-
-    def slice(self, start: int, stop: int) -> Positions:
-        """Those of the packs start..stop-1."""
-        return Positions(*self._cut(start, stop), self._first)
-
-    def _make(self, out: Ints) -> None:
-        longest, ends = int(self._lengths.max(initial=0)) + self._first, self._ends
-        if longest <= _MOST_COUNTED and len(out) >= _LONG * len(self._lengths):
-            source, target = _counted_to(longest).view(np.uint8).data, out.view(np.uint8).data
-            first = 8 * self._first
-            for start, stop in itertools.pairwise((8 * ends).tolist()):
-                target[start:stop] = source[first : first + stop - start]
-            return
-        # Some documents at a time, so that what is computed stays in the processor's cache.
-        cuts = distinct(np.searchsorted(ends, np.append(np.arange(0, len(out), _CHUNK), len(out))))
-        for first, last in itertools.pairwise(cuts.tolist()):
-            start, stop = ends[[first, last]].tolist()
-            before = np.repeat(ends[first:last] - (start + self._first), self._lengths[first:last])
-            np.subtract(_counted_to(stop - start)[: stop - start], before, out=out[start:stop])
-
-
-def _counted_to(count: int) -> Ints:
-    """At least the numbers 0 to count - 1; few that are asked for often are kept."""
-    if count > _MOST_COUNTED:
-        return np.arange(count)
-    found = _counted[0]
-    if len(found) < count:  # not looked up again: another thread may have kept fewer meanwhile
-        found = _counted[0] = np.arange(2 * count)
-    return found
-
-
-class Labels(_Made):
-    """A copy of the tokens of packs, in which the first of each document is ignored.
-
-    If they are shifted, it is the token that follows each, and the last of each document is ignored.
-    """
-
-    def __init__(
-        self, lengths: Ints, bounds: Ints, tokens: Data, ignored: int, shifted: bool = False
-    ) -> None:
-        super().__init__(lengths, bounds)
-        self._tokens, self._ignored, self._shifted = tokens, ignored, shifted
-
-    def slice(self, start: int, stop: int) -> Labels:
-        """Those of the packs start..stop-1."""
-        return Labels(*self._cut(start, stop), self._tokens.slice(start, stop), self._ignored, self._shifted)
-
-    def _make(self, out: Ints) -> None:
-        values, some = self._tokens.values, self._lengths > 0
-        if self._shifted:
-            out[:-1] = values[1:]
-            out[self._ends[1:][some] - 1] = self._ignored
-        else:
-            out[...] = values
-            out[self._ends[:-1][some]] = self._ignored

@@ -96,12 +96,6 @@ class Members:
         some = slice(slots.bounds[group], slots.bounds[group + 1])
         return slots.firsts[some] + slots.steps[some] * (pack - slots.packs[group]), slots.classes[some]
 
-    def counts(self, packs: Ints) -> Ints:
-        """How many documents the packs of these numbers (B,) hold."""
-        slots = self._plan.slots
-        group = np.searchsorted(slots.packs, packs, "right") - 1
-        return slots.bounds[group + 1] - slots.bounds[group]
-
     def packs(self, rows: Ints) -> Ints:
         """The pack that each of these rows (B,) is in, by its first piece if it was split; -1 for none."""
         documents = self._document_of(rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...order.by_file import equal_runs
 from ...order.full import as_int
-from ...order.saved import described, digest
+from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
@@ -26,7 +26,7 @@ from ...rows.data import bounds_of
 from ...rows.node import outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Ints, Json, Row, Seeds
+from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..over import Over
 from ..ragged import RaggedColumn
@@ -252,21 +252,6 @@ class PackedRef(PackView):
     def report(self) -> PackReport:
         """The outcome of packing: how many packs, how full they are, what was left out."""
         return self._packing.report
-
-    @property
-    def request(self) -> Json:
-        """How rows were packed, but for a function that says what they cost."""
-        return self._packing.told
-
-    @property
-    def most(self) -> int | None:
-        """See `Request.most`."""
-        return self._packing.most
-
-    @property
-    def told(self) -> list[str]:
-        """The way in which packs are made, for states: the budget, and a digest."""
-        return [f"{self._packing.report.budget}@{digest(self._packing.plan.pin, self._seed)[1:9]}"]
 
     def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""

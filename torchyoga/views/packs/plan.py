@@ -50,7 +50,10 @@ class PackPlan:
     begins: Ints
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _of_words, (*self.words, self.rows.dtype.str)
+        parts = list(self.parts.values())
+        is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
+        words = np.concatenate(parts, dtype=np.uint32 if is_small else np.int64, casting="unsafe")
+        return _of_words, (words, list(map(len, parts)), self.rows.dtype.str)
 
     def __len__(self) -> int:
         return int(self.groups.counts.sum())
@@ -75,17 +78,6 @@ class PackPlan:
         """The arrays that it is made from."""
         arrays = (self.rows, self.sizes, self.costs, *self.groups, self.pieces, self.begins)
         return dict(zip(_PARTS, arrays, strict=True))
-
-    @property
-    def words(self) -> tuple[npt.NDArray[np.integer], list[int]]:
-        """The parts, end to end, and how long each is."""
-        parts = list(self.parts.values())
-        is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
-        sizes = [len(part) for part in parts]
-        found = np.empty(sum(sizes), np.uint32 if is_small else np.int64)
-        for part, place in zip(parts, np.split(found, bounds_of(sizes)[1:-1]), strict=True):
-            place[:] = part
-        return found, sizes
 
     @cached_property
     def pin(self) -> str:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ...order.full import as_int
 from ...reading.dataref import DataRef
-from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
@@ -160,7 +159,6 @@ class Packing(NamedTuple):
         looked: the columns that were looked at.
         told: how they were packed: `Request.told`.
         most: `Request.most`.
-        costs: (K, D) what a document of each class costs, of several budgets; None if that is not known.
     """
 
     plan: PackPlan
@@ -168,7 +166,6 @@ class Packing(NamedTuple):
     looked: tuple[str, ...]
     told: Json
     most: int | None
-    costs: Ints | None = None
 
 
 def packing_of(ref: DataRef, request: Request) -> Packing:
@@ -194,13 +191,7 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
         **found.left._asdict(),
     )
-    costs = None
-    if len(budgets) > 1:  # of which none is of pieces
-        rows = plan.rows[bounds_of(plan.sizes)[:-1]]
-        costs = found.costs[rows if found.rows is None else np.searchsorted(found.rows, rows)].astype(
-            np.int64
-        )
-    return Packing(plan, report, found.looked, request.told, request.most, costs)
+    return Packing(plan, report, found.looked, request.told, request.most)
 
 
 class _Left(NamedTuple):

@@ -207,22 +207,23 @@ class BatchMembers:
         if len(some):
             plan, kept = self._plan, found[some]
             kept = self._within.within(kept, plan.starts, plan.classes(kept), forward=False)
-            slots = self._slot_of[kept] if plan.slots is not None else len(plan.rows) - 1 - kept
+            slots = len(plan.rows) - 1 - kept if plan.slots is None else self._slot_of[kept]
             found[some] = np.searchsorted(plan.bounds, slots, "right") - 1
         return found
 
     @cached_property
     def _place_of(self) -> Ints:
         """For each row its place in the rows of the plan; -1 for those that are not there."""
-        rows = self._plan.rows
-        found = np.full(int(rows.max()) + 1 if len(rows) else 0, -1, np.int64)
-        found[rows] = np.arange(len(rows))
-        return found
+        return _inverse(self._plan.rows)
 
     @cached_property
     def _slot_of(self) -> Ints:
-        slots = self._plan.slots
-        assert slots is not None
-        found = np.empty(len(slots), np.int64)
-        found[slots] = np.arange(len(slots))
-        return found
+        assert self._plan.slots is not None
+        return _inverse(self._plan.slots)
+
+
+def _inverse(numbers: _Numbers) -> Ints:
+    """Where each number comes among these; -1 for numbers that do not."""
+    found = np.full(int(numbers.max()) + 1 if len(numbers) else 0, -1, np.int64)
+    found[numbers] = np.arange(len(numbers))
+    return found

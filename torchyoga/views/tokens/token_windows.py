@@ -88,17 +88,6 @@ class Cutting:
         """Tokens that are read for a window."""
         return self.size + self.shift
 
-    @property
-    def pin(self) -> Json:
-        """It as JSON data, in which states of earlier versions know it, too."""
-        found: Json = {}
-        for name, value in asdict(self).items():
-            found[name] = value
-            if name == "documents":
-                found["positions"] = value
-        found["labels"] = {"same": "same", "shifted": True, None: False}[self.labels]
-        return found if self.ignore_index is not None else {n: found[n] for n in found if n != "ignore_index"}
-
 
 def token_windows(
     ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
@@ -297,24 +286,21 @@ class TokenWindowsRef(DataRef):
         """The windows of these numbers, as `Rows` over one block."""
         if self._schema is None or not len(rows):
             return []
-        cutting, shape = self._cutting, (len(rows), self._cutting.read)
-        pieces = self._pieces(rows)
-        keys, found = self._schema.tree.keys, []
-        tokens = self._tokens(pieces).reshape(shape) if self._reads_tokens else None
-        sizes = pieces.stops - pieces.starts
+        cutting, pieces = self._cutting, self._pieces(rows)
+        tokens = self._tokens(pieces).reshape(len(rows), cutting.read) if self._reads_tokens else None
         own = _shortened(pieces, cutting.shift) if cutting.documents else pieces
-        for key, column in zip(keys, self._schema.columns, strict=True):
-            values: Array
+        lengths, bounds = own.stops - own.starts, bounds_of(own.counts)
+        found = []
+        for key, column in zip(self._schema.tree.keys, self._schema.columns, strict=True):
             is_label = key == _LABELS and cutting.labels is not None
             if cutting.documents and key in _OF_PIECES:
-                of_each = {"rows": self._rows_of(own.documents), PACK_LENGTHS: own.stops - own.starts}
-                found.append(Data(of_each.get(key, own.starts), bounds_of(own.counts)))
+                of_each = {"rows": self._rows_of(own.documents), PACK_LENGTHS: lengths}
+                found.append(Data(of_each.get(key, own.starts), bounds))
                 continue
             if cutting.documents and key in (_POSITIONS, _DOCUMENTS):
-                lengths = own.stops - own.starts
-                numbers = np.repeat(numbered_within(own.counts), lengths) if key == _DOCUMENTS else None
-                values = numbered_within(lengths) if numbers is None else numbers
-                values = values.reshape(len(rows), cutting.size)
+                numbers = numbered_within(own.counts if key == _DOCUMENTS else lengths)
+                numbers = np.repeat(numbers, lengths) if key == _DOCUMENTS else numbers
+                values: Array = numbers.reshape(len(rows), cutting.size)
             else:
                 assert tokens is not None
                 values = tokens[:, cutting.shift if is_label else 0 :][:, : cutting.size]
@@ -324,14 +310,18 @@ class TokenWindowsRef(DataRef):
                 np.copyto(copy.reshape(values.shape), values)
                 values = copy.reshape(values.shape)
             if is_label and cutting.ignore_index is not None:
-                begins = np.zeros(shape, np.bool_)
-                is_begin = pieces.starts == 0
-                if cutting.documents and not cutting.shift:  # that of the window before, in a flat batch
-                    is_begin[:] = True
-                begins.reshape(-1)[bounds_of(sizes)[:-1][is_begin]] = True
-                values[begins[:, cutting.shift :][:, : cutting.size]] = cutting.ignore_index
+                values[self._are_ignored(pieces, len(rows))] = cutting.ignore_index
             found.append(Data(values))
         return Rows(Block(self._schema, len(rows), tuple(found)))
+
+    def _are_ignored(self, pieces: Pieces, count: int) -> npt.NDArray[np.bool_]:
+        """(B, size) True for labels that a document has too many: its first token."""
+        cutting = self._cutting
+        begins = np.zeros(count * cutting.read, np.bool_)
+        # The first one of a window, too, as that is of the window before in a flat batch.
+        is_begin = (pieces.starts == 0) | (cutting.documents and not cutting.shift)
+        begins[bounds_of(pieces.stops - pieces.starts)[:-1][is_begin]] = True
+        return begins.reshape(count, cutting.read)[:, cutting.shift :][:, : cutting.size]
 
     @cached_property
     def _reads_tokens(self) -> bool:
@@ -458,7 +448,7 @@ class TokenWindowsRef(DataRef):
 
     def _pinned(self, column: str) -> str:
         schema = None if self._schema is None else self._schema.to_json()
-        text = json.dumps([column, "token windows", self._cutting.pin, schema, self._num_tokens])
+        text = json.dumps([column, "token windows", asdict(self._cutting), schema, self._num_tokens])
         return hexdigest(text)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchyoga.stores.patience import first_pause, num_starting, pause_after
+from torchyoga.stores.retry import first_pause, num_starting, pause_after
 
 
 def test_pauses() -> None:

@@ -1,0 +1,602 @@
+"""What each kind of store can do: S3, GCS, Azure, web servers, memory, and whatever else fsspec knows.
+
+A method makes one request, or several where it is given `tried`, which retries each by itself.
+
+What is downloaded goes straight into its file.
+To collect a run of 8 MiB in memory first, as fsspec's `cat_ranges` does, costs the client half as much again.
+Of long objects two runs are requested at once, and the second waits in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote, unquote
+
+from ..errors import RemoteError
+from .retry import causes, is_beyond, statuses
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
+Info: TypeAlias = Mapping[str, Any]  # of an object, as its filesystem describes it
+Tried: TypeAlias = Callable[[Callable[[], Any]], Any]
+PATIENCE = 60.0  # seconds that any call may take, besides its bytes
+_SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
+_ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
+MOST_PAGES = 5  # pages that are read to find some similar names
+_PIECE = 2**20  # bytes
+_OTHER = "the server answered a request of a range with something else"
+_RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for what is longer than all of them
+_TRIES = 6  # to read something that is replaced meanwhile
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
+_TAGS = ("ETag", "generation", "etag", "Last-Modified")
+_MEMORY = threading.Lock()  # for the objects of `memory://`
+
+
+class Found(NamedTuple):
+    """An object under a name: its size in bytes, when it was written, in seconds by the store's clock, and a
+    tag that no other contents of the name have; None where the store does not say."""
+
+    nbytes: int | None
+    written: float | None
+    tag: str | None
+
+    @property
+    def state(self) -> str | None:
+        """The tag, or else the time: what tells these contents from later ones; None if nothing does."""
+        known = self.tag if self.tag is not None else self.written
+        return None if known is None else str(known).strip('"')  # which some listings leave out
+
+
+class Sink(Protocol):
+    """A receiver of bytes that are read, piece by piece."""
+
+    at: int  # bytes so far
+
+    def add(self, piece: bytes) -> None:
+        """Takes the next bytes."""
+
+    def restart(self) -> None:
+        """Discards the bytes so far."""
+
+
+def seconds_for(nbytes: int) -> float:
+    """How long a request of so many bytes may take."""
+    return PATIENCE + nbytes / _SLOWEST
+
+
+class Kind:
+    """Any store that fsspec knows, by what its filesystem can do.
+
+    Args:
+        fs: the filesystem.
+
+    Attributes:
+        extra: of this package, which installs what the filesystem needs.
+        is_conditional: it can create an object in one step only if none exists, and then `get_tagged`,
+            `replace` and `delete_seen` go by tags where there are some.
+        has_folders: they must be made before a file is put there.
+        lists_tags: a listing has the tags that `get_tagged` gives.
+        lists_empty_names: a listing has names with two slashes, too.
+    """
+
+    extra: str | None = None
+    is_conditional = False
+    has_folders = True
+    lists_tags = lists_empty_names = False
+
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        self.fs: Any = fs
+
+    @staticmethod
+    def options(given: dict[str, Any]) -> dict[str, Any]:
+        """Options for the filesystem, with those that were given."""
+        return given
+
+    @staticmethod
+    def encoded(name: str) -> str:
+        """A name, as a path has it."""
+        return name
+
+    @staticmethod
+    def decoded(name: str) -> str:
+        """What `encoded` was given."""
+        return name
+
+    def run(self, method: str, *args: object, seconds: float = PATIENCE, **kwargs: object) -> Any:
+        """Calls a method of the filesystem; bounded in time if it is an asynchronous one."""
+        import fsspec.asyn
+
+        coroutine = getattr(self.fs, f"_{method}", None)
+        if getattr(self.fs, "async_impl", False) and coroutine is not None:
+            return fsspec.asyn.sync(self.fs.loop, coroutine, *args, timeout=seconds, **kwargs)
+        return getattr(self.fs, method)(*args, **kwargs)
+
+    def awaited(self, coroutine: Awaitable[T], seconds: float = PATIENCE) -> T:
+        """The result of a coroutine, run in the filesystem's own loop."""
+        import fsspec.asyn
+
+        async def wait() -> T:
+            return await coroutine
+
+        found: T = fsspec.asyn.sync(self.fs.loop, wait, timeout=seconds)
+        return found
+
+    # -- reading
+
+    def get(self, path: str, most: int) -> bytes:
+        """The first bytes of an object, at most so many."""
+        try:
+            return bytes(self.run("cat_file", path, start=0, end=most, seconds=5 * PATIENCE))
+        except Exception as error:
+            if is_beyond(error):
+                return b""  # no range lies within an empty object
+            raise
+
+    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
+        """The same, and a tag that tells these contents from later ones; None if the store has none."""
+        return tried(lambda: self.get(path, most)), None
+
+    def ranges(self, path: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
+        """Runs of an object of so many bytes; all of it as the only run, if the server knows no ranges."""
+        starts, stops = map(list, zip(*bounds, strict=True))
+        seconds = seconds_for(sum(stop - start for start, stop in bounds))
+        paths = [path] * len(bounds)
+        found = self.run("cat_ranges", paths, starts, stops, on_error="return", seconds=seconds)
+        for run in found:
+            if isinstance(run, BaseException):
+                raise run
+        if len(found[0]) == nbytes:
+            return [bytes(found[0])]
+        runs: list[bytes] = found
+        for run, (start, stop) in zip(runs, bounds, strict=True):
+            if len(run) != stop - start:
+                raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
+        return runs
+
+    def stream(self, path: str, sink: Sink, nbytes: int) -> None:
+        """Reads the rest of an object, some runs at once, each of which is in memory before it is added."""
+        while sink.at < nbytes:
+            starts = range(sink.at, min(sink.at + _RUNS * _RUN, nbytes), _RUN)
+            runs = self.ranges(path, [(start, min(start + _RUN, nbytes)) for start in starts], nbytes)
+            if len(runs[0]) == nbytes and sink.at:  # the whole file, whatever was asked for
+                sink.restart()
+            for run in runs:
+                sink.add(run)
+
+    def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
+        """All objects below a folder, by their paths."""
+        found: Mapping[str, Info] = tried(lambda: self.run("find", path, detail=True, seconds=10 * PATIENCE))
+        return found
+
+    def folders(self, path: str, tried: Tried) -> list[str]:
+        """The paths of the folders in a folder."""
+        infos = tried(lambda: self.run("ls", path, detail=True, seconds=10 * PATIENCE))
+        return [info["name"] for info in infos if info["type"] == "directory"]
+
+    def found(self, info: Info) -> Found:
+        """An object, as it is described."""
+        size = info.get("size", info.get("Size"))
+        times = (seconds_of(info[key]) for key in _TIMES if info.get(key) is not None)
+        written = next((found for found in times if found is not None), None)
+        tag = next((str(info[key]) for key in _TAGS if info.get(key) is not None), None)
+        return Found(None if size is None else int(size), written, tag)
+
+    # -- writing
+
+    def make_folder(self, path: str) -> None:
+        """Makes a folder, where there are some."""
+        self.run("makedirs", path, exist_ok=True)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Replaces an object."""
+        self.run("pipe_file", path, data, seconds=seconds_for(len(data)))
+
+    def create(self, path: str, data: bytes) -> None:
+        """Creates an object; FileExistsError if there is one, where `is_conditional`."""
+        self.run("pipe_file", path, data, mode="create", seconds=seconds_for(len(data)))
+
+    def replace(self, path: str, data: bytes, tag: str) -> None:
+        """Replaces the contents of this tag; FileExistsError or the store's answer if they are others."""
+        self.put(path, data)
+
+    def delete_seen(self, path: str, tag: str) -> None:
+        """Deletes the contents of this tag; an answer may say that they are others."""
+        self.run("rm_file", path)
+
+    def abort_uploads(self, path: str, before: float, is_ours: Callable[[str], bool]) -> list[str]:
+        """Ends uploads in parts below a folder that were begun before a time; returns their names."""
+        return []
+
+
+class S3(Kind):
+    """S3, by s3fs."""
+
+    extra = "s3"
+    is_conditional = True
+    has_folders = False
+    lists_tags = lists_empty_names = True
+
+    @staticmethod
+    def options(given: dict[str, Any]) -> dict[str, Any]:
+        """With a configuration of botocore."""
+        return {**given, "config_kwargs": {**_s3_config(), **given.get("config_kwargs", {})}}
+
+    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
+        """With the ETag."""
+        found: tuple[bytes, str] = tried(lambda: self.awaited(_got_from_s3(self.fs, path, most)))
+        return found
+
+    def stream(self, path: str, sink: Sink, nbytes: int) -> None:
+        """Reads the rest of an object, piece by piece."""
+        self.awaited(_from_s3(self.fs, path, sink, nbytes), seconds_for(nbytes - sink.at))
+
+    def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
+        """All objects below a folder."""
+        return self._listed(path, tried)[0]
+
+    def folders(self, path: str, tried: Tried) -> list[str]:
+        """Those in some pages."""
+        return self._listed(path, tried, "/", MOST_PAGES)[1]
+
+    def _listed(
+        self, path: str, tried: Tried, delimiter: str = "", most: int | None = None
+    ) -> tuple[dict[str, Info], list[str]]:
+        """Objects and folders below a folder: all, or those in some pages of a thousand.
+
+        One request for each page, retried by itself: s3fs would make a second request if nothing exists,
+        start over if one page fails, and leave out empty names.
+        """
+        bucket, _, prefix = path.partition("/")
+        asked: dict[str, Any] = {
+            "Bucket": bucket,
+            "Prefix": f"{prefix}/" if prefix else "",
+            "Delimiter": delimiter,
+        }
+        found: dict[str, Info] = {}
+        folders: list[str] = []
+        for _ in range(most or _ALL_PAGES):
+            page: Info = tried(lambda: self.run("call_s3", "list_objects_v2", **asked))
+            found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
+            folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
+            if not page.get("IsTruncated"):
+                return found, folders
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+        if most is None:
+            raise RemoteError(f"cannot list s3://{path}: its listing has no end; is that the right URL?")
+        return found, folders
+
+    def replace(self, path: str, data: bytes, tag: str) -> None:
+        """In one piece, because only such a write can be conditional."""
+        seconds = seconds_for(len(data))
+        self.run("pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
+
+    def delete_seen(self, path: str, tag: str) -> None:
+        """Whatever the object is by now, if the client or the server knows no conditions on deletions."""
+        bucket, key, _ = self.fs.split_path(path)
+        try:
+            self.run("call_s3", "delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+        except Exception as error:
+            names = {type(cause).__name__ for cause in causes(error)}
+            if "ParamValidationError" not in names and not statuses(error) & {"501", "NotImplemented"}:
+                raise
+            self.run("rm_file", path)
+
+    def abort_uploads(self, path: str, before: float, is_ours: Callable[[str], bool]) -> list[str]:
+        """Those of objects whose names are `is_ours`."""
+        bucket, _, prefix = path.partition("/")
+        prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        ended = []
+        for upload in self.run("list_multipart_uploads", bucket) or []:
+            key, begun = upload["Key"], seconds_of(upload.get("Initiated"))
+            is_meant = key.startswith(prefix) and is_ours(key.removeprefix(prefix))
+            if is_meant and begun is not None and begun < before:
+                wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
+                self.run("call_s3", "abort_multipart_upload", **wanted)
+                ended.append(key.removeprefix(prefix))
+        return ended
+
+
+class Gcs(Kind):
+    """Google Cloud Storage, by gcsfs; the tag of an object is its generation."""
+
+    extra = "gcs"
+    is_conditional = True
+    has_folders = False
+    lists_tags = True
+
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        super().__init__(fs)
+        once = getattr(getattr(type(fs), "_request", None), "__wrapped__", None)
+        if once is not None:  # gcsfs has six tries, of half a minute, built in
+            self.fs._request = partial(once, fs)
+
+    @staticmethod
+    def options(given: dict[str, Any]) -> dict[str, Any]:
+        """Gcsfs asks for the kind of the bucket before each call, for a minute by itself."""
+        return {"retry_timeout": 5.0, **given}
+
+    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
+        """With the generation."""
+
+        def generation() -> str:
+            return str(self.run("info", path)["generation"])
+
+        for _ in range(_TRIES):
+            before, data = tried(generation), tried(lambda: self.get(path, most))
+            if before == tried(generation):
+                return data, before
+        raise RemoteError(f"gs://{path} is replaced again and again while it is read; try again")
+
+    def replace(self, path: str, data: bytes, tag: str) -> None:
+        """In one step."""
+        self.awaited(_put_into_gcs(self.fs, path, data, tag), seconds_for(len(data)))
+
+    def delete_seen(self, path: str, tag: str) -> None:
+        """In one step."""
+        bucket, key, _ = self.fs.split_path(path)
+        self.awaited(self.fs._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag))
+
+
+class Azure(Kind):
+    """Azure Blob Storage, by adlfs."""
+
+    extra = "azure"
+    is_conditional = True
+    has_folders = False
+
+
+class Web(Kind):
+    """A web server, by fsspec."""
+
+    @staticmethod
+    def encoded(name: str) -> str:
+        """As a URL has it."""
+        return quote(name)
+
+    @staticmethod
+    def decoded(name: str) -> str:
+        """As it was before `encoded`."""
+        return unquote(name)
+
+    def stream(self, path: str, sink: Sink, nbytes: int) -> None:
+        """Reads the rest of a file, piece by piece."""
+        self.awaited(_from_web(self.fs, path, sink, nbytes), seconds_for(nbytes - sink.at))
+
+    def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
+        """The files that pages of links lead to."""
+        return tried(lambda: self._if_listed(lambda: _linked(self.fs, path))) or {}
+
+    def folders(self, path: str, tried: Tried) -> list[str]:
+        """The folders that a page of links leads to."""
+        folders = super().folders
+        return tried(lambda: self._if_listed(lambda: folders(path, lambda call: call()))) or []
+
+    @staticmethod
+    def _if_listed(list_: Callable[[], T]) -> T | None:
+        """A listing; None from a server that does not list folders."""
+        try:
+            return list_()
+        except Exception as error:
+            if statuses(error) & {"401", "403", "405"}:
+                return None
+            raise
+
+
+class Memory(Kind):
+    """Objects in this process; a tag is a digest of the contents."""
+
+    is_conditional = True
+
+    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
+        """With the digest."""
+        data = tried(lambda: self.get(path, most))
+        return data, _digest(data)
+
+    def found(self, info: Info) -> Found:
+        """The time of writing tells contents apart."""
+        found = super().found(info)
+        return found._replace(tag=str(found.written))
+
+    def replace(self, path: str, data: bytes, tag: str) -> None:
+        """In one step."""
+        with _MEMORY:
+            if _digest(self.fs.cat_file(path)) != tag:
+                raise FileExistsError(path)
+            self.fs.pipe_file(path, data)
+
+    def delete_seen(self, path: str, tag: str) -> None:
+        """In one step."""
+        with _MEMORY:
+            if _digest(self.fs.cat_file(path)) == tag:
+                self.fs.rm_file(path)
+
+
+KINDS: dict[str, type[Kind]] = {
+    **dict.fromkeys(("s3", "s3a"), S3),
+    **dict.fromkeys(("gs", "gcs"), Gcs),
+    **dict.fromkeys(("az", "abfs", "abfss"), Azure),
+    **dict.fromkeys(("http", "https"), Web),
+    "memory": Memory,
+}
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data).hexdigest()
+
+
+def _s3_config() -> dict[str, object]:
+    """Options for botocore, unless `storage_options` tell it something else."""
+    # Otherwise s3fs, botocore and aiohttp each retry what the others have already retried.
+    found: dict[str, object] = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
+    with contextlib.suppress(ImportError):  # s3fs says what is missing
+        from botocore.config import Config
+
+        if "response_checksum_validation" in Config.OPTION_DEFAULTS:  # since 1.36
+            # Files have checksums of their own; botocore's takes as long as the rest of a download.
+            found["response_checksum_validation"] = "when_required"
+    return found
+
+
+def _linked(fs: AbstractFileSystem, path: str) -> dict[str, Info]:
+    """The files that an HTTP server's pages of links lead to, at most three folders down, below a path."""
+    found, folders = {}, [path.rstrip("/") + "/"]
+    for _ in range(4):
+        deeper = []
+        for folder in folders:
+            for info in fs.ls(folder, detail=True):
+                name = info["name"]
+                if not name.startswith(folder) or name == folder or "?" in name:
+                    continue
+                if name.endswith("/"):
+                    deeper.append(name)
+                else:
+                    found[name] = info
+        folders = deeper
+    return found
+
+
+def seconds_of(value: object) -> float | None:
+    """A time of a store in seconds since 1970; None if it is not known."""
+    if isinstance(value, datetime.datetime):
+        known = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
+        return known.timestamp()
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return seconds_of(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
+        except ValueError:
+            return None
+    return None
+
+
+async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
+    """At most `most` bytes of an object, and its ETag."""
+    bucket, key, _ = fs.split_path(path)
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
+    pieces, size = [], 0
+    async with found["Body"] as body:
+        # To its end, where the client notices that it was cut.
+        while size < most and (piece := await body.read(most - size)):
+            pieces.append(piece)
+            size += len(piece)
+    return b"".join(pieces), found["ETag"]
+
+
+async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:
+    """Replaces an object only if it is of that generation."""
+    bucket, key, _ = fs.split_path(path)
+    # Two parts, because some servers ignore conditions on an upload of a single part.
+    boundary = secrets.token_hex(16)
+    head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
+    head += f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    await fs._call(
+        "POST",
+        f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
+        uploadType="multipart",
+        ifGenerationMatch=generation,
+        headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+        data=head.encode() + data + f"\r\n--{boundary}--".encode(),
+        json_out=True,
+    )
+
+
+async def _from_web(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -> None:
+    """Reads a file of so many bytes from a web server, from the sink's position on.
+
+    Raises:
+        ConnectionError: more or other bytes arrived.
+    """
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
+        fs._raise_not_found_for_status(answer, path)
+        if answer.status != 206:
+            sink.restart()
+        elif not _begins(answer.headers.get("Content-Range", ""), sink.at):
+            raise ConnectionError(_OTHER)
+        async for piece in answer.content.iter_chunked(_PIECE):
+            if sink.at + len(piece) > nbytes:
+                raise ConnectionError(f"more than {nbytes} bytes arrived")
+            sink.add(piece)
+
+
+async def _from_s3(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -> None:
+    """Reads an object of so many bytes from S3, from the sink's position on.
+
+    Raises:
+        ConnectionError: fewer or other bytes arrived; the sink may be asked to go on.
+    """
+    while sink.at < nbytes:
+        start = sink.at
+        if nbytes - start <= _RUN * _RUNS:
+            await _copied(fs, path, start, nbytes, sink)
+            return
+        bounds = [(first, min(first + _RUN, nbytes)) for first in range(start, start + _RUN * _RUNS, _RUN)]
+        later = [_Pieces(first) for first, _ in bounds[1:]]
+        tasks = [
+            asyncio.ensure_future(_copied(fs, path, *ends, pieces))
+            for ends, pieces in zip(bounds[1:], later, strict=True)
+        ]
+        try:
+            await _copied(fs, path, *bounds[0], sink)
+            for task, pieces, (first, _) in zip(tasks, later, bounds[1:], strict=True):
+                if sink.at != first:  # the server has sent more, or less
+                    break
+                await task
+                for piece in pieces.found:
+                    sink.add(piece)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if sink.at <= start:
+            raise ConnectionError(f"no bytes arrived from byte {start} on")
+
+
+async def _copied(fs: AbstractFileSystem, path: str, start: int, stop: int, sink: Sink) -> None:
+    """Copies a run of an object; all of it to a sink that starts over, if the server knows no ranges."""
+    bucket, key, _ = fs.split_path(path)
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
+    async with found["Body"] as body:
+        sent = found.get("ContentRange")
+        if sent is None:
+            sink.restart()
+        elif not _begins(sent, start):
+            raise ConnectionError(_OTHER)
+        while piece := await body.read(_PIECE):
+            if sent is not None and sink.at + len(piece) > stop:
+                raise ConnectionError(f"more than {stop - start} bytes arrived")
+            sink.add(piece)
+
+
+def _begins(content_range: str, start: int) -> bool:
+    return content_range.startswith(f"bytes {start}-")
+
+
+class _Pieces:
+    """A sink that keeps a run in memory; it has none of another run."""
+
+    def __init__(self, start: int) -> None:
+        self.at = start
+        self.found: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        """Takes the next bytes."""
+        self.found.append(piece)
+        self.at += len(piece)
+
+    def restart(self) -> None:
+        """Refuses what is not the run that was requested."""
+        raise ConnectionError(_OTHER)

@@ -1,0 +1,123 @@
+"""Rows that raise, hang or come slowly, and so keep the doctor from measuring."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from ...loading.meter.pace import most_workers
+from ...loading.meter.verdict import KEPT
+from ...reading.dataref import DataRef
+from .batch import BATCH, ROW, SENT
+from .contents import VALUES
+from .diagnosis import Finding
+from .patient import Patient
+from .rows import row_said
+from .trial import ENDED, Hang, Outcome
+from .workers import usable_cpus
+
+__all__ = ["failed"]
+
+
+def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Findings about checks that did not end, and about the first one whose rows are made as the loader's."""
+    row, batch = (outcomes[check.name].value for check in (ROW, BATCH))
+    size = (batch or {}).get("size") or getattr(patient.loader, "batch_size", None) or 1
+    for step, outcome in outcomes.items():
+        hang = outcome.hang
+        if hang is None:
+            continue
+        is_slow = row is not None and 4 * row * size >= hang.seconds  # a batch takes about as long
+        if is_slow or not hang.is_idle:
+            yield _slow(patient, step, hang, row)
+        # Locks that other threads of this process hold are opened where the loader makes rows beside them.
+        elif hang.is_twice and (patient.num_workers or not (hang.is_locked and _has_threads())):
+            yield _hang(patient, step, hang)
+    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error}
+    for name in _own(patient, outcomes, errors):
+        if name in errors:
+            yield _broken(patient, name, errors[name])
+            return
+
+
+def _own(patient: Patient, outcomes: Mapping[str, Outcome], errors: Mapping[str, str]) -> tuple[str, ...]:
+    """The checks whose errors the loader would raise, too; what only the doctor has tried proves nothing."""
+    here = (ROW.name, BATCH.name, VALUES.name)
+    if not patient.num_workers:
+        return here
+    if not {ROW.name, BATCH.name} & errors.keys():
+        return (SENT.name, VALUES.name)  # rows that come in this process, too, except for this one
+    has_sent = SENT.name in outcomes and not outcomes[SENT.name].problem
+    return (SENT.name,) if has_sent else (SENT.name, *here)
+
+
+def _broken(patient: Patient, name: str, error: str) -> Finding:
+    is_proved = patient.loader is not None and (name == SENT.name or not patient.num_workers)
+    return Finding(
+        "broken-rows",
+        f"{name}: {error}",
+        "Rows cannot be made so: training ends with this error.",
+        "python -X faulthandler names the line at which a process ends by a signal"
+        if error == ENDED
+        else f"{_raising(patient, error)} raises it here",
+        "wrong" if is_proved else "maybe",
+    )
+
+
+def _raising(patient: Patient, error: str) -> str:
+    """What anyone may run to see an error of the rows in a process of their own."""
+    dataset, row = "dataset" if patient.loader is None else "loader.dataset", row_said(error)
+    if row is not None:
+        return f"{dataset}[{row}]"
+    if patient.loader is None:
+        return f"next(iter({dataset}))" if patient.is_iterable else f"default_collate([{dataset}[0]] * 2)"
+    return "loader.peek()" if patient.is_ours else "next(iter(loader))"
+
+
+def _has_threads() -> bool:
+    """True if this process has more threads than the one that forks."""
+    return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) > 1
+
+
+def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
+    """Nothing came, twice. It may wait for a disk or a server, or for what only a worker has."""
+    has_own = patient.loader is not None and patient.loader.worker_init_fn is not None
+    is_made_so = (
+        not patient.num_workers or step == SENT.name or not (has_own or patient.start_method != "fork")
+    )
+    beside = "This process has other threads: a child that is forked while one holds a lock waits forever."
+    return Finding(
+        "hang",
+        f"{step}: it did not end in {hang.seconds:.0f} s, twice, and did nothing"
+        + (" but wait for a lock" if hang.is_locked else "")
+        + _where(hang),
+        "A worker that waits forever stops training without an error."
+        + (f" {beside}" if hang.is_locked and _has_threads() else ""),
+        "make locks, queues and pools on first use in each worker, or multiprocessing_context='forkserver'"
+        if hang.is_locked and patient.num_workers
+        else "timeout=60 makes the loader raise; py-spy dump --pid of a worker shows where it waits",
+        "wrong" if hang.is_locked and is_made_so else "maybe",
+    )
+
+
+def _where(hang: Hang) -> str:
+    return f"; it was at {hang.where}" if hang.where else ""
+
+
+def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
+    wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
+    has_all = (patient.num_workers or 0) >= wanted
+    ways = [] if has_all else [f"num_workers={wanted}"]
+    if not isinstance(patient.dataset, DataRef):
+        ways.append(KEPT)
+    elif has_all:
+        ways.append("do less for each row")
+    return Finding(
+        "slow-rows",
+        (f"a row takes {row:.2g} s; " if row is not None else "")
+        + f"{step}: not within {hang.seconds:.0f} s, and no more was tried{_where(hang)}"
+        + ("; other processes took much of the CPUs" if hang.is_busy else ""),
+        "A batch takes as long as all its rows, shared among the workers.",
+        "; or ".join(ways) + "; doctor(loader, seconds=300) looks longer",
+        "maybe" if hang.is_busy else "slow",
+    )
