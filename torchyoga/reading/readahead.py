@@ -17,7 +17,7 @@ from ..errors import CorruptError
 from ..rows.types import Ints, Row
 from ..versions.location import Progress
 
-__all__ = ["Grouped", "MOST_BATCHES", "Prefetch", "ReadAhead", "Translated"]
+__all__ = ["Followed", "Grouped", "MOST_BATCHES", "Prefetch", "ReadAhead", "Translated"]
 
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
@@ -126,11 +126,11 @@ class Grouped(Translated):
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files ahead of an iteration over the view."""
-        followed = _Followed(order, progress, self._members)
+        followed = Followed(order, progress, self._members)
         self._whole.follow(followed, followed.progress)
 
 
-class _Followed:
+class Followed:
     """The rows behind an order of rows of a view, and how many of them have been delivered."""
 
     def __init__(self, order: Iterable[Ints], progress: Progress, members: _Members) -> None:
@@ -144,7 +144,8 @@ class _Followed:
         for numbers in self._order:
             counts, rows = self._members(numbers)
             self._kept.append(np.cumsum(counts))
-            yield rows
+            if len(rows):
+                yield rows
 
     def progress(self) -> int | None:
         """How many rows have been delivered; None when the iteration is over."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import Prefetch
+from ..reading.readahead import Followed, Prefetch
 from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
@@ -323,6 +323,12 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         yield index, places, numbers[places] - starts[index]
 
 
+def _of_source(start: int, stop: int, numbers: Ints) -> tuple[Ints, Ints]:
+    """Whether each of these rows (B,) is one of start..stop - 1, and those that are, numbered from 0."""
+    is_here = (numbers >= start) & (numbers < stop)
+    return is_here.astype(np.int64), numbers[is_here] - start
+
+
 class Prefetches:
     """The prefetches of several sources whose rows have the same numbers, as one."""
 
@@ -388,8 +394,7 @@ class _Dealt(Prefetches):
             return
         indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
         for index, prefetch, copy in zip(indices, self._some, self._copies(numbers), strict=True):
-            start, stop = self._starts[index : index + 2].tolist()
-            part = _Stretch(copy, start, stop, progress)
+            part = Followed(copy, progress, partial(_of_source, *self._starts[index : index + 2]))
             prefetch.follow(part, part.progress)
 
 
@@ -403,32 +408,3 @@ class _InTurn(Iterator[Ints]):
     def __next__(self) -> Ints:
         with self._lock:
             return next(self._found)
-
-
-class _Stretch:
-    """The rows start..stop-1 of an order, numbered from 0, and how many of them have been delivered."""
-
-    def __init__(self, order: Iterable[Ints], start: int, stop: int, progress: Progress) -> None:
-        self._order = order
-        self._start, self._stop = start, stop
-        self._progress = progress
-        self._given = 0  # rows delivered before the places kept
-        self._places: deque[Ints] = deque()  # places in the whole order
-
-    def __iter__(self) -> Iterator[Ints]:
-        before = 0
-        for numbers in self._order:
-            inside = np.flatnonzero((numbers >= self._start) & (numbers < self._stop))
-            if len(inside):
-                self._places.append(inside + before)
-                yield numbers[inside] - self._start
-            before += len(numbers)
-
-    def progress(self) -> int | None:
-        """How many rows of the part have been delivered; None when the iteration is over."""
-        reached = self._progress()
-        if reached is None:
-            return None
-        while self._places and self._places[0][-1] < reached:
-            self._given += len(self._places.popleft())
-        return self._given + (int(np.searchsorted(self._places[0], reached)) if self._places else 0)
