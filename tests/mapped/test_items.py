@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torchyoga.formats.mapped import gather
-from torchyoga.formats.mapped.gather import Bytes, Memory, address_of
+from torchyoga.formats.mapped.gather import Bytes, Memory
 from torchyoga.formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering
+from torchyoga.process.buffers import address_of
 
 SIZE = 6  # bytes of a piece
 

@@ -20,10 +20,10 @@ from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
 from ..formats.hdf5_filters import decoded, filters_of, require_filters
-from ..formats.mapped.gather import Bytes, MappedFile, Memory, address_of
+from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.items import Decoded, Items, Mapped
 from ..formats.mapped.pages import Watch
-from ..process.buffers import BufferPool
+from ..process.buffers import BufferPool, address_of
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..rows.column import Column

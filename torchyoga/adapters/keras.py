@@ -40,10 +40,7 @@ from ..rows.node import Path as RowPath
 from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
-from .keras_sequence import as_dataref
 from .numbered import NumberedBatches
-
-__all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 
 
 def make_keras_dataset(

@@ -44,8 +44,6 @@ from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
 from .numbered import as_numpy, nested, refuse_wrapped, sample_of, with_arrays
 
-__all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
-
 _PLAIN = {
     getattr(tf, name)
     for name in (

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 else:
     _Words = Any
 
-__all__ = ["bijection"]
-
 _MOST_SORTED, _SORTED_BITS = 4096, 12
 _ROUNDS = 8
 _ODD = (1, 0, 1)  # which keys of a round must be odd: those that multiply

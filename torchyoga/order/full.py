@@ -15,16 +15,6 @@ from .saved import Pin
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "ORDER_VERSION",
-    "Order",
-    "are_outside",
-    "as_int",
-    "checked_rows",
-    "within",
-]
-
-
 ORDER_VERSION = 1  # in every saved state, so another shuffle needs another number
 
 

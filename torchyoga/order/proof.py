@@ -23,18 +23,6 @@ from ..process.words import keyed_bytes
 from .place import Place, Shard, taken
 from .saved import Saved
 
-__all__ = [
-    "PINS",
-    "PRIME",
-    "SAME",
-    "Proof",
-    "are_counts",
-    "prove",
-    "weight",
-    "weight_of_share",
-    "weight_until",
-]
-
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
 PINS = ("window", "files", "shards", "stages", "view")  # fields that a state and a receipt may have

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["ArrangedOrder", "in_effect"]
-
-
 def in_effect(pin: Pin, first: int, last: int) -> tuple[tuple[Pin, ...], ...]:
     """The stages of a state or an order that begin at place `last` or before, and end at `first` or later.
 

@@ -18,8 +18,6 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef
 
-__all__ = ["ColumnsRef", "projected_again"]
-
 _TEXT = 100  # bytes of a ragged value, where they are not known
 
 

@@ -24,8 +24,6 @@ from .dataref import DataRef
 from .reader import Reader
 from .version_ref import VersionColumns, VersionRef
 
-__all__ = ["counted_in", "merged", "stats"]
-
 _log = logging.getLogger("torchyoga")
 _BYTES, _ROWS = 2**22, 2**16  # read at once
 _FIRST_ROWS = 64  # from which it is learned what rows look like

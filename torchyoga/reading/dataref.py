@@ -73,8 +73,6 @@ _decoded: Any = later("torchyoga.coding.decoded")
 _exports: Any = later("torchyoga.tables.exports")
 _notebook: Any = methods_of("torchyoga.tools.report.notebook")
 
-__all__ = ["DataRef"]
-
 
 class _Told:
     """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""

@@ -23,8 +23,6 @@ from ..process.buffers import BufferPool
 from ..rows.data import Data, bounds_of
 from ..rows.types import Array, Ints
 
-__all__ = ["Names", "Threads", "WholeFiles"]
-
 T = TypeVar("T")
 S = TypeVar("S")
 _WORTH_A_THREAD = 1e-4  # seconds for a file; what lies in memory is read faster by one thread than by many

@@ -19,8 +19,6 @@ from .dataref import DataRef
 from .file_parts import Names, WholeFiles
 from .left_out import LeftOut
 
-__all__ = ["FilesRef", "content_of"]
-
 
 class FilesRef(DataRef):
     """Rows whose bytes lie in files, which are read when a row is wanted.

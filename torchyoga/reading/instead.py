@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["CALLS", "METHODS", "METHODS_OF", "advised", "check_arguments"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = "ref.columns(names), with the names to keep"

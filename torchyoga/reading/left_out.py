@@ -9,8 +9,6 @@ from ..errors import CorruptError
 from ..process.warned import warn_user
 from ..rows.types import Json
 
-__all__ = ["LeftOut", "check_share", "refuse_many", "told_of", "warn_of"]
-
 _NAMED = 10  # in a message
 _KEPT = 100  # in the info of a version
 

@@ -29,8 +29,6 @@ from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Ints
 
-__all__ = ["Opened", "ColumnPart", "FileShelf"]
-
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum

@@ -17,8 +17,6 @@ from ..errors import CorruptError
 from ..rows.types import Ints, Row
 from ..versions.location import Progress
 
-__all__ = ["Followed", "Grouped", "MOST_BATCHES", "Prefetch", "ReadAhead", "Translated"]
-
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
 _MOST_ROWS = 4096
 _MOST_DOUBLED = 12  # times that more windows are announced

@@ -37,8 +37,6 @@ from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
 from .open_files import ColumnPart, FileShelf, Opened
 
-__all__ = ["LocatedRows", "Reader", "Together"]
-
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_AT_ONCE = 1024  # files mapped before a row of them is wanted
 _MOST_ANNOUNCED = 256

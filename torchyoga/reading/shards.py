@@ -20,8 +20,6 @@ from ..process.forks import renew_in_children
 from ..rows.types import Ints
 from ..versions.location import Progress
 
-__all__ = ["LocalShards", "ShardFiles", "MappedShards"]
-
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the mapped files is new before deleted ones are looked for

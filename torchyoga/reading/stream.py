@@ -20,8 +20,6 @@ from ..rows.types import Ints, RowT
 from .contract import RandomAccess, in_epoch
 from .readahead import ReadAhead
 
-__all__ = ["Stream", "Window", "begun", "read_batches", "windows_of"]
-
 _WINDOW = 256  # rows read at once when they are wanted one by one
 
 

@@ -9,8 +9,6 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef
 
-__all__ = ["StreamedRef"]
-
 
 class StreamedRef(DataRef):
     """Rows in order, to be iterated or submitted.

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from ..process.buffers import Array, Ints, Seeds
+    from ..process.buffers import Array as Array
+    from ..process.buffers import Ints as Ints
+    from ..process.buffers import Seeds as Seeds
 
     RowT = TypeVar("RowT", covariant=True, default=Any)
     BatchT = TypeVar("BatchT", covariant=True, default=Any)
@@ -17,22 +19,6 @@ else:  # so that a command that reads a manifest need not load NumPy
 
     Array = Ints = Seeds = Any
     RowT, BatchT = TypeVar("RowT", covariant=True), TypeVar("BatchT", covariant=True)
-
-__all__ = [
-    "Array",
-    "Batch",
-    "BatchT",
-    "Collate",
-    "Index",
-    "Ints",
-    "Json",
-    "MapStyle",
-    "Numbers",
-    "Row",
-    "RowT",
-    "Seeds",
-    "mapped",
-]
 
 Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows

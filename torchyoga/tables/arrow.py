@@ -38,17 +38,6 @@ from .buffers import (
 )
 from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
-__all__ = [
-    "ArrowPlan",
-    "Decimals",
-    "ArrowFacts",
-    "block_of",
-    "empty_block",
-    "found_in",
-    "plan_of",
-    "without_views",
-]
-
 Decimals = Literal["error", "float", "text"]
 Kept: TypeAlias = "tuple[str, str, Meaning, Callable[[pa.Array], Array]]"
 _MOST_WORDS = 2**16  # of a column of codes; a column with more of them is text

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..formats.mapped.gather import Memory, address_of
+from ..formats.mapped.gather import Memory
 from ..formats.mapped.items import MappedRuns
-from ..process.buffers import BufferPool
+from ..process.buffers import BufferPool, address_of
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
-from ..formats.mapped.gather import Memory, address_of
+from ..formats.mapped.gather import Memory
 from ..formats.mapped.items import MappedRuns
+from ..process.buffers import address_of
 from ..process.distinct import distinct
 from ..rows.block import interleaved_data
 from ..rows.data import Data, bounds_of

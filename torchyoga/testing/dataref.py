@@ -21,8 +21,6 @@ from ..rows.collector import Collector
 from ..rows.types import Batch, Json, Row
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
 
-__all__ = ["check_dataref", "check_resume"]
-
 
 class ResumableLoader(Protocol):
     """A loader for `check_resume`: it iterates one epoch at a time, and has a state."""

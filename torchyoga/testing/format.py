@@ -20,8 +20,6 @@ from ..rows.types import Row
 from ..versions.file_entry import FileEntry
 from .rows import assert_rows_equal
 
-__all__ = ["check_format"]
-
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
     """Checks that a format keeps blocks of every kind of column, says where their bytes lie, and detects

@@ -11,8 +11,6 @@ import torch
 from ..rows.block import exact_rows
 from ..rows.types import Row
 
-__all__ = ["PATIENCE", "assert_rows_equal", "compare_rows", "expect", "run_all"]
-
 PATIENCE = 300.0  # seconds for threads of a check
 
 

@@ -28,8 +28,6 @@ from ..stores.transfer import copied
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
 
-__all__ = ["check_export", "check_source", "check_store"]
-
 _NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
 
 

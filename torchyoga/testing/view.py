@@ -27,8 +27,6 @@ from ..versions.location import Progress
 from .dataref import check_dataref
 from .rows import assert_rows_equal, compare_rows, expect
 
-__all__ = ["check_view"]
-
 _RANKS, _BATCHES = (1, 2, 3, 7), (1, 4, 64)
 _STOPS = 5  # parts of an epoch
 _MOST_LOOKED_AT = 10_000  # rows of a base of 10**9, while a view of it is made

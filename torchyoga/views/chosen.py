@@ -24,8 +24,6 @@ from .recoded import named_alike
 from .row_map import RowMap
 from .scan import scan
 
-__all__ = ["RepeatedRef", "check_alike", "concat", "in_one_order", "order_by", "select"]
-
 _MOST_ROWS = 2**62
 _MOST_RUNS = 2**20  # about; each takes 8 bytes wherever the order is known
 

@@ -38,8 +38,6 @@ from .ragged import RaggedColumn
 from .scan import as_given, is_text
 from .transformed import check_can_be_sent, name_of
 
-__all__ = ["ComputedRef"]
-
 Function: TypeAlias = Callable[..., Any]
 Given: TypeAlias = Array | RaggedColumn
 MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]

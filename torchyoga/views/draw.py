@@ -19,8 +19,6 @@ from ..process.seeding import seeds_within
 from ..process.words import splitmix
 from ..rows.types import Ints
 
-__all__ = ["Draw"]
-
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 Size: TypeAlias = int | Sequence[int] | None

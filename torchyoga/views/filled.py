@@ -24,8 +24,6 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Seeds
 from .over import ChangedRows
 
-__all__ = ["FilledRef", "filled", "masked"]
-
 _LEAF = Node("leaf")
 _FLOATS = 2**1023  # ints below it become floats
 

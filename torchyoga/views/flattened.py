@@ -23,8 +23,6 @@ from .over import SlicedRef
 from .recoded import named_alike
 from .row_map import RowMap
 
-__all__ = ["flattened"]
-
 
 def flattened(dataset: object) -> DataRef | None:
     """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.

@@ -25,8 +25,6 @@ from .tokens import token_windows as _token_windows
 from .tokens.token_batches import Batching, TokenBatchesRef
 from .tokens.token_windows import Cutting, TokenWindowsRef
 
-__all__ = ["packed", "token_batches", "token_windows"]
-
 
 def packed(
     ref: DataRef,

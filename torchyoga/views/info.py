@@ -11,8 +11,6 @@ from ..rows.types import Json
 from ..versions.info import plain
 from .recoded import named_alike
 
-__all__ = ["Info", "agreed", "info_of", "said_and_asked"]
-
 Function: TypeAlias = Callable[[Any], object]  # of a dataset
 # JSON data, in which values may be functions of the dataset; names of its attributes; a function of it.
 Info: TypeAlias = Mapping[str, object] | Collection[str] | Callable[[Any], Mapping[str, object]]

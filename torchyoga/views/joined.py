@@ -32,8 +32,6 @@ from .info import agreed, info_of
 from .over import RowView
 from .packs.view import PackView, RowsOf
 
-__all__ = ["JoinedRef", "Prefetches"]
-
 _MOST_NAMED = 3  # sources, in a `repr`
 
 

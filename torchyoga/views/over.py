@@ -24,8 +24,6 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 
-__all__ = ["ChangedRows", "Over", "ProjectedRef", "RowView", "SlicedRef"]
-
 
 class Over(DataRef[RowT]):
     """Rows that are made of those of another DataRef: a subclass says only in which way they differ.

@@ -9,8 +9,6 @@ from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Array, Ints
 
-__all__ = ["RaggedColumn"]
-
 Mask = npt.NDArray[np.bool_]
 
 

@@ -26,22 +26,6 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, Seeds
 from .over import ChangedRows, Over
 
-__all__ = [
-    "check_names",
-    "codes_in",
-    "codes_of_both",
-    "extended",
-    "has_codes",
-    "joined_names",
-    "lacks_names",
-    "named_alike",
-    "named_in",
-    "Names",
-    "recoded",
-    "rows_before",
-    "with_names",
-]
-
 Names: TypeAlias = Mapping[str, tuple[str, ...]]  # of the codes of columns, by the column's name
 _LAST = "append the rows as they were before map, or call map last, as concat([one, other]).map(function)"
 

@@ -16,8 +16,6 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..rows.types import Ints
 
-__all__ = ["RowMap"]
-
 Piece = range | Ints  # or unsigned integers of 32 bits
 
 _CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory

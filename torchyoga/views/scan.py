@@ -21,8 +21,6 @@ from ..rows.types import Array, Ints
 from ..rows.values import leaf_values, node_values
 from .ragged import RaggedColumn
 
-__all__ = ["Scanned", "array_of", "as_given", "is_of_lengths", "is_text", "plain", "scan"]
-
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most
 _RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}

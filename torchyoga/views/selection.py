@@ -21,8 +21,6 @@ from ..process.lazy import cached_property
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 
-__all__ = ["Selection", "ones_of"]
-
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 _WORDS = 8  # 64 bits each, that are counted together

@@ -24,8 +24,6 @@ from .selection import Selection
 from .where import SelectedRef
 from .windows.windowed import WindowsRef
 
-__all__ = ["exact_counts", "labels_of", "split"]
-
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once
 _NEAR = 1e-9  # of a row

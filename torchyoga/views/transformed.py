@@ -19,8 +19,6 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, Json, Row, RowT, Seeds
 from .over import ChangedRows
 
-__all__ = ["TransformedRef", "check_can_be_sent", "map", "name_of"]
-
 
 def name_of(function: Callable[..., object]) -> str:
     """The name of a function."""

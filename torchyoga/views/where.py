@@ -20,8 +20,6 @@ from .over import RowView
 from .scan import scan
 from .selection import Selection
 
-__all__ = ["Condition", "SelectedRef", "where"]
-
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]  # columns, as arrays of rows, to a bool for each row
 Mask = npt.NDArray[np.bool_]
 _FEW_ROWS = 256  # of a file; more would take the files of a whole window out of a small cache

@@ -26,8 +26,6 @@ from .mixes.arranged import warn_if_arranged
 from .over import ChangedRows, ProjectedRef
 from .recoded import codes_in, has_codes
 
-__all__ = ["ZippedRef", "zip"]
-
 
 def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
     """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.

@@ -14,8 +14,6 @@ from ...rows.compound import RaggedParts, SparseParts, StringParts
 from ...rows.types import Array, Row
 from ..yogadl import DataRef, Stream
 
-__all__ = ["CachedDataRef", "CachedStream", "LMDBDataRef"]
-
 
 class CachedStream(Stream):
     """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save.

@@ -14,18 +14,6 @@ from ...storage import Storage as _Storage
 from ..yogadl import DataRef, Storage, Submittable
 from .dataref import CachedDataRef
 
-__all__ = [
-    "BaseCloudConfigurations",
-    "BaseCloudStorage",
-    "GCSConfigurations",
-    "GCSStorage",
-    "LFSConfigurations",
-    "LFSStorage",
-    "S3Configurations",
-    "S3Storage",
-]
-
-
 P = ParamSpec("P")
 
 

@@ -11,8 +11,6 @@ from ...reading.stream import Stream as _Stream
 from ...rows.types import Row
 from ..yogadl import Stream
 
-__all__ = ["make_tf_dataset", "tensor_records"]
-
 
 def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> tf.data.Dataset:
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.

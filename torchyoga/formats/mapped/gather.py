@@ -34,8 +34,6 @@ from ...process.lazy import torch
 from ...rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 
-__all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
-
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing

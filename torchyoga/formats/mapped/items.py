@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from ...process.buffers import address_of
 from ...process.distinct import distinct
 from ...process.forks import renew_in_children
 from ...rows.pieces import joined_runs, numbered_within
 from ...rows.types import Array, Ints
-from .gather import Bytes, Memory, address_of
+from .gather import Bytes, Memory
 
 Empty = Callable[[int], Bytes]
 _CUT_BYTES = 16

@@ -21,8 +21,6 @@ from .numbers import Numbers, WaitHistogram, Waits, waits_of
 from .threads import LockWatch
 from .verdict import Setting, verdict
 
-__all__ = ["Meter"]
-
 _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
 _RING = _LAST + _STEP

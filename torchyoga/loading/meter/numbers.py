@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["Numbers", "WaitHistogram", "Waits", "seconds_text", "waits_of"]
-
 _MUCH = 0.05  # of all work: what is less is not named
 _BINS = 16  # between a power of two and the next: 4 % apart
 _BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median

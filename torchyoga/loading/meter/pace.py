@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Advice", "Costs", "most_workers", "start_seconds"]
-
 _AS_GOOD = 1 / 0.95  # times the seconds of the best number of workers
 _WORTH = 0.8  # of the wait: what is left of it, at most, where a change is worth it
 _HOP = 2e-4  # seconds in which a batch comes from a worker, however small it is

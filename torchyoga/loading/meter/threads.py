@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from ...process.control_group import scheduled
 
-__all__ = ["Holder", "LockWatch"]
-
 _SOON, _LATER = 0.25, 1.0  # seconds between two looks: a few soon, the others later
 _BUSY, _PART = 0.05, 0.02  # of a CPU, which others may want, too: all threads together, and each
 _NAP = 1e-3  # seconds, in which another thread can take the lock

@@ -10,8 +10,6 @@ from .numbers import Numbers, seconds_text
 from .pace import Costs, start_seconds
 from .threads import Holder
 
-__all__ = ["KEPT", "Setting", "verdict"]
-
 # What to write where rows are dear, however they are loaded.
 KEPT = (
     "make the rows once, and read them from files: ref = yoga.Storage('storage').submit(dataset, 'rows', '1')"

@@ -26,8 +26,6 @@ from .mixture import MixStage, Mixture, Source, Version, sources_pin
 from .proportions import whole_weights
 from .turns import Era, turns_after
 
-__all__ = ["changed", "check_shuffle", "counts_at", "going_on", "place_of", "weighed", "where_of"]
-
 _MOST_ROWS = 2**61
 
 

@@ -35,8 +35,6 @@ from ..stages import ArrangedOrder
 from .mixture import MixStage, Mixture
 from .turns import Era, Turns
 
-__all__ = ["MixOrder", "numbered", "unpacked"]
-
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 

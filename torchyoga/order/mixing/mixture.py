@@ -20,8 +20,6 @@ from ..saved import Pin, digest
 from .proportions import Proportions
 from .turns import Era, since
 
-__all__ = ["MixStage", "MixTerms", "Mixture", "Source", "Version", "tag_of"]
-
 _MOST_CLASSES = 16  # of one dataset that a state lists
 _TAG = 4  # bytes
 

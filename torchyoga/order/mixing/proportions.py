@@ -26,8 +26,6 @@ import numpy as np
 
 from ...rows.types import Ints
 
-__all__ = ["MOST_WEIGHT", "Proportions", "fraction", "fractions_of", "whole_weights"]
-
 MOST_WEIGHT = 2**31  # of all together: a product of two such numbers fits int64
 _MOST_SCALED = 2**53  # of weights that a temperature has changed
 _ROUNDING = 100  # a weight changes by at most this part of it

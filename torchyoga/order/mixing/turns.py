@@ -20,8 +20,6 @@ from ..by_file import BlockOrder
 from ..contract import AnyOrder, Shuffle
 from ..full import Order
 
-__all__ = ["Era", "Turns", "since", "turns_after"]
-
 _MOST_ERAS = 16
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted

@@ -15,8 +15,8 @@ from itertools import accumulate
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...formats.mapped.gather import Memory, address_of
-from ...process.buffers import fresh
+from ...formats.mapped.gather import Memory
+from ...process.buffers import address_of, fresh
 from ...process.lazy import cached_property
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of

@@ -13,8 +13,6 @@ from .patient import Patient
 from .rows import is_dense, rows_of
 from .trial import BUSY, Others
 
-__all__ = ["BATCH", "ROW", "SENT", "small_shared_memory"]
-
 _SHM = "/dev/shm"
 _MOST_DEPTH = 8
 _HELD, _PREFETCH = 1, 2  # batches that the training loop has, besides those that each worker makes ahead

@@ -18,8 +18,6 @@ from .patient import Patient
 from .rows import digest, is_dense, leaves, made, rows_of
 from .walk import walk
 
-__all__ = ["IN_PLACE", "VALUES"]
-
 _MOST_ROWS, _SECONDS, _ENOUGH = 48, 1.0, 64 * 2**20
 _LEAST_ROWS, _EACH = 16, 0.9  # rows, and the share of them that leave something behind
 _MOST_NAMED = 3

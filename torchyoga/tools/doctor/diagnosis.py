@@ -10,18 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     from .patient import Patient  # which loads torch
 
-__all__ = [
-    "Check",
-    "Seen",
-    "NO_LOADER",
-    "PROGRAM",
-    "SEVERITIES",
-    "Diagnosis",
-    "Finding",
-    "Measured",
-    "Severity",
-]
-
 Severity = Literal["wrong", "slow", "maybe"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)  # the worst first
 NO_LOADER, PROGRAM = "a loader", "the program"  # what was left out where no loader was examined

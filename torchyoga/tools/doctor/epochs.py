@@ -14,8 +14,6 @@ from .patient import Patient, numbers
 from .rows import Digest, digest, rows_of
 from .walk import walk
 
-__all__ = ["ORDER", "STALE_EPOCH", "order_stands"]
-
 _ORDERED, _FEWEST = 4096, 16  # rows
 _ROWS, _EPOCHS = 16, (1, 2, 1)
 

@@ -23,8 +23,6 @@ from .trial import Outcome, tried
 from .walk import names_in
 from .workers import WORKERS
 
-__all__ = ["doctor", "examined"]
-
 # The quick ones first; each has a process of its own, since a row that was made may start threads, or move a
 # stream, before workers are forked.
 CHECKS = (

@@ -16,8 +16,6 @@ from .rows import row_said
 from .trial import ENDED, Hang, Outcome
 from .workers import usable_cpus
 
-__all__ = ["failed"]
-
 
 def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Findings about checks that did not end, and about the first one whose rows are made as the loader's."""

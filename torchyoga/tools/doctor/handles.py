@@ -17,8 +17,6 @@ from .diagnosis import Check, Finding, Seen
 from .patient import Patient
 from .walk import is_of_library, walk
 
-__all__ = ["HANDLES", "OBJECTS", "open_handles"]
-
 _MOST_NAMED = 8
 _MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
 _CONTAINERS = (list, tuple, dict, set, frozenset)

@@ -18,8 +18,6 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sequential
 
 from ...loading.loader import DataLoader
 
-__all__ = ["Patient", "numbers"]
-
 _BATCH, _WORKERS = 64, 2  # of a dataset that comes without a loader
 _ENDLESS = 2**40  # rows
 _MOST_KEYS, _DEEPEST = 4096, 3

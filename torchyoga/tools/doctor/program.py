@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from .diagnosis import PROGRAM, Diagnosis, Finding
 
-__all__ = ["FOLDER", "SECONDS", "Ran", "ran"]
-
 FOLDER, SECONDS = "TORCHYOGA_DOCTOR", "TORCHYOGA_DOCTOR_SECONDS"  # variables of a watched program
 _OF_TERMINALS = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGCONT", "SIGWINCH")
 _PASSED = (*_OF_TERMINALS, "SIGTERM", "SIGUSR1", "SIGUSR2")

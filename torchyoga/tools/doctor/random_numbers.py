@@ -21,8 +21,6 @@ from .patient import Patient
 from .rows import digest, made
 from .walk import walk
 
-__all__ = ["RANDOM_NUMBERS"]
-
 _ROWS, _TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 2, 2
 _SHARED = ("random", "numpy.random", "torch")
 Record = dict[str, Any]

@@ -18,8 +18,6 @@ import torch
 
 from .patient import Patient
 
-__all__ = ["Digest", "digest", "is_dense", "leaves", "made", "row_said", "rows_named", "rows_of"]
-
 _MOST_LEAVES, _DEEPEST = 256, 8
 _SAID = re.compile(r"\(made as row (.+)\)$", re.MULTILINE)
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.timedelta, list, tuple)

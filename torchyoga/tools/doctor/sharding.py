@@ -21,8 +21,6 @@ from .patient import Patient, numbers
 from .rows import digest, leaves, rows_of
 from .walk import walk
 
-__all__ = ["RANKS", "world", "STREAMS", "alike", "dealt", "disagreeing", "first_rows"]
-
 _WORKERS, _STREAMED, _LEAST = 2, 16, 4  # rows of a stream
 _EPOCH_SECONDS = 1.0  # of an epoch that is run
 _NUMBERED = 64  # rows of a loader that are compared

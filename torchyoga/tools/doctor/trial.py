@@ -29,8 +29,6 @@ from ...process.control_group import num_cpus
 from .rows import row_said
 from .walk import is_library_file
 
-__all__ = ["BUSY", "ENDED", "Hang", "Others", "Outcome", "running_seconds", "seconds_of_all", "tried"]
-
 ENDED = "it ended the process that tried it"
 BUSY = 0.2  # of the CPUs, that other processes take: seconds say little then
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second

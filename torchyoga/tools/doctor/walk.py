@@ -15,8 +15,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType
 from typing import NamedTuple
 
-__all__ = ["HeldObject", "is_library_file", "is_of_library", "names_in", "walk"]
-
 _MOST, _MOST_ITEMS, _DEEPEST = 20_000, 64, 12
 _SECONDS = 1.0
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)

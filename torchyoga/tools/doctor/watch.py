@@ -35,8 +35,6 @@ from .program import FOLDER, SECONDS
 from .sharding import dealt, first_rows, world
 from .trial import tried
 
-__all__ = ["begin"]
-
 _MOST_LOADERS = 4  # the last ones; each is kept until the end
 _MOST_STARTS = 8  # iterations of a loader
 _DEFAULT_SECONDS = 30.0

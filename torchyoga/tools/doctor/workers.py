@@ -20,8 +20,6 @@ from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
 
-__all__ = ["WORKERS", "counts", "few_workers", "recommended", "usable_cpus"]
-
 _AS_GOOD = 0.95  # of the best rate
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers

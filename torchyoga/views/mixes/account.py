@@ -11,8 +11,6 @@ from ...order.mixing.change import counts_at, where_of
 from ...order.mixing.mixture import MixStage, Mixture, Source, Version
 from ...order.state import State
 
-__all__ = ["Account", "SourceAccount", "account_of", "account_of_state", "accounts_of"]
-
 
 class SourceAccount(NamedTuple):
     """The rows that were read of a source.

@@ -25,8 +25,6 @@ from ...rows.types import Ints, RowT
 from ..over import RowView
 from .account import Account, account_of
 
-__all__ = ["ArrangedRef", "MixArrangement", "warn_if_arranged"]
-
 _OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
 
 

@@ -26,8 +26,6 @@ from ...rows.types import Ints, RowT
 from ..split import labels_of
 from .arranged import ArrangedRef, MixArrangement, ReweightedView, warn_if_arranged
 
-__all__ = ["BalancedRef", "balanced"]
-
 Shares: TypeAlias = Mapping[Hashable, float]
 _MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
 

@@ -20,8 +20,6 @@ from ...rows.types import Array, Ints, Numbers, RowT
 from ..over import RowView
 from .arranged import warn_if_arranged
 
-__all__ = ["BucketedRef", "bucketed"]
-
 _MOST_POOL, _STEP = 2**24, 2**16
 
 

@@ -40,8 +40,6 @@ from .numbered import NumberedRef, check_column, with_column, with_numbers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MixRef", "Recipe", "Until", "checked", "mix", "mixture_of"]
-
 _Mix = TypeVar("_Mix", bound="MixRef")
 Until = Literal["first", "all"]
 _MOST_SOURCES, _MOST_CELL, _MOST_ROWS, _MOST_STAGES = 4096, 2**16, 2**60, 4096

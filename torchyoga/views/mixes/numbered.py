@@ -22,8 +22,6 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..over import ChangedRows, ProjectedRef
 
-__all__ = ["NumberedRef", "check_column", "with_column", "with_numbers"]
-
 
 class NumberedRef(ChangedRows):
     """The rows of another DataRef, and a number: of the source that it is of a mixture.

@@ -25,8 +25,6 @@ from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
 from .mix import MixRef, Recipe, checked, mixture_of
 
-__all__ = ["MixedBatches", "MixedPacks", "MixedWindows", "batches_of", "packs_of", "windows_of"]
-
 
 def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
     """A mixture of packs of each source: see `DataRef.packed`."""

@@ -24,8 +24,6 @@ from ...reading.dataref import DataRef
 from ...rows.types import Ints, Numbers, RowT
 from .arranged import ArrangedRef, ReweightedView, warn_if_arranged
 
-__all__ = ["Weights", "WeightedRef", "weighted"]
-
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
 

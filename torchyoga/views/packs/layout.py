@@ -29,8 +29,6 @@ from ...rows.types import Array, Ints
 from .made import Made, write_labels, write_positions
 from .members import Documents
 
-__all__ = ["Layout", "PackSource", "are_tokens", "sequences"]
-
 LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}

@@ -15,8 +15,6 @@ from ...process.distinct import distinct
 from ...rows.data import Data, bounds_of
 from ...rows.types import Array, Ints
 
-__all__ = ["Made", "write_labels", "write_positions"]
-
 _LONG = 256  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
 _MOST_COUNTED = 2**20
 _CHUNK = 2**14  # tokens

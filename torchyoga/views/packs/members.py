@@ -15,8 +15,6 @@ from ...rows.data import bounds_of
 from ...rows.types import Ints
 from .plan import PackPlan
 
-__all__ = ["Documents", "Members", "documents_of_each"]
-
 _MOST_LISTED = 2**22  # documents of which a list is made, 4 bytes each
 _PATIENCE = 32  # a list is made once this share of the documents was looked up
 _FEW = 16  # packs of a plan, on average, below which all plans are looked up together

@@ -36,8 +36,6 @@ from .members import Documents, Members, documents_of_each
 from .request import PackColumns, Packing, Request, packing_of
 from .view import PackReport, PackView, RowsOf
 
-__all__ = ["PackedRef", "packed"]
-
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
 

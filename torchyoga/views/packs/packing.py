@@ -15,8 +15,6 @@ import numpy as np
 
 from ...rows.types import Ints
 
-__all__ = ["fitted", "Groups", "Rooms"]
-
 _MOST_LOOKED = 32  # packs of different rooms that are looked at for one that fits, with several budgets
 _BITS = 10  # of a word: Python finds the lowest bit of so few in a tenth of a microsecond
 _LAST = (1 << _BITS) - 1

@@ -22,8 +22,6 @@ from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 from .packing import Groups, fitted
 
-__all__ = ["PackPlan", "Slots", "planned"]
-
 Table = npt.NDArray[np.unsignedinteger]
 _MOST_COUNTED, _COUNTED_AT_ONCE = 2**24, 2**20
 _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")

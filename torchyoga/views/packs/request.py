@@ -22,8 +22,6 @@ from .layout import LabelKind, are_tokens
 from .plan import PackPlan, planned
 from .view import PackReport
 
-__all__ = ["PackColumns", "Packing", "packing_of", "Request"]
-
 # Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
 PackCost: TypeAlias = Callable[[Any], Any]
 Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack

@@ -11,8 +11,6 @@ from ...reading.dataref import DataRef
 from ...rows.types import Ints
 from ..over import Over
 
-__all__ = ["PackReport", "PackView", "RowsOf"]
-
 # The places of some rows of a DataRef, and their numbers.
 RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
 

@@ -11,8 +11,6 @@ from ...rows.collector import block_of
 from ...rows.pieces import check_parts, taken_runs
 from ...rows.types import Array, Ints
 
-__all__ = ["checked_lengths", "lengths_of", "parts_of"]
-
 _ROWS, _BYTES = 2**18, 2**25  # at once, at most
 _ROW_BYTES = 2**15  # of a document, where they are not known
 _MOST = 2**62

@@ -18,8 +18,6 @@ from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 
-__all__ = ["Line", "Pieces", "Shuffled", "Stored", "cut"]
-
 _BLOCK_BITS = 12
 _STEPS = 6
 _BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other

@@ -24,8 +24,6 @@ from ...process.words import keyed_words
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 
-__all__ = ["BatchReport", "BatchMembers", "BatchPlan", "planned"]
-
 _Numbers = npt.NDArray[np.integer]
 
 

@@ -28,8 +28,6 @@ from ..over import Over
 from .documents import checked_lengths, lengths_of
 from .plan import BatchMembers, BatchPlan, BatchReport, planned
 
-__all__ = ["Batching", "TokenBatchesRef", "token_batches"]
-
 Long: TypeAlias = Literal["error", "drop"]
 _MOST = 2**31 - 1  # elements of a batch, whose offsets others count in 32 bits
 

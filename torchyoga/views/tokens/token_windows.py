@@ -34,8 +34,6 @@ from ..packs.layout import LabelKind
 from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
 
-__all__ = ["Cutting", "TokenWindowsRef", "token_windows"]
-
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
 _LONG = 8  # times as long as a window: documents of which announcing all would be waste

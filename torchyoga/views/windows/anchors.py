@@ -12,8 +12,6 @@ from ...process.lazy import cached_property
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 
-__all__ = ["Anchors", "Spots"]
-
 Mask = npt.NDArray[np.bool_]
 
 

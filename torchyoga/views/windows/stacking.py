@@ -16,8 +16,6 @@ from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 
-__all__ = ["Offsets", "Stacking", "WindowSource"]
-
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
 _MOST_OFFSETS = 2**24  # of a window

@@ -35,8 +35,6 @@ from ..where import SelectedRef
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
-__all__ = ["Edge", "WindowsRef", "group_starts", "windows"]
-
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
