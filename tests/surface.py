@@ -14,13 +14,14 @@ import torchyoga
 SURFACE = Path(__file__).parent / "surface.txt"
 
 
-def _parameters(function: object) -> str:
+def _parameters(function: object, *, of_member: bool = False) -> str:
     try:
         names = list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return ""
     kinds = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    shown = [kinds.get(one.kind, "") + one.name for one in names if one.name not in ("self", "cls", "ref")]
+    names = names[of_member and names[:1] != [] and names[0].name in ("self", "cls", "ref") :]
+    shown = [kinds.get(one.kind, "") + one.name for one in names]
     return f"({', '.join(shown)})"
 
 
@@ -32,7 +33,7 @@ def _lines() -> Iterator[str]:
             yield from (f"  {each}{_parameters(getattr(value, each))}" for each in value.__all__)
         for each in members(value) if isinstance(value, type) else ():
             shown = getattr(value, each, None)
-            yield f"  {each}{_parameters(shown) if callable(shown) else ''}"
+            yield f"  {each}{_parameters(shown, of_member=True) if callable(shown) else ''}"
 
 
 def surface() -> str:

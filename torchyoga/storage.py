@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
 from .errors import BusyError
 from .formats.contract import format_named
-from .order.full import as_int
 from .process.contexts import contextmanager
 from .process.lazy import later
+from .process.numbers import as_int
 from .reading.dataref import DataRef
 from .reading.instead import advised
 from .reading.version_ref import VersionRef

@@ -31,9 +31,9 @@ from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.contract import AnyOrder, Appended, Shuffle
 from ..order.cursor import Cursor
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Place
+from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
 from ..rows.node import Path as RowPath

@@ -26,10 +26,10 @@ from ..errors import SchemaError, StateError
 from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.cursor import Cursor
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
+from ..process.numbers import as_int
 from ..reading.contract import RandomAccess, in_epoch
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream, begun, windows_of

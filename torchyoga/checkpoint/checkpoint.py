@@ -24,8 +24,8 @@ import torch
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.delivery import Delivery
 from ..loading.loader import DataLoader, DeviceLoader
-from ..order.full import as_int
 from ..order.saved import Saved
+from ..process.numbers import as_int
 from ..process.seeding import sampler_seed
 from ..process.stops import Stops
 from ..process.warned import warn_user

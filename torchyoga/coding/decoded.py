@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, SchemaError
-from ..order.full import as_int
 from ..process.buffers import BufferPool
 from ..process.control_group import num_cpus
 from ..process.digests import hexdigest
+from ..process.numbers import as_int
 from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user

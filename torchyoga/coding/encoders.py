@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, SchemaError
-from ..order.full import as_int
+from ..process.numbers import as_int
 from ..process.warned import warn_user
 from ..rows.image_formats import format_of
 from ..rows.meaning import Codec

@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
-from ..order.full import as_int
+from ..process.numbers import as_int
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.meaning import Codec

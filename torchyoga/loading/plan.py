@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..process.control_group import num_cpus
+from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
 from ..reading.contract import title_of

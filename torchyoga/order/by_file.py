@@ -33,11 +33,12 @@ import numpy.typing as npt
 
 from ..process.digests import hexdigest
 from ..process.distinct import distinct
+from ..process.numbers import as_int
 from ..process.words import keyed_bytes, keyed_words, random_words, words_at
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle
-from .full import are_outside, as_int, checked_rows
+from .full import are_outside, checked_rows
 from .saved import Pin
 
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64

@@ -26,10 +26,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ..errors import StateError
 from ..process.forks import renew_in_children
+from ..process.numbers import as_int
 from ..process.warned import warn_user
 from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
 from .epoch import Epoch, Skipped
-from .full import as_int
 from .grown import Grown, Prefixes, carried
 from .iteration import Iteration, IterationOptions, Left, Standing, rows_seen
 from .place import Place, Shard, after, taken

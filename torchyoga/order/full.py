@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 from ..process.lazy import np
+from ..process.numbers import as_int
 from ..rows.types import Ints
 from .bijection import bijection
 from .contract import AnyOrder
@@ -97,17 +97,3 @@ def checked_rows(rows: npt.ArrayLike, length: int) -> Ints:
 def are_outside(numbers: Ints, length: int) -> bool:
     """True if any of the numbers is not in 0..length-1."""
     return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # numbers below 0 become huge
-
-
-def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | None = None) -> int:
-    """`value` as an int within the bounds; ValueError otherwise, and for a bool."""
-    try:
-        if type(value) is not int and isinstance(value, (bool, np.bool_)):  # an int needs no NumPy
-            raise TypeError
-        number = int(operator.index(value))
-    except TypeError:
-        raise ValueError(f"{name} must be an int, found {value!r}") from None
-    if (low is not None and number < low) or (high is not None and number > high):
-        bounds = f"at least {low}" if high is None else f"in {low}..{high}"
-        raise ValueError(f"{name} must be {bounds}, found {number}")
-    return number

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
+from ..process.numbers import as_int
 from .by_file import MOST_WINDOW, BlockOrder, equal_runs
 from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, check_appended
 from .cursor import Cursor
-from .full import Order, as_int
+from .full import Order
 from .place import Shard
 
 _ALONE = Shard()

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..process.numbers import as_int
 from .contract import AnyOrder
-from .full import as_int
 
 Remainder = Literal["keep", "drop", "pad"]
 Positions = npt.NDArray[np.int64]

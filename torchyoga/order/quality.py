@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import spread
+from ..process.numbers import as_int
 from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
-from .full import as_int
 from .options import OrderOptions
 from .place import Shard
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..order.full import as_int
+from ..process.numbers import as_int
 from ..process.progress import progress_bar
 from ..rows.block import Rows
 from ..rows.collector import block_of

@@ -10,11 +10,11 @@ from typing import Generic, NamedTuple, cast
 import numpy as np
 
 from ..order.contract import Appended
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
 from ..order.saved import Saved
+from ..process.numbers import as_int
 from ..rows.block import Rows
 from ..rows.types import Ints, RowT
 from .contract import RandomAccess, in_epoch

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Remainder, batches
 from ..order.saved import Saved
+from ..process.numbers import as_int
 from .indices import Resumable, are_skipped
 from .sampler import ResumableSampler, in_sequence
 from .trainers import batches_of_torch, num_skipped

@@ -14,10 +14,10 @@ from ..errors import StateError
 from ..order.contract import Appended
 from ..order.cursor import Cursor
 from ..order.epoch import Epoch
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.proof import Proof, prove
 from ..order.saved import Saved
+from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank

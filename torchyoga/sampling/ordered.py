@@ -13,11 +13,11 @@ from torch.distributed import ProcessGroup
 from ..errors import StateError
 from ..order.contract import Appended, Locality
 from ..order.cursor import Cursor
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Shard, batches, chunks, first_positions
 from ..order.proof import PINS, SAME
 from ..order.saved import Saved, digest
+from ..process.numbers import as_int
 from ..process.warned import warn_user
 from ..versions.location import Progress
 from ..views.flattened import flattened

@@ -20,11 +20,11 @@ from torch.utils.data import DistributedSampler, RandomSampler, SequentialSample
 
 from ..errors import StateError
 from ..order.contract import Appended, Locality, Shuffle
-from ..order.full import as_int
 from ..order.iteration import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import Remainder, Shard, chunks
 from ..order.saved import Saved
+from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..versions.location import Progress
 from ..views.flattened import flattened

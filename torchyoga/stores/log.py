@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from ..errors import CorruptError
-from ..order.full import as_int
+from ..process.numbers import as_int
 from ..process.texts import bytes_text, count_of, escaped, in_columns
 from ..versions.lineage import Lineage, Parent
 from ..versions.listed import pieces_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..files.root import Root
-from ..order.full import as_int
+from ..process.numbers import as_int
 from .address import directory_of, is_url
 from .contract import Versions
 from .local import Store

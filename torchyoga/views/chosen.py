@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import SchemaError
-from ..order.full import as_int
 from ..process.digests import hexdigest
+from ..process.numbers import as_int
 from ..reading.contract import row_numbers
 from ..reading.dataref import DataRef
 from ..rows.node import outermost, path_name

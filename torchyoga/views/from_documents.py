@@ -10,7 +10,7 @@ from typing import Literal, SupportsIndex
 
 import numpy.typing as npt
 
-from ..order.full import as_int
+from ..process.numbers import as_int
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..rows.types import Collate

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..order.full import Order, as_int
+from ..order.full import Order
+from ..process.numbers import as_int
 from ..process.warned import warn_user
 from ..process.words import keyed_bytes, splitmix
 from ..reading.dataref import DataRef

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ...order.contract import SourceCounts
-from ...order.full import as_int
 from ...process.control_group import scheduled
+from ...process.numbers import as_int
 from ...process.stages import CPU, DELAY, STAGES, Stopwatch
 from ...rows.types import Batch, Row, mapped
 from .numbers import Numbers, WaitHistogram, Waits, waits_of

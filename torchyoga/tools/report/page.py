@@ -23,7 +23,7 @@ import jinja2
 from markupsafe import Markup
 
 from ...errors import YogaError
-from ...order.full import as_int
+from ...process.numbers import as_int
 from ...process.texts import bytes_text, count_of, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from ...order.full import as_int
+from ...process.numbers import as_int
 from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
 from ...reading.streamed import StreamedRef

@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from ...order.contract import Arrangement, Shuffle
-from ...order.full import as_int
 from ...order.mixing.change import changed, weighed
 from ...order.mixing.mixed import MixOrder, unpacked
 from ...order.mixing.mixture import MixStage, Mixture, Source, Version, tag_of
@@ -19,6 +18,7 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.data import bounds_of

@@ -10,10 +10,11 @@ import torch
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
 from ...order.contract import AnyOrder, Arrangement, Shuffle
-from ...order.full import Order, as_int
+from ...order.full import Order
 from ...order.saved import described
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.types import Array, Ints, Numbers, RowT

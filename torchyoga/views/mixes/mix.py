@@ -14,7 +14,6 @@ import numpy as np
 
 from ...order.by_file import equal_runs
 from ...order.contract import Arrangement, Shuffle
-from ...order.full import as_int
 from ...order.mixing.change import changed, weighed
 from ...order.mixing.mixed import MixOrder, numbered, unpacked
 from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
@@ -24,6 +23,7 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.projection import Projection

@@ -12,13 +12,13 @@ import torch
 
 from ...errors import StateError
 from ...order.contract import Shuffle
-from ...order.full import as_int
 from ...order.mixing.change import check_shuffle, place_of, where_of
 from ...order.saved import described
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.types import Ints, Numbers, RowT

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from ...order.full import as_int
+from ...process.numbers import as_int
 from ...rows.block import Block
 from ...rows.collate import fill_value
 from ...rows.column import Column

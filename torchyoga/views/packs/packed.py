@@ -10,11 +10,11 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.full import as_int
 from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import identity, nameless_pin, row_numbers, taken_of

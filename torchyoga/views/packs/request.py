@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get
 import numpy as np
 import numpy.typing as npt
 
-from ...order.full import as_int
+from ...process.numbers import as_int
 from ...reading.dataref import DataRef
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column

@@ -11,9 +11,9 @@ from typing import Literal, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...order.full import as_int
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import known_schema, row_numbers, taken_of

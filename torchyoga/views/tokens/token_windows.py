@@ -10,12 +10,12 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...order.full import as_int
 from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...process.warned import warn_user
 from ...process.words import keyed_words
 from ...reading.contract import identity, nameless_pin, row_numbers

@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from ...order.full import as_int
+from ...process.numbers import as_int
 from ...rows.column import Column
 from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection

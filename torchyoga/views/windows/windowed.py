@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 import numpy as np
 
 from ...errors import SchemaError
-from ...order.full import as_int
 from ...process.digests import hexdigest
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.numbers import as_int
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import known_schema, taken_of
