@@ -16,12 +16,12 @@ DESIGN = rooms.DOCS / "design.md"
 BEHIND_THE_WALL = re.findall(
     r"[\w.]+",
     """
-    caching.cleanable caching.cleaned caching.deleted_rows caching.freed caching.removed
+    caching.deleted_rows stores.cleanable stores.cleaned stores.freed stores.removed
     checkpoint.INDEX checkpoint.steps_at coding.decoder_of coding.opened files.open_regular
     files.read_regular loading.Costs loading.KEPT loading.most_workers loading.seconds_text order.State
     order.as_int process.begin_thread process.bytes_text process.cached_property process.count_of
     process.escaped process.folders process.hexdigest process.in_columns process.num_cpus process.number
-    process.share reading.RowView reading.StreamedRef reading.VersionColumns reading.VersionRef
+    process.share views.RowView reading.StreamedRef reading.VersionColumns reading.VersionRef
     reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.Data rows.HEAD
     rows.Ints rows.Json rows.Node rows.PACK_LENGTHS rows.Path rows.Projection rows.TITLES
     rows.TableStats rows.block_of rows.cells_of rows.column_of rows.encode rows.format_of
