@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .caching.diff import diff
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
-    from .loading.device import to_device
-    from .loading.loader import DataLoader
+    from .loading.loader import DataLoader, to_device
     from .order.proof import prove
     from .order.quality import ShuffleQuality, shuffle_quality
     from .reading.dataref import DataRef
@@ -127,7 +126,7 @@ _PLACES = {  # of the public names
     "prove": ".order.proof",
     "report": ".tools.report.page",
     "shuffle_quality": ".order.quality",
-    "to_device": ".loading.device",
+    "to_device": ".loading.loader",
     "view": ".tools.view.view",
     "webdataset": ".adapters.webdataset",
 }

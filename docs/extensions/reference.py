@@ -195,7 +195,7 @@ GROUPS = {
             "shuffle_quality",
             "ShuffleQuality",
         ],
-        ["torchyoga.loading.device.DeviceLoader", "torchyoga.order.proof.Proof"],
+        ["torchyoga.loading.loader.DeviceLoader", "torchyoga.order.proof.Proof"],
     ),
     "meter": Group(
         "Meter and doctor",

@@ -336,28 +336,6 @@ def test_copies_of_a_loader_have_meters_of_their_own(how: Any) -> None:
     assert other.meter.epoch.stages["transform"] > 0
 
 
-def test_failing_rows_and_the_meter() -> None:
-    class Bad(Sleeping):
-        def __getitem__(self, row: int) -> torch.Tensor:
-            if row == 7:
-                raise ValueError("seven")
-            return super().__getitem__(row)
-
-    loader = yoga.DataLoader(Bad(20, 0.0), batch_size=2)
-    iterator: Iterator[Any] = iter(loader)
-    got = 0
-    while True:
-        try:
-            next(iterator)
-            got += 1
-        except ValueError:
-            continue
-        except StopIteration:
-            break
-    assert got == loader.meter.epoch.batches == 9
-    assert len(loader) == 10
-
-
 def test_what_a_batch_that_fails_took_is_waited() -> None:
     class Bad(Sleeping):
         def __getitem__(self, row: int) -> torch.Tensor:
@@ -438,6 +416,18 @@ def test_recipes_of_the_page_run(
     elif package == "tensorboard":
         assert next(given["steps"]) == 300
         assert list(tmp_path.rglob("events.*"))
+
+
+def test_the_recipe_over_ranks_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (recipe,) = [code for code in blocks(ROOT / "docs" / "meter.md", "py") if "all_gather_object" in code]
+    loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
+    consumed(loader)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        exec(recipe, {"loader": loader})
+    finally:
+        torch.distributed.destroy_process_group()
+    assert capsys.readouterr().out.endswith(", 'transform')\n")
 
 
 def test_forked_loops_count_for_themselves() -> None:

@@ -172,10 +172,11 @@ def test_whom_it_answers(shown: str) -> None:
     assert ask(f"{there}/").status == 403
     assert ask(f"{there}/{token[:-1]}/").status == 403
     assert ask(f"{there}/{token}").status == 403
-    assert ask(f"{there}/wrong/rows?id=pets&version=1.0").status == 403
-    assert ask(shown, Host="evil.example:80").status == 421
+    for page in ("rows?id=pets&version=1.0", "file?id=pets&version=1.0&row=1&name=jpeg"):
+        assert ask(f"{there}/{page}").status == ask(f"{there}/wrong/{page}").status == 403
+        assert ask(shown + page, Host="evil.example:80").status == 421
+        assert ask(shown + page, Origin="http://evil.example").status == 403
     assert ask(shown, Host=f"localhost:{parts.port}").status == 200
-    assert ask(shown, Origin="http://evil.example").status == 403
     assert (
         ask(shown, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image").status
         == 403

@@ -130,18 +130,6 @@ def test_parts_of_sound_are_sent_as_players_ask(shown: str) -> None:
         assert ask(f"{shown}file?row=0&name=sound", Range=asked).status == 200
 
 
-def test_addresses_of_rows_and_files_answer_nobody_else(shown: str) -> None:
-    parts = urlsplit(shown)
-    there = f"{parts.scheme}://{parts.netloc}"
-    for page in ("rows?sort=n", "file?row=0&name=sound"):
-        assert ask(f"{there}/{page}").status == 403
-        assert ask(f"{there}/wrong/{page}").status == 403
-        assert ask(f"{shown}{page}", Host="evil.example").status == 421
-        assert ask(f"{shown}{page}", Origin="http://evil.example").status == 403
-        assert ask(f"{shown}{page}", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
-        assert ask(f"{shown}{page}", "POST").status == 405
-
-
 @pytest.mark.rest
 def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
     """A browser that notes its arguments, and what is in the file that it is given."""

@@ -249,6 +249,20 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
     assert mix.reweighted("size", at=start).mixture.stages == yoga.mix(plain, rows=120).mixture.stages
 
 
+def test_a_mixture_that_is_made_with_the_last_weights_goes_on(plain: Any) -> None:
+    mix, even = yoga.mix(plain, WEIGHTS, rows=120), {"web": 1, "code": 1, "math": 1}
+    _, state = delivered(mix, 3)
+    second = mix.reweighted(even, at=state)
+    whole, _ = delivered(second, None, state)
+    some, later = delivered(second, 4, state)
+    made = yoga.mix(plain, even, rows=120)
+    rest, end = delivered(made, None, later, world=3)
+    assert sorted(ids(some + rest)) == sorted(ids(whole))
+    assert made.counts(at=end) == second.counts(at=end)
+    with pytest.raises(StateError, match="has shuffle True, but here it is False"):
+        delivered(made, 1, later, shuffle=False)
+
+
 def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.DataRef) -> None:
     data = {f"s{n}": labelled.columns(["id"]) for n in range(8)}
     chance = np.random.default_rng(0)
@@ -365,16 +379,6 @@ def test_what_came_before_other_weights_is_not_known(plain: Any, labelled: yoga.
             fresh.peek()
         fresh.load_state_dict(loader.state_dict())
         assert len(list(fresh)) == 5
-
-
-def test_weights_change_without_a_shuffle(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=120)
-    before, state = delivered(mix, None, shuffle=False)
-    more, state = delivered(mix, 3, state, shuffle=False)
-    other = mix.reweighted({"web": 0, "code": 1, "math": 0}, at=state)
-    after, _ = delivered(other, None, state, shuffle=False)
-    codes = shares(before + more)[1]
-    assert ids(after) == [1000 + (codes + n) % 30 for n in range(96)]
 
 
 def test_states_of_others_and_damaged_ones(plain: Any) -> None:

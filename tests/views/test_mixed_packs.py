@@ -234,22 +234,6 @@ def test_sizes_are_packs_and_epochs_are_passes() -> None:
         yoga.mix(refs, WEIGHTS, rows=150, epochs=2).packed("ids", BUDGET)
 
 
-def test_other_weights_are_shares_from_a_state_on() -> None:
-    mix = mixed().packed("ids", BUDGET)
-    first, state = batches_of(mix, steps=20)
-    later = mix.reweighted({"web": 1, "code": 1, "math": 1}, at=state)
-    rest = batches_of(later, state=state)[0]
-    assert len(first) + len(rest) == len(mix)
-    assert off(rest, dict.fromkeys(NAMES, 1.0)) <= 1.5 + 32
-    assert abs(sum(batch["source"].item() == 2 for batch in rest) - len(rest) / 3) <= 1.5
-    own = [documents(batch) for batch in [*first, *rest] if batch["source"].item() == 0]
-    packs = len(mix.sources[0])
-    assert max(Counter(itertools.chain(*own[:packs])).values()) == 1
-    assert later.report() == mix.report()
-    again = batches_of(later, 2, state=state)[0]
-    assert [batch["ids"].tolist() for batch in again] == [batch["ids"].tolist() for batch in rest]
-
-
 def test_bad_sources_are_named() -> None:
     refs = sources_of()
     long = {**refs, "code": source_of([3, 40], 1000)}
@@ -367,23 +351,6 @@ def test_stories_of_packs_whose_weights_change(data: Any, cell: int, shuffle: bo
         for start in range(0, len(own[name]), len(packs)):
             came = Counter(itertools.chain(*own[name][start : start + len(packs)]))
             assert max(came.values()) == 1
-
-
-def test_stages_of_weights_and_a_block_shuffle() -> None:
-    early, late = {"web": 1.0, "code": 0.0, "math": 0.0}, {"web": 1.0, "code": 1.0, "math": 2.0}
-    course = mixed(cell=8).packed("ids", BUDGET).staged([(0, early), (24, late)])
-    whole, _ = batches_of(course)
-    assert {batch["source"].item() for batch in whole[:24]} == {0}
-    assert off(whole[24:], late) <= 1.5 + 4
-    for steps in (3, 9, 20):
-        first, state = batches_of(course, 2, steps)
-        rest, _ = batches_of(course, 3, state=state)
-        assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
-    packed = mixed().packed("ids", BUDGET)
-    first, state = batches_of(packed, 2, 9, shuffle="block")
-    rest, _ = batches_of(packed, 3, state=state, shuffle="block")
-    whole, _ = batches_of(packed, shuffle="block")
-    assert [b["ids"].tolist() for b in first + rest] == [b["ids"].tolist() for b in whole]
 
 
 def test_a_block_shuffle_keeps_shares_and_blocks() -> None:

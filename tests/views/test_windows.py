@@ -556,31 +556,6 @@ def test_windows_of_a_part_are_split_again_by_the_same_key() -> None:
     assert 0.3 < len(low) / (len(low) + len(high)) < 0.7
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda ref: ref.columns(STACKED).windows(3, 2, "episode"),
-        lambda ref: ref.columns([*STACKED, "task"]).windows(3, 2, "episode", "repeat", ["task", "pair"]),
-        lambda ref: ref.windows({"obs": [1, 0], "done": range(-9, 9, 4)}, 3, "task", "repeat", ["nothing"]),
-        lambda ref: ref.windows({"pair": range(2)}, static=["boxes"])["pair"],
-        lambda ref: ref.windows({"id": range(5, 10)}, group_by="episode")["id"],
-        lambda ref: ref.windows({"id": range(2)}, edge="repeat")["id_is_pad"],
-        lambda ref: ref.windows({"id": range(2)}, static=["boxes"])["boxes"],
-        lambda ref: ref.columns(["id"]).windows(3).windows(2, 4),
-        lambda ref: ref.where("id", lambda y: y % 2 == 0).windows({"done": range(2)}, group_by="episode"),
-    ],
-)
-def test_windows_keep_the_contract_of_datarefs(make: Any, ref: yoga.DataRef) -> None:
-    view = make(ref)
-    assert len(view) > 3
-    check_dataref(view)
-    assert len(pickle.dumps(view)) < len(pickle.dumps(ref)) + 3000
-    starts = view.file_starts
-    assert (starts[0], starts[-1]) == (0, len(view))
-    assert (np.diff(starts) > 0).all()
-    assert len(starts) > 2
-
-
 def test_fingerprints_say_what_windows_are(ref: yoga.DataRef) -> None:
     views = [
         ref,

@@ -144,20 +144,20 @@ def build(
     staging, process = store.stage(id, version, replaces), os.getpid()
     task = _Build(source, staging, options)
     try:
-        task.run(named=f"{escaped(id)} {escaped(version)}")
+        made = task.run(named=f"{escaped(id)} {escaped(version)}")
         if options.before_publishing is not None:
             options.before_publishing()
         manifest = Manifest(
             id=id,
             version=version,
-            build=task.token,
+            build=made.token,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            schema=task.schema,
-            fingerprint=fingerprint_of(task.schema, task.files),
-            files=tuple(task.files),
+            schema=made.schema,
+            fingerprint=fingerprint_of(made.schema, made.files),
+            files=made.files,
             info=info_with(options.info, source.found if isinstance(source, RowSource) else {}, source.name),
             function=options.function,
-            stats=task.stats,
+            stats={} if made.stats is None else made.stats.published(),
             parents=options.parents,
             lineage=options.lineage(time.monotonic() - started) if options.lineage is not None else {},
         )
@@ -182,12 +182,19 @@ def build(
 
 
 class Written(NamedTuple):
-    """The files that `written` has made; their names begin with `token`."""
+    """The files that a build has made.
+
+    Attributes:
+        token: the beginning of their names.
+        files: all of them.
+        schema: of the rows; None if there were none and none was given.
+        stats: statistics of the columns; None if they are not wanted, or there were no rows.
+    """
 
     token: str
     files: tuple[FileEntry, ...]
     schema: Schema | None
-    stats: Json  # to be merged with those of others
+    stats: TableStatistics | None
 
 
 def written(source: Source, staging: Staging, options: BuildOptions, first: int = 0) -> Written:
@@ -204,12 +211,12 @@ def written(source: Source, staging: Staging, options: BuildOptions, first: int 
     """
     task = _Build(source, staging, options)
     try:
-        task.run(first)
+        made = task.run(first)
     except BaseException:
         task.abort()
         raise
     task.close()
-    return Written(task.token, tuple(task.files), task.schema, task.counted)
+    return made
 
 
 def info_with(given: Json, found: Json, name: str) -> Json:
@@ -254,34 +261,7 @@ class _Build:
         """True if the next build can go on where this one ends."""
         return self._record is not None
 
-    @property
-    def files(self) -> list[FileEntry]:
-        """The finished files."""
-        assert self._output is not None
-        return self._output.files
-
-    @property
-    def schema(self) -> Schema | None:
-        """The schema of the rows; None if there were none and none was given."""
-        assert self._output is not None
-        own = self.source.schema if isinstance(self.source, BlockSource) else None
-        return self._output.schema or self._collector.schema or own
-
-    @property
-    def stats(self) -> Json:
-        """Statistics of the columns for the manifest; empty if they are not wanted."""
-        assert self._output is not None
-        found = self._output.stats
-        return {} if found is None else found.published()
-
-    @property
-    def counted(self) -> Json:
-        """Statistics of the columns, to be merged with those of others; empty if they are not wanted."""
-        assert self._output is not None
-        found = self._output.stats
-        return {} if found is None else found.to_json()
-
-    def run(self, first: int = 0, named: str | None = None) -> None:
+    def run(self, first: int = 0, named: str | None = None) -> Written:
         """Reads the source to its end; its first row has this number. A progress bar shows the name."""
         done = self._begin(first) + first
         self._started = self._file_started = time.monotonic()  # to check what was kept is not part of a file
@@ -296,8 +276,12 @@ class _Build:
             )
             for block in blocks:
                 self._hand_over(block)
-        assert self._output is not None
-        self._output.finish()
+        output = self._output
+        assert output is not None
+        output.finish()
+        own = source.schema if isinstance(source, BlockSource) else None
+        schema = output.schema or self._collector.schema or own
+        return Written(self.token, tuple(output.files), schema, output.stats)
 
     def save(self) -> None:
         """Writes and lists the rows read so far, so that the next build continues behind them."""

@@ -181,7 +181,7 @@ def build_part(
                 host=here(),
                 is_random=is_random,
                 found=slice.found if isinstance(slice, RowSource) else {},
-                stats=made.stats,
+                stats={} if made.stats is None else made.stats.to_json(),
             )
             if not board.is_current(plan) or not board.note(plan, part, note):
                 store.displace(plan.id, plan.version, entries)

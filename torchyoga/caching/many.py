@@ -27,7 +27,7 @@ from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
 from ..stores.contract import Seen, Versions
 from ..stores.refs import fetched
-from .planned import BuildJob, Many, agreed_plan, run_part
+from .planned import BuildJob, Many, agreed_job, run_part
 from .pools import Pools
 from .submission import prepared
 
@@ -87,8 +87,7 @@ def submitted_by_many(
         for _ in range(_TRIES):
             try:
                 # Another one if that was removed.
-                plan = agreed_plan(store, id, version, splits, options, many, None, replaces)
-                job = BuildJob(store, plan, data, options, many, splits)
+                job = agreed_job(data, store, id, version, splits, options, many, None, replaces)
                 _build_all(job, False if is_quiet else options.progress)
                 ref = job.publish()
             except ExistsError:

@@ -73,7 +73,8 @@ class Many:
         return max([num_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
-def agreed_plan(
+def agreed_job(
+    data: object,
     store: Versions,
     id: str,
     version: str,
@@ -82,14 +83,15 @@ def agreed_plan(
     many: Many,
     parts: int | None = None,
     replaces: Seen | None = None,
-) -> Plan:
-    """The plan of a build: one that others have made, or that an interrupted build has left, or a new one.
+) -> BuildJob:
+    """A build by a plan that others have made, or that an interrupted build has left, or by a new one.
 
     Args:
+        data: what the rows are read from.
         store: where the version is to be published.
         id: which dataset.
         version: which version of it.
-        splits: the source.
+        splits: the source of these rows.
         options: how to build.
         many: who builds.
         parts: how many parts there are to be; None to choose.
@@ -136,7 +138,7 @@ def agreed_plan(
         refuse_if_published()
         reason = None if plan.token == wanted.token else _differs(board, plan, wanted, splits, options)
         if reason is None:
-            return plan
+            return BuildJob(store, plan, data, options, many, splits)
         if board.look(plan).alive:
             raise BusyError(
                 f"{plan.host} and others build {id!r} {version!r} otherwise: {reason}. Give "
@@ -431,5 +433,5 @@ def planned_build(
     splits = splits_of(source)
     if not splits.count:
         raise SchemaError(f"{source.name} has no rows, so there is nothing to plan; submit it")
-    plan = agreed_plan(store, id, version, splits, options, many, parts, replaces)
-    return PlannedBuild(BuildJob(store, plan, data, options, many, splits))
+    job = agreed_job(data, store, id, version, splits, options, many, parts, replaces)
+    return PlannedBuild(job)

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..errors import YogaError
 
-Broken = BrokenExecutor
-
 
 class Pools:
     """Whatever runs parts.

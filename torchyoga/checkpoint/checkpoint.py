@@ -23,8 +23,7 @@ import torch
 
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.delivery import Delivery
-from ..loading.device import DeviceLoader
-from ..loading.loader import DataLoader
+from ..loading.loader import DataLoader, DeviceLoader
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..process.seeding import sampler_seed

@@ -33,6 +33,18 @@ class Run(NamedTuple):
     empty: Callable[[int], npt.NDArray[np.uint8]]
     lost: Callable[[int, str], None] | None = None
 
+    def arrays(
+        self, function: Callable[[Bytes], npt.NDArray[Any]], values: Sequence[Bytes]
+    ) -> list[npt.NDArray[Any]]:
+        """The results of a function of each value, on threads."""
+        found: list[npt.NDArray[Any]] = [np.empty(0)] * len(values)
+
+        def one(i: int) -> None:
+            found[i] = function(values[i])
+
+        self.each(one, len(values))
+        return found
+
 
 class Decoder(ABC):
     """Decodes the values of a column when they are read."""

@@ -1,4 +1,4 @@
-"""How text, sound and arrays are decoded, and which decoder a codec asks for."""
+"""How text and sound are decoded, and which decoder a codec asks for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..rows.column import Column
@@ -16,21 +15,9 @@ from ..rows.data import Data, bounds_of
 from ..rows.image_formats import ENDINGS
 from ..rows.meaning import Codec
 from ..views.draw import Draw
-from .decoder import (
-    Bytes,
-    Decoded,
-    Decoder,
-    RowError,
-    Run,
-    check_is_bytes,
-    form_of,
-    noted_size,
-    of_one_shape,
-    ragged,
-)
-from .images import image
+from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
+from .images import array, image
 from .libraries import library, used_for
-from .pictures import decode, decode_exactly, header
 from .sounds import samples_of
 
 
@@ -125,60 +112,14 @@ class _Audio(Decoder):
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The samples of some rows."""
-        found: list[npt.NDArray[Any]] = [np.empty((0, 0), self.column(column).storage)] * len(values)
-
-        def one(i: int) -> None:
-            found[i] = samples_of(values[i], self.dtype)
-
-        run.each(one, len(values))
+        found = run.arrays(lambda value: samples_of(value, self.dtype), values)
         return ragged(found, self.column(column)), set()
-
-
-@dataclass(frozen=True)
-class _Array(Decoder):
-    """Gives back arrays and tensors as they were: what `codec` notes of them."""
-
-    codec: Codec
-
-    @property
-    def libraries(self) -> list[str]:
-        """The libraries that decode, with their versions."""
-        return [used_for("jpeg" if self.codec.name == "jpeg" else "other images")]
-
-    def column(self, column: Column) -> Column:
-        """A column of arrays or tensors; rows may differ in shape."""
-        check_is_bytes(column, "decoded")
-        form = dict(self.codec.parameters)
-        kind, dtype, axes = str(form["kind"]), str(form["dtype"]), str(form["axes"])
-        size, shape = noted_size(column), None
-        if size is not None:
-            shape = tuple({"h": size[0], "w": size[1], "c": int(form["channels"])}[axis] for axis in axes)
-        return Column(column.name, kind, dtype if kind == "tensor" else np.dtype(dtype).str, shape, len(axes))
-
-    def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
-        """The arrays of some rows."""
-        form, made = dict(self.codec.parameters), self.column(column)
-        axes, channels, dtype = str(form["axes"]), int(form["channels"]), str(form["dtype"])
-        found: list[npt.NDArray[Any]] = [np.empty(0, made.storage)] * len(values)
-
-        def one(i: int) -> None:
-            about = header(values[i], turn=False)
-            if self.codec.name == "jpeg":
-                pixels: npt.NDArray[Any] = decode(values[i], about, channels == 1)
-            else:
-                pixels = decode_exactly(values[i], about, channels, dtype)
-            if axes != "hwc":
-                pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
-            found[i] = np.ascontiguousarray(pixels).astype(made.storage, copy=False)
-
-        run.each(one, len(values))
-        return of_one_shape(ragged(found, made), made), set()
 
 
 def decoder_of(codec: Codec) -> Decoder | None:
     """The decoder of what was encoded; None if there is no such codec here."""
     if form_of(codec):
-        return _Array(codec)
+        return array(codec)
     if codec.name in ENDINGS or codec.name == "image":
         return image()
     if codec.name == "zstd":

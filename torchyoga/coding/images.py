@@ -1,4 +1,4 @@
-"""How images are decoded: what `yoga.codecs.image(...)` is.
+"""How images are decoded: what `yoga.codecs.image(...)` is, and arrays that were encoded as images.
 
 Random parts are drawn as torchvision's RandomResizedCrop draws them.
 Ten tries of an area and an aspect ratio, and the middle if none fits (Inception: Szegedy et al., 2015). The
@@ -21,6 +21,7 @@ from ..errors import CorruptError
 from ..order.full import as_int
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
+from ..rows.meaning import Codec
 from ..rows.types import Ints
 from ..views.draw import Draw
 from .decoder import (
@@ -41,6 +42,7 @@ from .pictures import (
     Header,
     Pixels,
     decode,
+    decode_exactly,
     decode_unchanged,
     header,
     is_whole_jpeg,
@@ -425,6 +427,50 @@ class _Image(Decoder):
         """Of an image in its own size."""
         channels = _CHANNELS.get(self.mode, found.channels)
         return (channels, *found.shape) if self.layout == "chw" else (*found.shape, channels)
+
+
+def array(codec: Codec) -> Decoder:
+    """Decodes arrays and tensors that were encoded as images; they come back as they were."""
+    return _Array(codec)
+
+
+@dataclass(frozen=True)
+class _Array(Decoder):
+    """Arrays and tensors as they were before they were encoded: what `codec` notes of them."""
+
+    codec: Codec
+
+    @property
+    def libraries(self) -> list[str]:
+        """The libraries that decode, with their versions."""
+        return [used_for("jpeg" if self.codec.name == "jpeg" else "other images")]
+
+    def column(self, column: Column) -> Column:
+        """A column of arrays or tensors; rows may differ in shape."""
+        check_is_bytes(column, "decoded")
+        form = dict(self.codec.parameters)
+        kind, dtype, axes = str(form["kind"]), str(form["dtype"]), str(form["axes"])
+        size, shape = noted_size(column), None
+        if size is not None:
+            shape = tuple({"h": size[0], "w": size[1], "c": int(form["channels"])}[axis] for axis in axes)
+        return Column(column.name, kind, dtype if kind == "tensor" else np.dtype(dtype).str, shape, len(axes))
+
+    def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
+        """The arrays of some rows."""
+        form, made = dict(self.codec.parameters), self.column(column)
+        axes, channels, dtype = str(form["axes"]), int(form["channels"]), str(form["dtype"])
+
+        def one(value: Bytes) -> npt.NDArray[Any]:
+            about = header(value, turn=False)
+            if self.codec.name == "jpeg":
+                pixels: npt.NDArray[Any] = decode(value, about, channels == 1)
+            else:
+                pixels = decode_exactly(value, about, channels, dtype)
+            if axes != "hwc":
+                pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
+            return np.ascontiguousarray(pixels).astype(made.storage, copy=False)
+
+        return of_one_shape(ragged(run.arrays(one, values), made), made), set()
 
 
 def _form_of(found: Header) -> tuple[int, str]:

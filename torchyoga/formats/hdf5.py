@@ -52,8 +52,6 @@ from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
 from .writeback import Writeback
 
-__all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
-
 SUFFIX = ".h5"
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from .stages import in_effect
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
+_LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
@@ -57,11 +58,11 @@ class State:
         at, out = self.at, self.left_out
         place = at.place
         found = self.place_to_dict()
-        if "stages" in self.pins:
-            found["stages"] = _listed(in_effect(self.pins["stages"], self.first, self.place))
-        for name in ("sources", "passes"):
+        for name, depth in _LISTS.items():
             if name in self.pins:
-                found[name] = _listed(self.pins[name])
+                pin = self.pins[name]
+                pin = in_effect(pin, self.first, self.place) if name == "stages" else pin
+                found[name] = _converted(list, pin, depth)
         found |= {
             "steps": at.steps if place.position else 0,
             "left": written(place.left) if place.left else [],
@@ -143,7 +144,7 @@ class State:
         pins, extra = dict[str, Pin](), dict[str, object]()
         for name, value in found.items():
             if name in _PINS:
-                pins[name] = _frozen(value)
+                pins[name] = _converted(tuple, value, _LISTS[name]) if name in _LISTS else value
             elif name not in _KNOWN and not only_place:
                 extra[name] = value
         if only_place:
@@ -247,8 +248,7 @@ def _checked(state: object) -> Saved:
         key = next(key for key in counts if not are_counts(state[key]))
         raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
-        may_list = key in ("stages", "sources", "passes")
-        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * may_list):
+        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * (key in _LISTS)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -326,15 +326,13 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     return ranges
 
 
-def _frozen(value: Any, depth: int = 3) -> Pin:
-    """Lists of JSON as tuples."""
-    is_list = isinstance(value, list | tuple) and depth
-    return tuple(_frozen(one, depth - 1) for one in value) if is_list else value
-
-
-def _listed(pin: Pin) -> Any:
-    """Tuples as lists of JSON."""
-    return [_listed(one) if isinstance(one, tuple) else one for one in pin] if isinstance(pin, tuple) else pin
+def _converted(kind: Callable[[Any], Any], pin: Any, depth: int) -> Any:
+    """A pin as a list, or as a tuple, and what it consists of down to a depth."""
+    if not isinstance(pin, list | tuple):
+        return pin
+    if depth > 1:
+        return kind([_converted(kind, one, depth - 1) for one in pin])
+    return kind([kind(one) if type(one) in (list, tuple) else one for one in pin])
 
 
 def _shown(value: object) -> str:

@@ -2,7 +2,6 @@
 
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
 <folder>/parts/<key>         being downloaded; kept if the download is interrupted
-<folder>/manifests/<key>.json  as the store last sent them; see `node`
 <folder>/locks/<key>.lock    held by the process that downloads it; the kernel frees it when that dies
 <folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
 <folder>/building/           versions being built for a store
@@ -61,8 +60,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # belongs to the second name that a file has while it is held.
 _SUFFIX = f"({'|'.join(CACHED)})"
 _KEY = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{8}})?\.{_SUFFIX}")
-_NOTE = re.compile(r"[0-9a-f]{32}\.json(\.new)?")
-_LOCK = re.compile(rf"([0-9a-f]{{32}}\.({_SUFFIX}|json)|checking-[0-9a-f]{{16}})\.lock")
+_LOCK = re.compile(rf"([0-9a-f]{{32}}\.{_SUFFIX}|checking-[0-9a-f]{{16}})\.lock")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -302,8 +300,6 @@ class Cache:
             ),
         )
 
-    # -- manifests
-
     # -- for checks
 
     @contextmanager
@@ -330,10 +326,6 @@ class Cache:
                 ):
                     self._delete_scratch(token)
                     removed.append(f"checking/{token}")
-            before = time.time() - _FORGOTTEN_SECONDS
-            for entry in self.root.scan("manifests"):
-                if _NOTE.fullmatch(entry.name) and entry.is_file and entry.written < before:
-                    self._delete(f"manifests/{entry.name}")
             for entry in self.root.scan("locks"):
                 if _LOCK.fullmatch(entry.name):
                     self._tidy_lock(entry.name.removesuffix(".lock"))
@@ -342,7 +334,7 @@ class Cache:
     def _tidy_lock(self, name: str) -> None:
         """Deletes the lock of a file that is not in the cache, unless the lock is held."""
         with contextlib.suppress(OSError, YogaError):
-            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts", "manifests")):
+            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
                 # A process that waits for it meanwhile sees that it is gone, and makes another.
                 with self.only_one(name, seconds=0):
                     self.root.unlink(f"locks/{name}.lock")

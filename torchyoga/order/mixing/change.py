@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from .mixture import MixStage, Mixture, Source, Version, sources_pin
 from .proportions import whole_weights
 from .turns import Era, turns_after
 
-__all__ = ["Changed", "changed", "check_shuffle", "counts_at", "going_on", "place_of", "weighed", "where_of"]
+__all__ = ["changed", "check_shuffle", "counts_at", "going_on", "place_of", "weighed", "where_of"]
 
 _MOST_ROWS = 2**61
 
@@ -84,21 +84,9 @@ def weighed(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, ..
         raise ValueError(f"from {where_of(state)} on: {error}") from error
 
 
-class Changed(NamedTuple):
-    """A mixture that goes on from a state.
-
-    Attributes:
-        mixture: it, with the sources that the state has first, and new ones behind them.
-        sources: (S,) which of the sources that were given each of its sources is.
-    """
-
-    mixture: Mixture
-    sources: tuple[int, ...]
-
-
 def changed(
     mixture: Mixture, weights: tuple[int, ...] | None, state: State, appended: Appended | None = "next"
-) -> Changed:
+) -> tuple[Mixture, tuple[int, ...]]:
     """A mixture with the stages that a state needs to go on, and other weights from its place on.
 
     Args:
@@ -107,6 +95,10 @@ def changed(
         state: of a loader.
         appended: "next" if rows that were appended come in the next pass over a source; None if there are to
             be none.
+
+    Returns:
+        The mixture, with the sources that the state has first, and new ones behind them; and which of the
+        sources that were given each of them is.
 
     Raises:
         StateError: the state does not list its weights, its stages do not follow from each other, nothing
@@ -132,7 +124,7 @@ def changed(
     weights = None if weights is None else tuple(weights[number] for number in order)
     same = (*last.weights, *(0,) * (len(now) - len(then)))
     if not is_new and weights in (None, same):
-        return Changed(before.since(state.first), order)
+        return before.since(state.first), order
     counts = last.counts
     if last.start < place:
         check_shuffle(state, False)
@@ -146,7 +138,7 @@ def changed(
     begun = stages[:-1] if last.start == place else stages
     stages = (*begun, MixStage(place, weights or same, counts))
     after = replace(before, sources=tuple(sources), stages=stages, begin=0)
-    return Changed(after.since(state.first), order)
+    return after.since(state.first), order
 
 
 def going_on(mixture: Mixture, state: State, appended: Appended | None) -> Mixture | None:
@@ -163,7 +155,7 @@ def going_on(mixture: Mixture, state: State, appended: Appended | None) -> Mixtu
     if is_alike and is_as_long and state.has_come_by(mixture.pins["stages"]):
         return None
     if mixture.begin is not None:  # it was made to go on from a state, perhaps from this one
-        return mixture if not is_alike and changed(mixture, last, state).mixture == mixture else None
+        return mixture if not is_alike and changed(mixture, last, state)[0] == mixture else None
     found, order = changed(mixture, None, state, appended)
     were = found.stages[-1].weights
     if is_alike and (were != last or not is_as_long):
@@ -193,7 +185,7 @@ def going_on(mixture: Mixture, state: State, appended: Appended | None) -> Mixtu
             f"{list(last)[:20]}; for other weights from there on, give the loader "
             "mix.reweighted(weights, at=state)"
         )
-    return changed(mixture, last, state, appended).mixture  # sizes that have grown
+    return changed(mixture, last, state, appended)[0]  # sizes that have grown
 
 
 def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, list[int]]:

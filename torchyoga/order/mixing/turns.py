@@ -8,11 +8,10 @@ many passes over a small source are computed at once.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ...process.distinct import distinct
 from ...process.words import keyed_bytes, words_at
@@ -21,7 +20,7 @@ from ..by_file import BlockOrder
 from ..contract import AnyOrder, Shuffle
 from ..full import Order
 
-__all__ = ["Era", "Turns", "passes_over", "since", "turns_after"]
+__all__ = ["Era", "Turns", "since", "turns_after"]
 
 _MOST_ERAS = 16
 _MOST_NUMBERS = 2**20  # sorted together
@@ -138,11 +137,11 @@ class Turns:
         if rows not in self._passes:
             if files is not None and int(files[-1]) != rows:
                 files = np.append(files[files < rows], rows)
-            self._passes[rows] = passes_over(rows, self._shuffle, self._window, files, *self._key)
+            self._passes[rows] = _passes_over(rows, self._shuffle, self._window, files, *self._key)
         return self._passes[rows]
 
 
-def passes_over(length: int, shuffle: Shuffle, window: int, files: Ints | None, *key: int | str) -> Passes:
+def _passes_over(length: int, shuffle: Shuffle, window: int, files: Ints | None, *key: int | str) -> Passes:
     """The passes over a source.
 
     Args:
@@ -195,7 +194,7 @@ class _Ordered:
     def positions(self, passes: Ints, rows: Ints) -> Ints:
         return self._turned(self._order.positions, passes, rows)
 
-    def _turned(self, turn: _Turning, passes: Ints, numbers: Ints) -> Ints:
+    def _turned(self, turn: Callable[[int, Ints], Ints], passes: Ints, numbers: Ints) -> Ints:
         low, high = int(passes.min()), int(passes.max())
         if low == high:
             return turn(low, numbers)
@@ -204,10 +203,6 @@ class _Ordered:
             some = np.flatnonzero(passes == number)
             found[some] = turn(number, numbers[some])
         return found
-
-
-class _Turning(Protocol):
-    def __call__(self, epoch: int, numbers: npt.ArrayLike, /) -> Ints: ...
 
 
 class _SortedPasses:

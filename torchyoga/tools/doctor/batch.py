@@ -31,8 +31,8 @@ def _first_row(patient: Patient, seconds: float) -> float:
 
 def _first_batch(patient: Patient, seconds: float) -> dict[str, Any]:
     """A batch made without workers: its rows, the bytes of its tensors, and whether one came."""
-    size, loader = patient.batch_size(), patient.loader
-    if loader is None or patient.is_ours:
+    size = patient.batch_size()
+    if patient.is_ours:
         batch = next(iter(patient.like(0, size)), None)
     else:
         batch = next(iter(patient.again(in_workers=False)), None)
@@ -63,7 +63,7 @@ def _sent_batch(patient: Patient, seconds: float) -> dict[str, Any]:
         return once
     again = _epoch(patient, seconds)
     if again["whole"] is None or others.share >= BUSY:  # other work makes all of it longer
-        return once | {"whole": None}
+        return once | {"whole": None, "busy": True}
     rest = min(one["whole"] - one["first"] for one in (once, again))
     first = min(once["first"], again["first"])
     return once | {"first": first, "whole": first + rest}
@@ -110,7 +110,7 @@ def _judged_batch(patient: Patient, batch: dict[str, Any], seen: Seen) -> Iterat
     size = bytes_text(batch["bytes"], 0) if batch["bytes"] else "no tensors"
     yield Measured("batch", f"{batch['size'] or 1} rows, {size}")
     without = batch if sent is None or patient.is_ours else sent
-    if loader is not None and not without["came"] and without["rows"]:
+    if not without["came"] and without["rows"]:
         given = f"; batch_size is {loader.batch_size} and drop_last is {loader.drop_last}"
         yield Finding(
             "no-batches",
@@ -120,20 +120,16 @@ def _judged_batch(patient: Patient, batch: dict[str, Any], seen: Seen) -> Iterat
             "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
             "wrong",
         )
-    if not workers or loader is None:
-        return
     # Batches that torchyoga's workers send in slots of their own take no room there.
     nbytes = batch["bytes"] if sent is None else sent["bytes"] and max(batch["bytes"], sent["bytes"])
-    if nbytes:
+    if workers:
         yield from small_shared_memory(workers, loader.prefetch_factor or _PREFETCH, nbytes)
-    else:
-        yield Measured("shared memory", f"workers send batches in memory of their own, not in {_SHM}")
 
 
 def small_shared_memory(
     num_workers: int, prefetch: int, batch_bytes: int, folder: str = _SHM
-) -> Iterator[Finding | Measured]:
-    """What was measured, and a finding if the batches under way do not fit.
+) -> Iterator[Finding]:
+    """A finding if the batches under way do not fit.
 
     Args:
         num_workers: of the loader.
@@ -143,32 +139,27 @@ def small_shared_memory(
     """
     try:
         room = os.statvfs(folder)
-    except (OSError, AttributeError):
-        yield Measured("shared memory", "this system does not say how large it is")
+    except (OSError, AttributeError):  # this system does not say
         return
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     under_way = num_workers * prefetch + _HELD
     needed = under_way * batch_bytes
-    measured = (
+    if needed <= free:
+        return
+    fits = max(0, (free // batch_bytes - _HELD) // num_workers)
+    change = f"prefetch_factor={fits}" if fits else "num_workers=0"
+    yield Finding(
+        "small-shm",
         f"{folder} has {bytes_text(free, 0)} free of {bytes_text(whole, 0)}; {num_workers} workers x "
         f"{prefetch} batches ahead + {_HELD} are {under_way} batches of {bytes_text(batch_bytes, 0)}: "
-        f"{bytes_text(needed, 0)}"
+        f"{bytes_text(needed, 0)}",
+        "Workers send batches through it; where it is full, a worker dies with a bus error.",
+        f"{change}, or docker run --shm-size={max(1, -(-2 * needed // 2**30))}g",
+        "maybe",
     )
-    yield Measured("shared memory", measured)
-    if needed > free:
-        fits = max(0, (free // max(1, batch_bytes) - _HELD) // max(1, num_workers))
-        change = f"prefetch_factor={fits}" if fits else "num_workers=0"
-        yield Finding(
-            "small-shm",
-            measured,
-            "Workers send batches through it; where it is full, a worker dies with a bus error.",
-            f"{change}, or docker run --shm-size={max(1, -(-2 * needed // 2**30))}g",
-            "maybe",
-        )
 
 
-def _judged_sent(patient: Patient, sent: dict[str, Any], seen: Seen) -> Iterator[Finding]:
-    assert patient.loader is not None
+def _judged_sent(patient: Patient, sent: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
     nbytes, used, whole = sent["bytes"], sent["used"], sent["whole"]
     if used and nbytes > max(_WASTE * used, _MUCH):
         yield Finding(
@@ -178,8 +169,13 @@ def _judged_sent(patient: Patient, sent: dict[str, Any], seen: Seen) -> Iterator
             "in collate_fn, x.clone() of what is returned",
             "maybe",
         )
+    if sent.get("busy"):
+        yield Measured(
+            "workers' start", "other processes took much of the CPUs: too much to tell how long it is"
+        )
     start = sent["first"] - seen.get(ROW.name, 0.0) * (patient.loader.batch_size or 1)
-    if patient.loader.persistent_workers or whole is None or start < _LEAST_START or start <= whole - start:
+    is_once = patient.is_alone or patient.loader.persistent_workers
+    if is_once or whole is None or start < _LEAST_START or start <= whole - start:
         return
     yield Finding(
         "short-epochs",
@@ -192,4 +188,4 @@ def _judged_sent(patient: Patient, sent: dict[str, Any], seen: Seen) -> Iterator
 
 ROW = Check("first row", lambda patient: True, _first_row, lambda patient, value, seen: ())
 BATCH = Check("first batch", lambda patient: True, _first_batch, _judged_batch)
-SENT = Check("a worker's batch", lambda patient: bool(patient.num_workers), _sent_batch, _judged_sent, True)
+SENT = Check("a worker's batch", lambda patient: patient.num_workers > 0, _sent_batch, _judged_sent, True)

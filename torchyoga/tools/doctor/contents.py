@@ -29,7 +29,7 @@ _MASKS = ("mask", "bias")  # columns that are added before a softmax, which make
 
 def _values(patient: Patient, seconds: float) -> dict[str, Any]:
     """Facts about some rows, made one after the other and kept."""
-    dataset, loader = patient.dataset, patient.loader
+    dataset = patient.dataset
     for _, value, _ in walk(dataset, with_globals=True):
         if isinstance(value, _CACHE):
             value.cache_clear()  # which training may have filled
@@ -44,10 +44,8 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
             nbytes += leaf.nbytes if isinstance(leaf, np.ndarray) or is_dense(leaf) else 0
         if time.monotonic() > ends or nbytes > _ENOUGH:
             break
-    count, is_batch = (
-        len(kept),
-        loader is not None and loader.batch_size != 1 and loader.batch_sampler is not None,
-    )
+    count, loader = len(kept), patient.loader
+    is_batch = not patient.is_alone and loader.batch_size != 1 and loader.batch_sampler is not None
     grown = [path for path, size in _sizes(dataset).items() if size - sizes.get(path, size) >= _EACH * count]
     changed = sum(first is not None and digest(row) != first for row, first in kept)
     if hasattr(dataset, "__getitems__") and is_batch:
@@ -209,10 +207,7 @@ def _is_of_rows(path: str, held: Any) -> bool:
 def _judged_in_place(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
     if facts is None:
         return
-    loader = patient.loader
-    lives = (
-        not patient.num_workers or facts["is_shared"] or (loader is not None and loader.persistent_workers)
-    )
+    lives = not patient.num_workers or facts["is_shared"] or patient.loader.persistent_workers
     yield Finding(
         "changed-in-place",
         (f"{facts['path']} was changed as rows were made of it: " if facts["path"] else "")
@@ -222,7 +217,7 @@ def _judged_in_place(patient: Patient, facts: dict[str, Any] | None, seen: Seen)
         if lives
         else "A row that a worker makes twice in an epoch differs; persistent workers make it worse.",
         "copy before changing: x = x.clone() or x.copy(), or x = x / 255 in place of x /= 255",
-        "wrong" if lives and facts["is_proved"] and loader is not None else "maybe",
+        "wrong" if lives and facts["is_proved"] and not patient.is_alone else "maybe",
     )
 
 

@@ -63,7 +63,7 @@ class Measured(NamedTuple):
     text: str
 
 
-Seen = Mapping[str, Any]  # what was measured so far, by the names of checks
+Seen = Mapping[str, Any]  # what was measured, by the names of checks
 
 
 class Check(NamedTuple):
@@ -71,15 +71,15 @@ class Check(NamedTuple):
 
     Attributes:
         name: of what is measured.
-        needs: False, or a reason, for a patient of which it is not measured.
+        needs: True for a patient of which it is measured.
         measure: returns facts that JSON has, or None. It is called in a child process of its own, and should
             take no longer than the seconds that it is given.
-        judge: what these facts say of the patient, beside those of the checks before it.
+        judge: what these facts say of the patient, beside those of the other checks.
         in_workers: it starts workers, which takes its time.
     """
 
     name: str
-    needs: Callable[[Patient], bool | str]
+    needs: Callable[[Patient], bool]
     measure: Callable[[Patient, float], Any]
     judge: Callable[[Patient, Any, Seen], Iterable[Finding | Measured]]
     in_workers: bool = False

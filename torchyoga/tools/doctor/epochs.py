@@ -23,7 +23,6 @@ _ROWS, _EPOCHS = 16, (1, 2, 1)
 def _drawn(patient: Patient, seconds: float) -> dict[str, bool]:
     """If rows come otherwise than they lie in the dataset ("shuffles"), and alike in two epochs ("same")."""
     loader = patient.loader
-    assert loader is not None
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
         shuffles = first != sorted(first)
@@ -86,16 +85,10 @@ def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterat
 
 
 def _has_order(patient: Patient) -> bool:
-    return patient.loader is not None and not (
-        patient.is_ours or patient.is_iterable or patient.is_evaluation
-    )
+    return not (patient.is_ours or patient.is_iterable or patient.is_evaluation)
 
 
 ORDER = Check("order", _has_order, _drawn, _judged_order)
-
-
-def _persist(patient: Patient) -> bool:
-    return patient.loader is not None and patient.loader.persistent_workers
 
 
 def _unreached(patient: Patient, seconds: float) -> str | None:
@@ -132,4 +125,6 @@ def _judged_epoch(patient: Patient, path: str | None, seen: Seen) -> Iterator[Fi
         )
 
 
-STALE_EPOCH = Check("set_epoch", _persist, _unreached, _judged_epoch, in_workers=True)
+STALE_EPOCH = Check(
+    "set_epoch", lambda patient: patient.loader.persistent_workers, _unreached, _judged_epoch, in_workers=True
+)

@@ -90,16 +90,15 @@ def examined(
 ) -> Diagnosis:
     """As `doctor`, of a patient; the rates of workers, which take half of the time, may be left out."""
     ends, quick = time.monotonic() + seconds, max(1.0, seconds / 4)
-    starts = _FORK_SECONDS * (patient.num_workers or 0) if patient.start_method == "fork" else _START_SECONDS
+    starts = _FORK_SECONDS * patient.num_workers if patient.start_method == "fork" else _START_SECONDS
     outcomes: dict[str, Outcome] = {}
     over = ""
     for check in CHECKS:
-        needs = check.needs(patient)
-        if not needs:
+        if not check.needs(patient):
             continue
         if time.monotonic() > ends:
             over = over or f"the {seconds:.0f} s were over"
-        outcome = Outcome(left=needs if isinstance(needs, str) else over)
+        outcome = Outcome(left=over)
         if not outcome.left:
             share, limit = quick, quick + check.in_workers * starts
             if check is WORKERS:

@@ -22,7 +22,7 @@ __all__ = ["failed"]
 def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Findings about checks that did not end, and about the first one whose rows are made as the loader's."""
     row, batch = (outcomes[check.name].value for check in (ROW, BATCH))
-    size = (batch or {}).get("size") or getattr(patient.loader, "batch_size", None) or 1
+    size = (batch or {}).get("size") or patient.loader.batch_size or 1
     for step, outcome in outcomes.items():
         hang = outcome.hang
         if hang is None:
@@ -52,7 +52,7 @@ def _own(patient: Patient, outcomes: Mapping[str, Outcome], errors: Mapping[str,
 
 
 def _broken(patient: Patient, name: str, error: str) -> Finding:
-    is_proved = patient.loader is not None and (name == SENT.name or not patient.num_workers)
+    is_proved = not patient.is_alone and (name == SENT.name or not patient.num_workers)
     return Finding(
         "broken-rows",
         f"{name}: {error}",
@@ -66,10 +66,10 @@ def _broken(patient: Patient, name: str, error: str) -> Finding:
 
 def _raising(patient: Patient, error: str) -> str:
     """What anyone may run to see an error of the rows in a process of their own."""
-    dataset, row = "dataset" if patient.loader is None else "loader.dataset", row_said(error)
+    dataset, row = "dataset" if patient.is_alone else "loader.dataset", row_said(error)
     if row is not None:
         return f"{dataset}[{row}]"
-    if patient.loader is None:
+    if patient.is_alone:
         return f"next(iter({dataset}))" if patient.is_iterable else f"default_collate([{dataset}[0]] * 2)"
     return "loader.peek()" if patient.is_ours else "next(iter(loader))"
 
@@ -81,7 +81,7 @@ def _has_threads() -> bool:
 
 def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
     """Nothing came, twice. It may wait for a disk or a server, or for what only a worker has."""
-    has_own = patient.loader is not None and patient.loader.worker_init_fn is not None
+    has_own = patient.loader.worker_init_fn is not None
     is_made_so = (
         not patient.num_workers or step == SENT.name or not (has_own or patient.start_method != "fork")
     )
@@ -106,7 +106,7 @@ def _where(hang: Hang) -> str:
 
 def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
     wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
-    has_all = (patient.num_workers or 0) >= wanted
+    has_all = patient.num_workers >= wanted
     ways = [] if has_all else [f"num_workers={wanted}"]
     if not isinstance(patient.dataset, DataRef):
         ways.append(KEPT)

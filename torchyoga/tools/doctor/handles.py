@@ -115,7 +115,7 @@ def _judged_handles(patient: Patient, paths: list[tuple[str, str]], seen: Seen) 
 
 
 def _forks(patient: Patient) -> bool:
-    return patient.num_workers != 0 and patient.start_method == "fork"
+    return patient.num_workers > 0 and patient.start_method == "fork"
 
 
 HANDLES = Check("handles", _forks, lambda patient, seconds: open_handles(patient.dataset), _judged_handles)
@@ -146,7 +146,7 @@ def _weight(value: Any, depth: int = 0) -> tuple[float, float]:
 
 
 def _judged_objects(patient: Patient, facts: list[Any] | None, seen: Seen) -> Iterator[Finding]:
-    workers = patient.num_workers or 0
+    workers = patient.num_workers
     if facts is None or workers * facts[2] < _MOST_BYTES:
         return
     path, objects, nbytes = facts
@@ -165,4 +165,4 @@ def _judged_objects(patient: Patient, facts: list[Any] | None, seen: Seen) -> It
     )
 
 
-OBJECTS = Check("Python objects", lambda patient: bool(patient.num_workers), _largest, _judged_objects)
+OBJECTS = Check("Python objects", lambda patient: patient.num_workers > 0, _largest, _judged_objects)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from ...loading.loader import DataLoader
 
 __all__ = ["Patient", "numbers"]
 
-_BATCH = 64  # rows, of a dataset that comes without a loader
+_BATCH, _WORKERS = 64, 2  # of a dataset that comes without a loader
 _ENDLESS = 2**40  # rows
 _MOST_KEYS, _DEEPEST = 4096, 3
 _OF_ALL = (RandomSampler, SequentialSampler)
@@ -32,7 +33,8 @@ class Patient:
 
     Attributes:
         dataset: the dataset.
-        loader: its loader; None if only a dataset was given.
+        loader: its loader.
+        is_alone: True if only the dataset was given: the loader is what torch's would be.
         names: of variables that hold it.
         evaluates: True if it was iterated without gradients.
         starts: what decided the order as each iteration that was seen began.
@@ -40,7 +42,8 @@ class Patient:
     """
 
     dataset: Any
-    loader: TorchLoader[Any] | None = None
+    loader: TorchLoader[Any]
+    is_alone: bool = False
     names: tuple[str, ...] = ()
     evaluates: bool = False
     starts: tuple[str, ...] = ()
@@ -54,12 +57,15 @@ class Patient:
             TypeError: it is neither.
         """
         if isinstance(thing, TorchLoader):
-            return Patient(thing.dataset, thing, tuple(names), **seen)
+            return Patient(thing.dataset, thing, names=tuple(names), **seen)
         is_rows = isinstance(thing, Sized) and (
             hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
         )
         if is_rows or isinstance(thing, IterableDataset):
-            return Patient(thing, None, tuple(names))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of few CPUs
+                loader = TorchLoader(cast("Dataset[Any]", thing), _BATCH, num_workers=_WORKERS)
+            return Patient(thing, loader, True, tuple(names))
         raise TypeError(
             f"doctor takes a DataLoader or a dataset, found {type(thing).__name__}; pass the loader that the "
             "training loop iterates"
@@ -94,25 +100,25 @@ class Patient:
         return self.evaluates or bool(words & _EVALUATION)
 
     @property
-    def num_workers(self) -> int | None:
-        """Worker processes of the loader; None without one."""
-        return None if self.loader is None else self.loader.num_workers
+    def num_workers(self) -> int:
+        """Worker processes of the loader."""
+        return self.loader.num_workers
 
     @property
     def start_method(self) -> str:
         """How its workers start: fork, forkserver or spawn."""
-        context = None if self.loader is None else self.loader.multiprocessing_context
-        chosen = getattr(context, "_name", None) or multiprocessing.get_start_method(allow_none=True)
+        chosen = getattr(self.loader.multiprocessing_context, "_name", None)
+        chosen = chosen or multiprocessing.get_start_method(allow_none=True)
         return chosen or multiprocessing.get_all_start_methods()[0]
 
     def keys(self, most: int) -> list[Any]:
         """Some row numbers, or what else its sampler gives, from all over the dataset. In a trial."""
         keys: Sequence[Any] = []
         loader = self.loader
-        has_own = loader is not None and loader.batch_size is None and loader.batch_sampler is not None
-        if loader is None or self.is_ours or (type(loader.sampler) in _OF_ALL and not has_own):
+        has_own = loader.batch_size is None and loader.batch_sampler is not None
+        if self.is_ours or (type(loader.sampler) in _OF_ALL and not has_own):
             keys = range(len(self.dataset))
-        if not keys and loader is not None:  # it may know which rows there are
+        if not keys:  # it may know which rows there are
             keys = list(islice(numbers(loader), _MOST_KEYS))
             with suppress(TypeError):  # of lists of rows, say
                 keys = sorted(set(keys))
@@ -126,8 +132,6 @@ class Patient:
         It may draw from the sampler, so ask in a trial only.
         """
         loader = self.loader
-        if loader is None:
-            return _BATCH
         draws = self.is_ours and loader.batch_size == 1  # a sampler of batches may decide
         if loader.batch_sampler is None or (loader.batch_size is not None and not draws):
             return loader.batch_size
@@ -143,9 +147,9 @@ class Patient:
         """
         loader, dataset = self.loader, self.dataset
         given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size, **more}
-        if loader is not None and (size is None or loader.batch_sampler is not None):
+        if size is None or loader.batch_sampler is not None:
             given["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
-        if num_workers and loader is not None:
+        if num_workers:
             for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor"):
                 given[name] = getattr(loader, name)
         if isinstance(loader, DataLoader):
@@ -162,12 +166,11 @@ class Patient:
         """
         loader = self.loader
         given: dict[str, Any] = {"batch_size": 1, "generator": torch.Generator().manual_seed(0)}
-        if loader is not None:
-            for name in ("worker_init_fn", "multiprocessing_context", "persistent_workers"):
-                given[name] = getattr(loader, name)
+        for name in ("worker_init_fn", "multiprocessing_context", "persistent_workers"):
+            given[name] = getattr(loader, name)
         if not self.is_iterable:
             given["sampler"] = keys
-            if loader is not None and loader.batch_sampler is None:
+            if loader.batch_sampler is None:
                 given["batch_size"] = None  # its sampler gives lists of rows
         given |= {"collate_fn": collate_fn, "num_workers": num_workers, **more}
         return TorchLoader(self.dataset, **given)
@@ -175,7 +178,6 @@ class Patient:
     def again(self, in_workers: bool = True) -> TorchLoader[Any]:
         """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
         loader = copy.copy(self.loader)
-        assert loader is not None
         vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
         if not in_workers:
             vars(loader).update(num_workers=0, persistent_workers=False, prefetch_factor=None, timeout=0)

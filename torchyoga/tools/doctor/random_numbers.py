@@ -36,7 +36,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         epochs, drew from it; "equal": two booleans, if the rows were the same as well; "alike": the shared
         generators that rows seed with the same number.
     """
-    workers, is_stream = min(_WORKERS, patient.num_workers or _WORKERS), patient.is_iterable
+    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.
     keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
     spied = patient.probe(_Spy(), keys, workers)
@@ -153,7 +153,7 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
 
 RANDOM_NUMBERS = Check(
     "random numbers",
-    lambda patient: "the loader has no workers" if patient.num_workers == 0 else True,
+    lambda patient: patient.num_workers > 0,
     _drawn,
     _judged,
     in_workers=True,

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from .patient import Patient, numbers
 from .rows import digest, leaves, rows_of
 from .walk import walk
 
-__all__ = ["RANKS", "RunningJob", "STREAMS", "alike", "dealt", "disagreeing", "first_rows"]
+__all__ = ["RANKS", "world", "STREAMS", "alike", "dealt", "disagreeing", "first_rows"]
 
 _WORKERS, _STREAMED, _LEAST = 2, 16, 4  # rows of a stream
 _EPOCH_SECONDS = 1.0  # of an epoch that is run
@@ -38,7 +38,7 @@ def _given(patient: Patient, seconds: float) -> dict[str, Any]:
         "count" rows of each that were compared; "columns" that they had alike, "" for all of them; "whole" if
         each gave all rows of an epoch, which was run to its end in a short time.
     """
-    workers = min(_WORKERS, patient.num_workers or _WORKERS)
+    workers = min(_WORKERS, patient.num_workers)
     given: list[Rows] = [[], []]
     ends, is_whole = time.monotonic() + _EPOCH_SECONDS, True
     for number, (worker, rows) in enumerate(patient.probe(_Parts(), [], workers, batch_size=_STREAMED), 1):
@@ -91,31 +91,23 @@ def _judged_streams(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iter
 
 STREAMS = Check(
     "rows of a stream",
-    lambda patient: patient.is_iterable and patient.num_workers != 0,
+    lambda patient: patient.is_iterable and patient.num_workers > 0,
     _given,
     _judged_streams,
     in_workers=True,
 )
 
 
-class RunningJob(NamedTuple):
-    """The processes that train together.
+def world() -> int:
+    """How many processes train together, as torch.distributed says, or the environment."""
+    if _is_job():
+        return dist.get_world_size()
+    text = os.environ.get("WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() and len(text) < 10 else 1
 
-    Attributes:
-        world: how many there are.
-        is_known: torch.distributed says so, and not only the environment.
-    """
 
-    world: int = 1
-    is_known: bool = False
-
-    @staticmethod
-    def now() -> RunningJob:
-        """Those of this process."""
-        if dist.is_available() and dist.is_initialized():
-            return RunningJob(dist.get_world_size(), True)
-        text = os.environ.get("WORLD_SIZE", "")
-        return RunningJob(max(1, int(text)) if text.isdecimal() and len(text) < 10 else 1)
+def _is_job() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def _of_ranks(patient: Patient, seconds: float) -> list[list[str | None]]:
@@ -123,27 +115,24 @@ def _of_ranks(patient: Patient, seconds: float) -> list[list[str | None]]:
     found = []
     for rank in (0, 1) if patient.is_iterable else ():
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        if dist.is_available() and dist.is_initialized():
+        if _is_job():
             setattr(dist, "get_rank", lambda group=None, rank=rank: rank)  # noqa: B010
         found.append([digest(row) for row in rows_of(patient, _STREAMED)])
     return found
 
 
-def dealt(
-    patient: Patient, ranks: Sequence[Sequence[str | None]] = (), job: RunningJob | None = None
-) -> Iterator[Finding]:
+def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
     """A finding if a loader gives all rows to each process of a job, or some twice to an evaluation.
 
     Args:
         patient: the loader.
         ranks: the first rows of a stream on two ranks.
-        job: the processes that train; by default those of this process.
     """
-    job, loader = job or RunningJob.now(), patient.loader
-    if loader is None or job.world == 1:
+    count, loader = world(), patient.loader
+    if patient.is_alone or count == 1:
         return
-    sampler = loader.sampler
     if patient.is_evaluation:
+        sampler = loader.sampler
         if isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset):
             yield Finding(
                 "padded-evaluation",
@@ -153,18 +142,16 @@ def dealt(
                 "maybe",
             )
         return
-    if _replicas(loader) > 1 or any(
-        _is_part(value, job.world) for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST
-    ):
+    parts = (value for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST)
+    if _replicas(loader) > 1 or any(_is_part(value, count) for value in parts):
         return
-    if patient.is_iterable:
-        first = ranks[0] if ranks else []
-        if len(first) < _LEAST or None in first or ranks[1] != first or len(set(first)) <= len(first) / 2:
-            return
-    known = "torch.distributed has" if job.is_known else "WORLD_SIZE says"
+    first = ranks[0] if ranks else []
+    is_known = len(first) >= _LEAST and None not in first and len(set(first)) > len(first) / 2
+    if patient.is_iterable and not (is_known and ranks[1] == first):
+        return
     change = (
         "call init_process_group before the first batch"
-        if patient.is_ours and not job.is_known
+        if patient.is_ours and not _is_job()
         else "leave num_replicas= and rank= out, unless these processes are to get the same rows"
         if patient.is_ours
         else "in __iter__, take every n-th row: torch.distributed.get_rank() and get_world_size()"
@@ -173,9 +160,8 @@ def dealt(
     )
     yield Finding(
         "not-sharded",
-        f"{known} {job.world} processes, but {patient.called} gives this one all rows",
-        f"All {job.world} train on the same rows: an epoch costs {job.world} times as much, and "
-        "gradients are averaged over copies.",
+        f"{count} processes train together, but {patient.called} gives this one all rows",
+        f"An epoch costs {count} times as much, and gradients are averaged over copies.",
         change,
         "maybe",  # ranks of tensor parallelism are to have the same rows
     )
@@ -205,7 +191,7 @@ def _is_part(value: Any, world: int) -> bool:
 
 def first_rows(patient: Patient) -> list[str]:
     """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
-    if patient.is_ours or patient.loader is None:
+    if patient.is_ours:
         return []  # receipts say more
     if patient.is_iterable:
         return [str(digest(row)) for row in rows_of(patient, _STREAMED)]
@@ -253,7 +239,7 @@ def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
 
 RANKS = Check(
     "ranks",
-    lambda patient: RunningJob.now().world > 1,
+    lambda patient: world() > 1,
     _of_ranks,
     lambda patient, ranks, seen: dealt(patient, ranks),
 )

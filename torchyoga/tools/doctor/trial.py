@@ -34,7 +34,6 @@ __all__ = ["BUSY", "ENDED", "Hang", "Others", "Outcome", "running_seconds", "sec
 ENDED = "it ended the process that tried it"
 BUSY = 0.2  # of the CPUs, that other processes take: seconds say little then
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
-_END_TIMES = 20
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
 _LOOK_SECONDS, _LOOKS = 0.5, 10  # for how long processes are looked at, and how often
@@ -152,24 +151,22 @@ def _said(error: BaseException) -> str:
 
 
 def _end(child: multiprocessing.process.BaseProcess) -> None:
-    for _ in range(_END_TIMES):  # it may just have started one more
-        # Python's tracker of semaphores and shared memory ends by itself, once it has deleted what they left.
-        others = [pid for pid in _of_session(child.pid or 0) if not _is_tracker(pid)]
-        for pid in others:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    """Ends all processes of a trial; for some time, since one may just have started another."""
+    ends = time.monotonic() + _END_SECONDS
+    while time.monotonic() < ends:
+        others = []
+        for pid in _of_session(child.pid or 0):
+            with contextlib.suppress(OSError):
+                # Python's tracker of semaphores and shared memory deletes what they left, and ends by itself.
+                if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    others.append(pid)
+                    os.kill(pid, signal.SIGKILL)
         if not others:
             break
     with contextlib.suppress(Exception):  # it waits for a disk that does not answer
         child.kill()
         child.join(_END_SECONDS)
         child.close()
-
-
-def _is_tracker(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
 
 
 def _of_session(session: int) -> dict[int, list[str]]:
@@ -256,15 +253,12 @@ def _waits_for_locks(pid: int) -> bool:
 
     Then no thread is left that could open one of them.
     """
-    calls = [text.split() for text in _of_threads(pid, "syscall")]
-    return bool(calls) and all(map(_is_for_ever, calls))
-
-
-def _is_for_ever(call: list[str]) -> bool:
-    """True for a wait for a lock in memory that is not shared; the number of the call and its arguments."""
-    if len(call) < 5 or call[0] != _FUTEX.get(os.uname().machine):
-        return False
-    return bool(int(call[2], 16) & _FUTEX_PRIVATE) and int(call[4], 16) == 0
+    calls = [text.split() for text in _of_threads(pid, "syscall")]  # each its number and arguments
+    futex = _FUTEX.get(os.uname().machine)
+    are_locks = all(
+        len(call) > 4 and call[0] == futex and int(call[2], 16) & _FUTEX_PRIVATE for call in calls
+    )
+    return bool(calls) and are_locks and all(int(call[4], 16) == 0 for call in calls)
 
 
 def _users_line(text: str) -> str:

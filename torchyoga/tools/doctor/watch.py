@@ -32,7 +32,7 @@ from .epochs import order_stands
 from .examination import examined
 from .patient import Patient
 from .program import FOLDER, SECONDS
-from .sharding import RunningJob, dealt, first_rows
+from .sharding import dealt, first_rows, world
 from .trial import tried
 
 __all__ = ["begin"]
@@ -159,7 +159,7 @@ def _receipt(loader: Any) -> object:
 
 def _first_rows(loader: Any) -> tuple[list[str], bool]:
     """The rows that a loader begins with on this rank, and whether ranks average their gradients."""
-    if RunningJob.now().world == 1:
+    if world() == 1:
         return [], False
     patient = Patient.of(loader)
     rows = tried(partial(first_rows, patient), _FIRST_SECONDS).value

@@ -50,10 +50,9 @@ def _quota(folder: Path, is_second: bool) -> float:
     return sys.maxsize
 
 
-def counts(usable: int, current: int | None) -> list[int]:
+def counts(usable: int, current: int) -> list[int]:
     """The numbers of workers to measure: 0, 1, 2, 4 ... up to the CPUs there are, and the present one."""
-    found = {0, 1, usable} | {2**power for power in range(1, 12) if 2**power <= usable}
-    return sorted(found | ({current} if current is not None else set()))
+    return sorted({0, 1, usable, current} | {2**power for power in range(1, 12) if 2**power <= usable})
 
 
 def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def _rate(patient: Patient, count: int, size: int | None, seconds: float) -> tup
 
 def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
     usable, current, others = facts["usable"], patient.num_workers, facts["others"]
-    if current is not None and current > usable and not facts["waits"]:  # else they do not take turns
+    if current > usable and not (patient.is_alone or facts["waits"]):  # else they do not take turns
         yield Finding(
             "few-cpus",
             f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
@@ -137,7 +136,7 @@ def few_workers(rates: Mapping[int, float], patient: Patient, usable: int = sys.
     has seen none, a wait was not measured.
     """
     current = patient.num_workers
-    if current is None or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
+    if patient.is_alone or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
         return
     costs = _costs(rates, current, patient)
     # Workers that live from epoch to epoch: those that do not are another finding.
@@ -164,7 +163,7 @@ def few_workers(rates: Mapping[int, float], patient: Patient, usable: int = sys.
 def _costs(rates: Mapping[int, float], current: int, patient: Patient) -> Costs:
     """The seconds of a batch, from the rates, and what the loader's meter says of the loop."""
     loader, dataset = patient.loader, patient.dataset
-    size, loop = (None if loader is None else loader.batch_size) or 1, 0.0
+    size, loop = loader.batch_size or 1, 0.0
     measured = {count: size / rate for count, rate in rates.items()}
     if isinstance(loader, DataLoader) and loader.meter.last.batches:
         last = loader.meter.last

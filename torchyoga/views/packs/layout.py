@@ -22,13 +22,14 @@ from ...rows.collate import fill_value
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints
 from .made import Made, write_labels, write_positions
 from .members import Documents
 
-__all__ = ["ANY_PART", "Layout", "PackSource", "are_tokens", "sequences"]
+__all__ = ["Layout", "PackSource", "are_tokens", "sequences"]
 
 LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
 
@@ -36,7 +37,6 @@ _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs", "document_ids")
 _BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
-ANY_PART = 0  # of a row, may be a document
 _LEAF = Node("leaf")
 
 
@@ -179,8 +179,8 @@ class Layout:
             given: the rows of the documents, with some of their columns.
             numbers: by the number of a column, its number in `given`.
             documents: of the packs.
-            most: if what a document costs are its tokens, of how many its row may have had more; else -1.
-                None if no row was cut, `ANY_PART` if any part may be a document.
+            most: if what a document costs are its tokens, of how many its row may have had more; None if no
+                row was cut. Else -1.
             empty: makes memory for so many bytes.
 
         Raises:
@@ -202,12 +202,8 @@ class Layout:
             if source.way == "document_ids":
                 return Data(cut.numbers, cut.ends[bounds])
             if source.way == "labels":
-                made = Made(
-                    cut.lengths,
-                    bounds,
-                    partial(write_labels, self.ignored, self.shifted),
-                    tokens_of(source.column),
-                )
+                write: Callable[[Made, Ints], None] = partial(write_labels, self.ignored, self.shifted)
+                made = Made(cut.lengths, bounds, write, tokens_of(source.column))
             else:
                 made = Made(cut.lengths, bounds, partial(write_positions, self.first_position))
             return Data(None, cut.ends[bounds], runs=made, dtype=np.dtype(np.int64), empty=empty)
@@ -230,12 +226,10 @@ class Layout:
 
     def _name(self, number: int) -> str:
         """The name of a column of tokens, for messages."""
-        names = [
-            column.name
-            for source, column in zip(self.sources, self.schema.columns, strict=True)
-            if source == ("tokens", number)
-        ]
-        return names[0] if names else "the measured column"
+        names = {
+            source: column.name for source, column in zip(self.sources, self.schema.columns, strict=True)
+        }
+        return names.get(PackSource("tokens", number), "the measured column")
 
     def _filled(self, column: Column, tokens: Data) -> Data:
         """Packs that are filled up to one width."""
@@ -283,30 +277,24 @@ class _CutTokens(NamedTuple):
         ends: (S + 1,) where each begins, all being end to end.
         offsets: (S + 1,) where each row begins.
         taken: (T,) which tokens of the rows they are; None if they are all.
-        bounds: (B + 1,) where the documents of each pack begin.
-        rows: (S,) the row of each document.
+        documents: the documents.
     """
 
     lengths: Ints
     ends: Ints
     offsets: Ints
     taken: Ints | None
-    bounds: Ints
-    rows: Ints
+    documents: Documents
 
     @staticmethod
     def of(measured: Data, documents: Documents, most: int | None, name: str) -> _CutTokens:
         offsets = measured.part("offsets")
-        held = np.diff(offsets)
-        if most == -1:
-            return _CutTokens(held, offsets, offsets, None, documents.bounds, documents.rows)
-        lengths, begins = documents.costs, documents.begins
+        held, lengths, begins = np.diff(offsets), documents.costs, documents.begins
+        if begins is None and (most == -1 or np.array_equal(held, lengths)):
+            return _CutTokens(held, offsets, offsets, None, documents)
         left = held if begins is None else held - begins
-        if np.array_equal(left, lengths) and begins is None:
-            return _CutTokens(held, offsets, offsets, None, documents.bounds, documents.rows)
         ends = bounds_of(lengths)
-        is_less = (left > lengths) & (lengths != most) if most != ANY_PART else np.zeros(len(left), np.bool_)
-        others = np.flatnonzero((left < lengths) | is_less)
+        others = np.flatnonzero((left < lengths) | ((left > lengths) & (lengths != most)))
         if len(others):
             raise ValueError(
                 f"row {int(documents.rows[others[0]])} has {int(held[others[0]])} tokens in {name!r}, not as "
@@ -314,28 +302,26 @@ class _CutTokens(NamedTuple):
             )
         starts = offsets[:-1] if begins is None else offsets[:-1] + begins
         taken = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
-        return _CutTokens(lengths, ends, offsets, taken, documents.bounds, documents.rows)
+        return _CutTokens(lengths, ends, offsets, taken, documents)
 
     def tokens(self, data: Data, name: str) -> Data:
         """The values of a column of tokens, of each pack."""
         offsets = data.part("offsets")
         if not np.array_equal(offsets, self.offsets):
-            wrong = int(np.flatnonzero(np.diff(offsets) != np.diff(self.offsets))[0])
+            found, expected = np.diff(offsets), np.diff(self.offsets)
+            wrong = int(np.flatnonzero(found != expected)[0])
             raise ValueError(
-                f"row {int(self.rows[wrong])} has {int(np.diff(offsets)[wrong])} values in {name!r}, but "
-                f"{int(np.diff(self.offsets)[wrong])} tokens; say which columns have a value for each token "
-                "by along=[...]"
+                f"row {int(self.documents.rows[wrong])} has {int(found[wrong])} values in {name!r}, but "
+                f"{int(expected[wrong])} tokens; say which columns have a value for each token by along=[...]"
             )
         if self.taken is None:
-            return data.joined(self.bounds)
-        return Data(data.values[self.taken], self.ends[self.bounds])
+            return data.joined(self.documents.bounds)
+        return Data(data.values[self.taken], self.ends[self.documents.bounds])
 
     @property
     def numbers(self) -> Ints:
         """(T,) the number of each token's document in its pack."""
-        counts = np.diff(self.bounds)
-        within = np.arange(len(self.lengths)) - np.repeat(self.bounds[:-1], counts)
-        return np.repeat(within, self.lengths)
+        return np.repeat(numbered_within(np.diff(self.documents.bounds)), self.lengths)
 
 
 def _gathered(way: str, data: Data, column: Column, documents: Documents) -> Data:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
 
 import numpy as np
@@ -31,6 +31,7 @@ Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of ro
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
 _AT_ONCE = 2**20  # rows
 _PROBED = 64  # rows, to see which columns a function looks at
+_Given: TypeAlias = Mapping[str, Scanned]
 
 
 @dataclass(frozen=True)
@@ -297,28 +298,27 @@ def _costs(given: object, count: int, start: int, what: str) -> Ints:
 class _MoreError(Exception):
     """A function has looked at a column that was not read."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
 
 class _Observed(Mapping[str, Scanned]):
     """Columns of some rows, which notes those that are looked at."""
 
-    def __init__(self, names: Sequence[str], get: Callable[[str], Scanned], looked: dict[str, None]) -> None:
-        self._names = names
-        self._get = get
-        self._looked = looked
+    def __init__(self, schema: Schema, given: Mapping[str, Scanned], looked: dict[str, None]) -> None:
+        self._schema, self._given, self._looked = schema, given, looked
 
     def __getitem__(self, name: str) -> Scanned:
-        self._looked[name] = None
-        return self._get(name)
+        if name not in self._given:
+            if not isinstance(name, str):
+                raise unknown_column(self._schema, name)
+            Projection.at(self._schema, name)
+            self._looked[name] = None
+            raise _MoreError
+        return self._given[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return (column.name for column in self._schema.columns)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._schema.columns)
 
 
 def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[tuple[str, ...], list[Ints]]:
@@ -326,49 +326,29 @@ def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[
     schema = ref.schema
     if schema is None or not len(ref):
         return (), []
-    known = [column.name for column in schema.columns]
     looked: dict[str, None] = {}
+    whole: list[Ints] = []
     few = ref[: min(len(ref), _PROBED)]
-
-    def probed(name: str) -> Scanned:
-        _check_known(ref, name)
-        ((_, _, given),) = scan(few, [name])
-        return given[name]
-
-    _checked(cost(_Observed(known, probed, looked)), names, len(few), 0)
-    while True:
-        before = tuple(looked)
-        if not before:
+    for some in (few, ref):  # columns are found one after the other, in few rows first
+        is_done = False
+        while not is_done:
+            read = scan(some, tuple(looked)) if looked else iter([(0, len(some), cast(_Given, {}))])
+            whole = []
+            with suppress(_MoreError):
+                for start, stop, given in read:
+                    found = cost(_Observed(schema, given, looked))
+                    whole.append(_small(_checked(found, names, stop - start, start)))
+                is_done = True
+        if not looked:
             raise ValueError(
                 "cost looks at no column, so it cannot say what each row costs; it is called with columns of "
                 'many rows, as in lambda c: c["ids"].lengths'
             )
-        whole = []
-        try:
-            for start, stop, given in scan(ref, before):
-                shown = _Observed(known, partial(_given, given), looked)
-                found = _checked(cost(shown), names, stop - start, start)
-                whole.append(
-                    cast(Ints, found.astype(np.uint32)) if int(found.max(initial=0)) < 2**32 else found
-                )
-        except _MoreError as more:
-            _check_known(ref, more.name)
-            continue
-        return before, whole
+    return tuple(looked), whole
 
 
-def _given(given: Mapping[str, Scanned], name: str) -> Scanned:
-    if name not in given:
-        raise _MoreError(name)
-    return given[name]
-
-
-def _check_known(ref: DataRef, name: str) -> None:
-    schema = ref.schema
-    assert schema is not None, "else there are no rows"
-    if not isinstance(name, str):
-        raise unknown_column(schema, name)
-    Projection.at(schema, name)
+def _small(costs: Ints) -> Ints:
+    return cast(Ints, costs.astype(np.uint32)) if int(costs.max(initial=0)) < 2**32 else costs
 
 
 def _checked(found: object, names: tuple[str, ...], count: int, start: int) -> Ints:
