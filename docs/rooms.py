@@ -109,11 +109,14 @@ def imports() -> dict[str, frozenset[str]]:
 
 
 @cache
-def imported(path: Path) -> frozenset[str]:
-    """The full names of everything that a file imports, anywhere in it: a module, or a name in one."""
+def imported(path: Path, by_types: bool = False) -> frozenset[str]:
+    """The full names of everything that a file imports, anywhere in it: a module, or a name in one.
+
+    With `by_types` also what only a type checker follows there.
+    """
     package = ("torchyoga", *path.relative_to(PACKAGE).parent.parts)
     # A DataRef's methods load rooms above it when they are first called; the house test lists them.
-    later = [node for node in tree(path).body if path in FLUENT and isinstance(node, ast.If)]
+    later = [node for node in tree(path).body if path in FLUENT and not by_types and isinstance(node, ast.If)]
     left_out = {id(node) for block in later for node in ast.walk(block)}
     found = set()
     for node in ast.walk(tree(path)):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
-from ..reading.contract import RandomAccess, in_epoch
+from ..reading.stream import RandomAccess, in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of

@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.distinct import spread
 from ..reading.columns_ref import ColumnsRef
-from ..reading.contract import in_epoch
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
+from ..reading.stream import in_epoch
 from ..reading.streamed import StreamedRef
 from ..rows.block import Block, Rows, equal_blocks
 from ..rows.collector import block_of, spans

@@ -30,9 +30,8 @@ from ..order.iteration import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..process.numbers import as_int
-from ..reading.contract import RandomAccess, in_epoch
 from ..reading.dataref import DataRef
-from ..reading.stream import Stream, begun, windows_of
+from ..reading.stream import RandomAccess, Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column

@@ -28,8 +28,8 @@ from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
 from ..process.distinct import spread
 from ..process.lazy import later
 from ..process.warned import warn_user
-from ..reading.contract import in_epoch
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector, block_of

@@ -22,8 +22,9 @@ from ..process.numbers import as_int
 from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
-from ..reading.contract import in_epoch, known_schema
+from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column

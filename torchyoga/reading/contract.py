@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..order.contract import ARRANGED, Arrangement
 from ..order.saved import digest
 from ..process.distinct import distinct
 from ..process.lazy import cached_property, later
-from ..process.seeding import GeneratorsPutBack, row_seeds, seeder
+from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
@@ -369,51 +369,3 @@ def nameless_pin(ref: DataRef, *parts: object) -> str | None:
 def taken_of(ref: DataRef[RowT], rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
     """The rows of these numbers (B,); made with seeds, one for each, if there are any."""
     return ref.take(rows) if seeds is None else ref._take_seeded(rows, seeds)
-
-
-class RandomAccess(Protocol[RowT]):
-    """The source of a stream. It may have more of what a DataRef has, such as a `_readahead`."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, or None."""
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers, in this order."""
-
-
-def in_epoch(source: RandomAccess[RowT], epoch: int, seed: int) -> RandomAccess[RowT]:
-    """A source as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
-    bound: Any = source.in_epoch(epoch) if hasattr(source, "in_epoch") else source
-    return _Seeded(bound, epoch, seed) if getattr(bound, "_is_random", False) else bound
-
-
-class _Seeded(Generic[RowT]):
-    """A random DataRef whose rows follow from the seed and the epoch."""
-
-    def __init__(self, source: Any, epoch: int, seed: int) -> None:
-        self._source = source
-        self._epoch, self._seed = epoch, seed
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The source's."""
-        found: str | None = self._source.fingerprint
-        return found
-
-    @property
-    def _readahead(self) -> ReadAhead | None:
-        """The source's."""
-        found: ReadAhead | None = self._source._readahead
-        return found
-
-    def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers; all generators are put back after it."""
-        with GeneratorsPutBack():
-            found: Sequence[RowT] = self._source._take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
-        return found

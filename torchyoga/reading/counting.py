@@ -19,9 +19,9 @@ from ..rows.schema import Schema
 from ..rows.stats.column_stats import TableStats
 from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Json, Row
-from .contract import in_epoch
 from .dataref import DataRef
 from .reader import Reader
+from .stream import in_epoch
 from .version_ref import VersionColumns, VersionRef
 
 _log = logging.getLogger("torchyoga")

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaError
-from ..reading.contract import in_epoch, known_schema
+from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..rows.block import Block
 from ..rows.collector import block_of, spans
 from ..rows.column import Column

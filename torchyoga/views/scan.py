@@ -9,8 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ..process.lazy import cached_property, torch
-from ..reading.contract import in_epoch, known_schema
+from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
+from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat

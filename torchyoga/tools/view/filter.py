@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
+from ...reading.stream import in_epoch
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data

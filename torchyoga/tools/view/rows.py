@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...coding.pictures import opened
-from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
+from ...reading.stream import in_epoch
 from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import media_type, thumbnail

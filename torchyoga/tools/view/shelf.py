@@ -15,8 +15,9 @@ import numpy as np
 from ...coding.decoders import decoder_of
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...reading.contract import in_epoch, title_of
+from ...reading.contract import title_of
 from ...reading.dataref import DataRef
+from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection

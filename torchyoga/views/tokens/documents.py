@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
+from ...reading.stream import in_epoch
 from ...rows.collector import block_of
 from ...rows.pieces import check_parts, taken_runs
 from ...rows.types import Array, Ints
