@@ -110,7 +110,7 @@ class Kind:
 
     @staticmethod
     def decoded(name: str) -> str:
-        """What `encoded` was given."""
+        """The name that a path has; undoes `encoded`."""
         return name
 
     def run(self, method: str, *args: object, seconds: float = PATIENCE, **kwargs: object) -> Any:
@@ -144,7 +144,8 @@ class Kind:
             raise
 
     def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """The same, and a tag that tells these contents from later ones; None if the store has none."""
+        """The first bytes of an object, and a tag that tells these contents from later ones; None if the
+        store has no tags."""
         return tried(lambda: self.get(path, most)), None
 
     def ranges(self, path: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
@@ -185,7 +186,7 @@ class Kind:
         return [info["name"] for info in infos if info["type"] == "directory"]
 
     def found(self, info: Info) -> Found:
-        """An object, as it is described."""
+        """An object, as its filesystem describes it."""
         size = info.get("size", info.get("Size"))
         times = (seconds_of(info[key]) for key in _TIMES if info.get(key) is not None)
         written = next((found for found in times if found is not None), None)
@@ -229,11 +230,11 @@ class S3(Kind):
 
     @staticmethod
     def options(given: dict[str, Any]) -> dict[str, Any]:
-        """With a configuration of botocore."""
+        """Options with a configuration of botocore, whose retries are off."""
         return {**given, "config_kwargs": {**_s3_config(), **given.get("config_kwargs", {})}}
 
     def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """With the ETag."""
+        """The first bytes of an object, and its ETag."""
         found: tuple[bytes, str] = tried(lambda: self.awaited(_got_from_s3(self.fs, path, most)))
         return found
 
@@ -246,7 +247,7 @@ class S3(Kind):
         return self._listed(path, tried)[0]
 
     def folders(self, path: str, tried: Tried) -> list[str]:
-        """Those in some pages."""
+        """The paths of the folders in a folder, from some pages of its listing."""
         return self._listed(path, tried, "/", MOST_PAGES)[1]
 
     def _listed(
@@ -277,12 +278,13 @@ class S3(Kind):
         return found, folders
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
-        """In one piece, because only such a write can be conditional."""
+        """Replaces the contents of this ETag, in one piece: only such a write can be conditional."""
         seconds = seconds_for(len(data))
         self.run("pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
 
     def delete_seen(self, path: str, tag: str) -> None:
-        """Whatever the object is by now, if the client or the server knows no conditions on deletions."""
+        """Deletes the contents of this ETag; whatever is there by now, if the client or the server knows no
+        conditions on deletions."""
         bucket, key, _ = self.fs.split_path(path)
         try:
             self.run("call_s3", "delete_object", Bucket=bucket, Key=key, IfMatch=tag)
@@ -293,7 +295,7 @@ class S3(Kind):
             self.run("rm_file", path)
 
     def abort_uploads(self, path: str, before: float, is_ours: Callable[[str], bool]) -> list[str]:
-        """Those of objects whose names are `is_ours`."""
+        """Ends uploads of names that are `is_ours`, if they were begun before a time; returns the names."""
         bucket, _, prefix = path.partition("/")
         prefix = f"{prefix.rstrip('/')}/" if prefix else ""
         ended = []
@@ -323,11 +325,11 @@ class Gcs(Kind):
 
     @staticmethod
     def options(given: dict[str, Any]) -> dict[str, Any]:
-        """Gcsfs asks for the kind of the bucket before each call, for a minute by itself."""
+        """Options with a shorter wait: gcsfs asks for the kind of the bucket before each call."""
         return {"retry_timeout": 5.0, **given}
 
     def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """With the generation."""
+        """The first bytes of an object, and its generation."""
 
         def generation() -> str:
             return str(self.run("info", path)["generation"])
@@ -339,11 +341,11 @@ class Gcs(Kind):
         raise RemoteError(f"gs://{path} is replaced again and again while it is read; try again")
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
-        """In one step."""
+        """Replaces the contents of this generation in one step."""
         self.awaited(_put_into_gcs(self.fs, path, data, tag), seconds_for(len(data)))
 
     def delete_seen(self, path: str, tag: str) -> None:
-        """In one step."""
+        """Deletes the contents of this generation in one step."""
         bucket, key, _ = self.fs.split_path(path)
         self.awaited(self.fs._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag))
 
@@ -361,12 +363,12 @@ class Web(Kind):
 
     @staticmethod
     def encoded(name: str) -> str:
-        """As a URL has it."""
+        """A name, quoted as in a URL."""
         return quote(name)
 
     @staticmethod
     def decoded(name: str) -> str:
-        """As it was before `encoded`."""
+        """A name without the quoting of a URL."""
         return unquote(name)
 
     def stream(self, path: str, sink: Sink, nbytes: int) -> None:
@@ -399,24 +401,24 @@ class Memory(Kind):
     is_conditional = True
 
     def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """With the digest."""
+        """The first bytes of an object, and their digest."""
         data = tried(lambda: self.get(path, most))
         return data, _digest(data)
 
     def found(self, info: Info) -> Found:
-        """The time of writing tells contents apart."""
+        """An object, with the time of writing as its tag."""
         found = super().found(info)
         return found._replace(tag=str(found.written))
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
-        """In one step."""
+        """Replaces the contents of this digest in one step."""
         with _MEMORY:
             if _digest(self.fs.cat_file(path)) != tag:
                 raise FileExistsError(path)
             self.fs.pipe_file(path, data)
 
     def delete_seen(self, path: str, tag: str) -> None:
-        """In one step."""
+        """Deletes the contents of this digest in one step."""
         with _MEMORY:
             if _digest(self.fs.cat_file(path)) == tag:
                 self.fs.rm_file(path)
