@@ -207,6 +207,23 @@ def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, list[int]]:
     return mixture, counts.tolist()
 
 
+def sources_of(pin: Any) -> list[Source]:
+    """The sources that a state lists by name; StateError if they are damaged."""
+    try:
+        found = [Source(name, rows, None, (Version(rows, tag),)) for name, rows, tag in pin]
+    except (TypeError, ValueError) as error:
+        raise _damaged(error) from error
+    names = {source.name for source in found if isinstance(source.name, str)}
+    are_sound = all(is_count(rows) and isinstance(tag, str) for one in found for rows, tag in one.versions)
+    if not found or not are_sound or len(names) < len(found):
+        raise _damaged("a name comes twice, or there is none")
+    return found
+
+
+def _damaged(what: object) -> StateError:
+    return StateError(f"the state's sources are damaged ({what}); pass what state_dict() gave")
+
+
 def _sources_then(mixture: Mixture, state: State) -> list[Source]:
     """The sources that a state lists, with the rows that they had and the passes over them."""
     pin: Any = state.pins.get("sources")
@@ -214,18 +231,14 @@ def _sources_then(mixture: Mixture, state: State) -> list[Source]:
     here = {source.name: source for source in mixture.sources}
     if pin is None or not mixture.sources[0].versions:
         return list(mixture.sources)
+    listed = sources_of(_classes_then(mixture, pin, state) if isinstance(pin, str) else pin)
     try:
         passes = {name: tuple(_era(*numbers) for numbers in eras) for name, *eras in eras_of}
-        then = _classes_then(mixture, pin, state) if isinstance(pin, str) else pin
-        found = [
-            Source(name, rows, None, (Version(rows, tag),), passes.pop(name, ())) for name, rows, tag in then
-        ]
-        if passes or not found or len({source.name for source in found}) < len(found):
-            raise ValueError("a name comes twice, or there is none")
     except (TypeError, ValueError) as error:
-        if isinstance(error, StateError):
-            raise
-        raise StateError(f"the state's sources are damaged ({error}); pass what state_dict() gave") from error
+        raise _damaged(error) from error
+    found = [source._replace(grown=passes.pop(source.name, ())) for source in listed]
+    if passes:
+        raise _damaged("passes over sources that are not there")
     for source in found:
         _check_source(source, here, where_of(state))
     return found
@@ -239,7 +252,7 @@ def _era(first: int, turn: int, rows: int) -> Era:
 
 def _classes_then(mixture: Mixture, pin: str, state: State) -> list[tuple[str, int, str]]:
     """The classes of the version of one dataset that a digest is of."""
-    for version in zip(*(source.versions for source in mixture.sources), strict=True):
+    for version in zip(*(source.versions for source in mixture.sources), strict=False):
         named = zip(mixture.names, version, strict=True)
         found = [(name, rows, tag) for name, (rows, tag) in named if rows]
         if sources_pin(found, True) == pin:

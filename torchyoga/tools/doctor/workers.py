@@ -57,8 +57,8 @@ def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
     """Rows a second with each number of workers.
 
     Returns:
-        A dict of the `usable` CPUs, the `rates` as [number of workers, rows a second], the share of the CPUs that
-        `others` took meanwhile, and `waits`, True if the rows of one worker wait more than they compute.
+        A dict of the `usable` CPUs, the `rates` as [number of workers, rows a second], the share of the CPUs
+        that `others` took meanwhile, and `waits`, True if the rows of one worker wait more than they compute.
     """
     usable, size = usable_cpus(), patient.batch_size()
     wanted, most = counts(usable, patient.num_workers), most_workers(usable)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import StateError
-from ...order.mixing.change import counts_at, where_of
-from ...order.mixing.mixture import MixStage, Mixture, Source, Version
+from ...order.mixing.change import counts_at, sources_of, where_of
+from ...order.mixing.mixture import MixStage, Mixture
 from ...order.state import State
 
 
@@ -122,9 +122,6 @@ def account_of_state(state: State) -> Account:
             "the state does not name its sources: it is of no mixture, or of many classes, which it tells by "
             "a digest; print(mix.account(at=state)) in a program that makes the mixture"
         )
-    try:
-        sources = tuple(Source(name, rows, None, (Version(rows, tag),)) for name, rows, tag in listed)
-    except (TypeError, ValueError) as error:
-        raise StateError(f"the state's sources are damaged ({error}); pass what state_dict() gave") from error
+    sources = tuple(sources_of(listed))
     first = MixStage.first((1,) * len(sources))
     return account_of(Mixture(sources, (first,), state.length, int(cell.group(1))), state)

@@ -139,14 +139,6 @@ class BalancedRef(ArrangedRef, ReweightedView):
     def __len__(self) -> int:
         return self.mixture.rows
 
-    def whole_weights(self, weights: object) -> tuple[int, ...]:
-        """The shares of the classes that a user gives, as whole numbers."""
-        return _weights(self._labels, weights)
-
-    def over_mixture(self, mixture: Mixture) -> BalancedRef:
-        """The same rows in other shares."""
-        return BalancedRef(self.whole, self._members, mixture, self._labels)
-
     @property
     def _arrangement(self) -> Arrangement:
         """The maker of its orders."""
@@ -206,7 +198,8 @@ class BalancedRef(ArrangedRef, ReweightedView):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        mixture, numbers = changed(self.mixture, weighed(state, lambda: self.whole_weights(shares)), state)
+        weights = weighed(state, lambda: _weights(self._labels, shares))
+        mixture, numbers = changed(self.mixture, weights, state)
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]
         labels = [self._labels[number] for number in numbers]

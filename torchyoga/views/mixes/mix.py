@@ -367,7 +367,7 @@ class MixRef(JoinedRef):
         found = weighed(state, lambda: self.whole_weights(weights, temperature))
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
-        made = self._chosen(numbers, mixture)
+        made = self._over(mixture, numbers)
         made.order(0, True, True, 1).rows(*divmod(state.place, len(made)))  # raises if `epochs` are too few
         return made
 
@@ -413,7 +413,7 @@ class MixRef(JoinedRef):
             except ValueError as error:
                 raise ValueError(f"stage {number}, from {position!r} rows on: {error}") from error
             mixture = mixture.with_stage(before, weights)
-        return self.over_mixture(mixture)
+        return self._over(mixture)
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
         """The weights of the sources that a user gives, as whole numbers."""
@@ -421,13 +421,10 @@ class MixRef(JoinedRef):
         _check_filled(self.names, self.mixture.lengths, fractions)
         return whole_weights(fractions)
 
-    def over_mixture(self, mixture: Mixture) -> MixRef:
-        """The same sources in another mixture."""
-        return self._chosen(range(len(self.sources)), mixture)
-
-    def _chosen(self, numbers: Sequence[int], mixture: Mixture) -> MixRef:
-        """These of its sources in another mixture."""
-        return type(self)([self.sources[number] for number in numbers], mixture, self._column)
+    def _over(self, mixture: Mixture, numbers: Sequence[int] | None = None) -> Self:
+        """These of its sources, or all of them, in another mixture."""
+        sources = self.sources if numbers is None else [self.sources[number] for number in numbers]
+        return type(self)(sources, mixture, self._column)
 
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
@@ -460,7 +457,7 @@ class MixRef(JoinedRef):
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
 
     def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
-        return self.over_mixture(self.mixture)._of_sources
+        return self._over(self.mixture)._of_sources
 
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
