@@ -42,7 +42,8 @@ class Story:
         self.oracle = Oracle({name: some[-1] for name, some in self.sizes.items()}, weights, self.cell)
         self.view: Any = self.mixed(self.sizes, weights)
         if draw.random() < 0.3:
-            places = sorted(draw.sample(range(1, 120), draw.randint(1, 3)))
+            apart = range(1, 120, self.cell + 1)  # two stages do not begin at the same row
+            places = sorted(draw.sample(apart, draw.randint(1, min(3, len(apart)))))
             more = [(place, self.weights_of(self.sizes)) for place in places]
             self.view = self.view.staged([(0, weights), *more])
             self.oracle.plan(
@@ -344,9 +345,14 @@ def test_stages_of_weights() -> None:
         ([(5, first)], "the position of stage 0 must"),
         ([(0, first), (0, then)], "the position of stage 1 must"),
         ([(0, first), (3, {"a": 0, "b": 0})], "stage 1, from 3 rows on: all weights are 0"),
+        ([(0, first), (3, then), (7, first)], "stage 1 never begins: it and stage 2, .* begin at row 8,"),
     ):
         with pytest.raises(ValueError, match=message):
             mix.staged(stages)
+    few = yoga.mix({"a": Rows("a", [50]), "b": Rows("b", [20])}, {"a": 1, "b": 1}, rows=20, epochs=1)
+    assert few.staged([(0, first), (40, then)]).num_epochs == 3
+    with pytest.raises(ValueError, match=r"stage 1 never begins: it would at row 60, .* 2 epochs of 20 rows"):
+        few.staged([(0, first), (60, then)])
 
 
 @pytest.mark.rest

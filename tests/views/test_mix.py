@@ -241,7 +241,9 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
             delivered(other, 1, state)
     second = mix.reweighted("size", at=state)
     _, later = delivered(second, 3, state)
-    with pytest.raises(StateError, match="the past cannot be changed"):
+    with pytest.raises(
+        StateError, match=r"the past cannot be changed.*a Checkpoint keeps that state in its newest step"
+    ):
         delivered(mix, 1, later)
     delivered(second, 1, state)
     # At the very beginning nothing has come yet.
@@ -506,6 +508,25 @@ def test_rows_by_number_are_those_without_a_shuffle(plain: Any) -> None:
             mix[number]
     with pytest.raises(IndexError):
         mix[[0, 60]]
+
+
+def test_rows_by_number_have_the_stages_of_the_first_epoch(plain: Any) -> None:
+    first, then = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 2}
+    mix = yoga.mix(plain, WEIGHTS, rows=120, source_column="source")
+    course = mix.staged([(0, first), (64, then), (500, first)])
+    expected = ids(delivered(course, shuffle=False)[0])
+    assert {number // 1000 for number in expected[:64]} == {0}
+    assert {number // 1000 for number in expected[64:]} == {1, 2}
+    assert ids(list(course)) == [int(course[n]["id"]) for n in range(120)] == expected
+    assert ids(list(course[:100])) == expected[:100]
+    assert ids(list(course.repeat(2))) == expected * 2
+    assert ids(list(course.where("source", lambda source: source >= 0))) == expected
+    assert sorted(ids(delivered(course[:70])[0])) == sorted(expected[:70])
+    assert sorted(ids(list(course.order_by("id")))) == sorted(expected)
+    with pytest.raises(ValueError, match=r"source 'm' is a mixture whose weights change .*\.staged\("):
+        yoga.mix({"m": course, "more": plain["web"]}, {"m": 1, "more": 1}, rows=10, columns=["id"])
+    with pytest.raises(ValueError, match=r"every epoch is the first one.* mix\[:\]"):
+        course.stream(shuffle=True, skip_shuffle_at_epoch_end=True)
 
 
 def test_samplers_name_rows_that_the_mixture_gives(plain: Any) -> None:

@@ -310,8 +310,9 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
         ),
         (refs, 32, "rows of the source 'web', which are not those.* such as packs of another budget"),
     ):
-        with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*{message}"):
+        with pytest.raises(StateError, match=f"^the state, at {WHERE}, .*{message}") as caught:
             goes_on(sources, budget)
+        assert "strict=" not in str(caught.value)  # reweighted has no such argument
 
 
 def test_token_columns_of_other_types_are_named_with_the_source() -> None:
@@ -374,6 +375,23 @@ def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
     assert not hasattr(mix, "packs_of")
     with pytest.raises(AttributeError, match="has no licence: its info says"):
         mix.licence  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])
+def test_documents_whose_weights_change_are_refused(kind: str) -> None:
+    """Stages are places among documents, which packs, windows and batches do not have."""
+    early, late = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
+    mix: Any = mixed()
+    state = batches_of(mix, steps=5)[1]
+    for changing in (mix.staged([(0, early), (64, late)]), mix.reweighted(late, at=state)):
+        for view in (changing, changing.columns(["ids"])):
+            with pytest.raises(ValueError, match=rf"^{kind}: .*mix\.{kind}\(\.\.\.\)\.staged"):
+                getattr(view, kind)("ids", BUDGET)
+    # One stage, or weights that stay, change nothing.
+    for same in (mix.staged([(0, early)]), mix.reweighted(late, at=yoga.DataLoader(mix, 3).state_dict())):
+        assert (
+            getattr(same, kind)("ids", BUDGET).mixture.stages[-1].weights == same.mixture.stages[-1].weights
+        )
 
 
 @pytest.mark.parametrize("kind", ["packed", "token_windows", "token_batches"])

@@ -214,7 +214,8 @@ class State:
             raise StateError(
                 f"up to the state, at position {self.position} of epoch {self.epoch}, rows came by the "
                 f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
-                "be changed. For other weights from there on use reweighted(weights, at=state)"
+                "be changed. For other weights from there on use reweighted(weights, at=state); a Checkpoint "
+                "keeps that state in its newest step: see docs/mixtures.md, Other weights in mid-training"
             )
 
     def has_come_by(self, mine: Pin) -> bool:

@@ -279,7 +279,7 @@ def _check_source(source: Source, here: Mapping[str, Source], where: str) -> Non
             "of a mixture, reweight those, not the mixture before: "
             "mix.packed(...).reweighted(weights, at=state). Rows may be of a version to which some were "
             "appended; packs, windows and batches may not: make them of the version of the state, and mix "
-            "what was appended as a source of its own; or pass strict=False to take its epoch and position"
+            "what was appended as a source of its own"
         )
     most = max(version.rows for version in own.versions)
     for era in source.grown:

@@ -289,6 +289,16 @@ class Mixture:
         sources = tuple(source._replace(grown=()) for source in self.sources)
         return replace(self, sources=sources, stages=(MixStage.first(self.stages[-1].weights),), begin=None)
 
+    @property
+    def is_staged(self) -> bool:
+        """True if its weights change on the way, or have changed."""
+        return len(self.stages) > 1 or self.stages[0].start > 0
+
+    @property
+    def first_epoch(self) -> Mixture:
+        """The same for the rows that it has by number; by its last weights, if it goes on from a state."""
+        return self if self.begin is None else self.plain
+
     def counts(self, places: Ints) -> Ints:
         """(S, B) how many of the first k places belong to each source, for each k (B,)."""
         stage = self.stage_at(places)

@@ -82,7 +82,8 @@ def mix(
 
     Returns:
         A DataRef. `loader`s and `stream`s of it follow the proportions, with any `shuffle`. Of its own rows,
-        `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as without a shuffle.
+        `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as in a first epoch without a
+        shuffle.
 
     Raises:
         ValueError: weights that are negative, no numbers, all 0 or of other names, or so small, below 5e-8 of
@@ -163,6 +164,12 @@ def _flattened(parts: Iterable[_Part]) -> Iterator[_Part]:
             yield part
             continue
         recipe = part.ref._recipe.numbered
+        if recipe.mixture.is_staged:
+            raise ValueError(
+                f"the source {part.name!r} is a mixture whose weights change on the way, and a source has "
+                "one weight. Give its own sources to mix, in place of it, and change the weights of that: "
+                "mix({...}).staged([...]), or mix({...}).reweighted(weights, at=state)"
+            )
         own = recipe.mixture.stages[-1].weights
         for ref, mixed, weight in zip(recipe.sources, recipe.mixture.sources, own, strict=True):
             limits = [limit for limit in (part.most, mixed.most) if limit is not None]
@@ -238,7 +245,7 @@ class MixRef(JoinedRef):
     def __init__(
         self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
-        self._numbers = _MixNumbers(mixture.plain)
+        self._numbers = _MixNumbers(mixture.first_epoch)
         super().__init__(sources, self._numbers)
         self.mixture = mixture
         self._column = source_column
@@ -342,7 +349,8 @@ class MixRef(JoinedRef):
         states. What came before it no longer knows: a loader without the state raises ValueError when it
         reads, or peeks, and so does `counts` of fewer rows than had come. The state says which weights there
         were at last, so a program may always write `mix = mix.reweighted(weights, at=state)` when it resumes:
-        where the weights are the same, nothing changes.
+        where the weights are the same, nothing changes. Its own rows by number, and what is made of them, are
+        as if it had had the last weights from the beginning on.
 
         Args:
             weights: as `mix` takes them.
@@ -374,8 +382,10 @@ class MixRef(JoinedRef):
     def staged(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> MixRef:
         """This mixture with other weights from each stage on: a curriculum of sources.
 
-        A stage begins at the end of the cell in which its position lies. Stages that begin after a state may
-        be changed; `reweighted` takes the place of those to come.
+        A stage begins at the end of the cell in which its position lies, or of the epoch: up to `cell - 1`
+        rows later, 63 if `mix` was not given another `cell=`. Stages that begin after a state may be changed;
+        `reweighted` takes the place of those to come. `packed`, `token_windows`, `token_batches` and `mix`
+        take no mixture with stages: stage what they make.
 
         Args:
             stages: pairs (position, weights): from this row on, counted over all epochs and ranks, these are
@@ -383,7 +393,8 @@ class MixRef(JoinedRef):
 
         Raises:
             ValueError: positions do not rise from 0, or a stage has weights as `mix` refuses them, or of
-                sources that are not here; names the stage.
+                sources that are not here; or it never begins, as the next one begins at the same row, or
+                `epochs` of `mix` ends before. Names the stage.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
@@ -413,7 +424,21 @@ class MixRef(JoinedRef):
             except ValueError as error:
                 raise ValueError(f"stage {number}, from {position!r} rows on: {error}") from error
             mixture = mixture.with_stage(before, weights)
-        return self._over(mixture)
+            if len(mixture.stages) == number:
+                raise ValueError(
+                    f"stage {number - 1} never begins: it and stage {number}, from {position!r} rows on, "
+                    f"both begin at row {mixture.stages[-1].start}, the end of their cell. Leave one out, or "
+                    f"give mix a smaller cell= than {mixture.cell}"
+                )
+        made, epochs = self._over(mixture), mixture.num_epochs
+        made.order(0, True, True, 1).rows(0, 0)  # raises if `epochs` are too few
+        if epochs is not None and (last := mixture.stages[-1].start) >= epochs * mixture.rows:
+            raise ValueError(
+                f"stage {len(stages) - 1} never begins: it would at row {last}, and epochs= of mix allows "
+                f"{epochs} epochs of {mixture.rows} rows, which end before; let it begin earlier, or allow "
+                "more"
+            )
+        return made
 
     def whole_weights(self, weights: object, temperature: float = 1.0) -> tuple[int, ...]:
         """The weights of the sources that a user gives, as whole numbers."""
@@ -428,6 +453,12 @@ class MixRef(JoinedRef):
 
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
         """The order of every epoch: each source by itself, in the proportions."""
+        if shuffle and not reshuffle and self.mixture.begin is None and self.mixture.is_staged:
+            raise ValueError(
+                "this mixture has stages, which are counted over all epochs; with "
+                "skip_shuffle_at_epoch_end=True every epoch is the first one. Shuffle each epoch, or take "
+                "the rows of the first one: mix[:]"
+            )
         files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
         return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
@@ -626,7 +657,7 @@ class _MixNumbers:
 
     def counts(self, starts: Ints) -> Ints:
         """How many of its own rows each source has."""
-        return self._mixture.stages[0].counts_at(np.array([self._mixture.rows]))[:, 0]
+        return self._mixture.counts(np.array([self._mixture.rows]))[:, 0]
 
     def starts(self, file_starts: Ints) -> Ints:
         """Where files begin: rows of all of them are mixed."""

@@ -28,31 +28,38 @@ from .mix import MixRef, Recipe, checked, mixture_of
 
 def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
     """A mixture of packs of each source: see `DataRef.packed`."""
-    return _made_of(MixedPacks, recipe, make)
+    return _made_of(MixedPacks, "packed", recipe, make)
 
 
 def windows_of(recipe: Recipe, make: Callable[[DataRef], TokenWindowsRef | MixedWindows]) -> MixedWindows:
     """A mixture of windows of each source: see `DataRef.token_windows`."""
-    return _made_of(MixedWindows, recipe, make)
+    return _made_of(MixedWindows, "token_windows", recipe, make)
 
 
 def batches_of(recipe: Recipe, make: Callable[[DataRef], TokenBatchesRef | MixedBatches]) -> MixedBatches:
     """A mixture of batches of each source: see `DataRef.token_batches`."""
-    return _made_of(MixedBatches, recipe.numbered, make)
+    return _made_of(MixedBatches, "token_batches", recipe.numbered, make)
 
 
 _Kind = TypeVar("_Kind", bound=MixRef)
 
 
-def _made_of(kind: type[_Kind], recipe: Recipe, make: Callable[[DataRef], DataRef]) -> _Kind:
+def _made_of(kind: type[_Kind], what: str, recipe: Recipe, make: Callable[[DataRef], DataRef]) -> _Kind:
     """The mixture of what is made of each source.
 
     Args:
         kind: what is made.
+        what: the method that makes it.
         recipe: of the mixture.
         make: makes it.
     """
     before, names = recipe.mixture, recipe.mixture.names
+    if before.is_staged:
+        raise ValueError(
+            f"{what}: the weights of this mixture change on the way, at places that are counted in its rows, "
+            f"not in what {what} makes of them. Change the weights of that: mix.{what}(...).staged([...]) "
+            f"or mix.{what}(...).reweighted(weights, at=state) with a state of its own loader"
+        )
     made = [_of_source(name, ref, make) for name, ref in zip(names, recipe.sources, strict=True)]
     asked, weights = before.asked, before.stages[-1].weights
     for own, ref, weight in zip(before.sources, made, weights, strict=True):

@@ -7,6 +7,7 @@ is a run of them, and what `cu_seqlens` says are the offsets of the documents. O
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -111,11 +112,10 @@ class Layout:
         width, fill = padding or (None, None)
         if width is not None:
             as_int("the width of padded packs", width, 1, _MOST_WIDTH)
-        labels, shifted = _labels_of(labels, along[0])
+        asked = labels
+        labels, shifted = _labels_of(asked, along[0])
         if labels is not None and labels not in along:
-            raise ValueError(
-                f"labels={labels!r} must be a column with a value for each token: one of {list(along)}"
-            )
+            raise _unknown_labels(labels, () if isinstance(asked, Mapping) else get_args(LabelKind), along)
         if labels is not None:
             own = Projection.at(schema, labels).schema.columns[0]
             is_known = own.kind != "tensor" or hasattr(np, own.dtype)
@@ -252,6 +252,17 @@ def _labels_of(labels: str | Mapping[str, str] | None, measured: str) -> tuple[s
             f"{labels!r:.100}"
         )
     return next(iter(asked)), kinds[0] == "shifted"
+
+
+def _unknown_labels(found: str, kinds: Sequence[str], along: Sequence[str]) -> ValueError:
+    """An error that says what labels may be made of, similar names first."""
+    known = [*kinds, *along]
+    near = difflib.get_close_matches(found, known, len(known), 0.5)
+    listed = ", ".join(f'"{name}"' for name in dict.fromkeys([*near, *known]))
+    what = (
+        f"one of {listed}: as the tokens, shifted by one, or a column" if kinds else f"a column of {listed},"
+    )
+    return ValueError(f"labels={found!r:.100} must be {what} with a value for each token")
 
 
 def sequences(schema: Schema) -> list[str]:
