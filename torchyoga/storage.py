@@ -199,7 +199,8 @@ class Storage:
             max_rows: more rows than this are an error; for a source that may have no end.
             progress: show a progress bar; by default on a terminal.
             format: a file format other than the storage's.
-            compression: a compression other than the storage's.
+            compression: a compression other than the storage's. The size of files is always the storage's:
+                `Storage(..., file_bytes=...)`.
             info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`, and by
                 name as attributes: a dict, whose values may be functions of the dataset; a list of names of
                 the dataset's attributes; or a function of the dataset that returns a dict. Unless it has the
@@ -215,7 +216,7 @@ class Storage:
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
             record: keep with the version how it was made: code, commit, packages, user and time, as
-                docs/caching.md lists it. "source" for the source text and the host in a store, too, as in a
+                docs/versions.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
             row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which

@@ -106,11 +106,24 @@ def test_folders_without_classes(tmp_path: Path) -> None:
     assert ref.info == {}
     check_dataref(ref)
     write(tmp_path / "flat", {"more/x.png": image(9, "PNG")})
-    with pytest.raises(SchemaError, match=r"images beside folders.*classes=True.*classes=False"):
+    with pytest.raises(SchemaError, match=r"3 images beside folders, and 1 in.*classes=True.*classes=False"):
         yoga.image_folder(tmp_path / "flat")
     assert len(yoga.image_folder(tmp_path / "flat", classes=False)) == 4
     with pytest.warns(UserWarning, match=r"3 of 4 files .*'0\.png' lies beside the folders of the classes"):
         assert [row["path"] for row in yoga.image_folder(tmp_path / "flat", classes=True)] == ["more/x.png"]
+
+
+@pytest.mark.parametrize("extensions", [None, [".png"]])
+def test_images_beside_folders_of_classes_are_counted(extensions: list[str] | None, tmp_path: Path) -> None:
+    names = ["cat/1.png", "cat/2.png", "dog/3.png", "cover.png", "odd.png"]
+    write(tmp_path, {name: image(1, "PNG") for name in names})
+    said = r"2 of 5 files .*are not read; move them.*'cover\.png' lies beside the folders of the classes"
+    with pytest.warns(UserWarning, match=said) as warned:
+        ref = yoga.image_folder(tmp_path, extensions=extensions)
+    assert len(warned) == 1
+    assert [row["path"] for row in ref] == names[:3]
+    assert ref.classes == ["cat", "dog"]
+    assert [one.name for one in ref.left_out] == names[3:]
 
 
 def test_classes_by_name(folder: Path) -> None:
@@ -249,14 +262,12 @@ def test_each_file_of_another_ending_is_looked_at(tmp_path: Path, monkeypatch: p
 def test_images_beside_classes_are_counted_and_named(
     tmp_path: Path, classes: bool | list[str] | None
 ) -> None:
-    beside = {
-        "x.heic": b"any",
-        "x": image(1),
-        "notes.txt": b"text",
-        **({"x.png": image(2)} if classes else {}),
-    }
+    beside = {"x.heic": b"any", "x": image(1), "notes.txt": b"text", "x.png": image(2)}
     write(tmp_path, {"a/1.jpg": image(1), "b/2.jpg": image(2), **beside})
-    with pytest.warns(UserWarning, match=r"files look like images and are not read.*'x\.heic' is of a kind"):
+    with (
+        pytest.warns(UserWarning, match=r"files look like images and are not read.*'x\.heic' is of a kind"),
+        pytest.warns(UserWarning, match=r"'x\.png' lies beside the folders of the classes"),
+    ):
         ref = yoga.image_folder(tmp_path, classes=classes)
     assert {bad.name for bad in ref.left_out} == {*beside} - {"notes.txt"}
     assert yoga.image_folder(tmp_path, classes=["a"], extensions=[".jpg"]).left_out == ()

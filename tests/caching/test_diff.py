@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from disks import full_folder
 from hypothesis import given, settings
@@ -598,3 +599,55 @@ def test_parts_hold_each_row_once() -> None:
     for part in found:
         assert len({int(word) >> 58 for word in part[:, 0]}) <= 1
     assert json.dumps(len(found)) == "64"
+
+
+def test_codes_are_compared_by_their_words(storage: yoga.Storage, tmp_path: Path) -> None:
+    def folder(name: str, *paths: str) -> yoga.DataRef:
+        for path in paths:
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"\x89PNG\r\n\x1a\n" + file.name.encode())
+        return yoga.image_folder(tmp_path / name)
+
+    first = storage.submit(folder("1", "ant/0.png", "bee/1.png", "bee/2.png"), "a", "1", progress=False)
+    grown = storage.append(folder("2", "bat/3.png", "ant/4.png"), "a", "2", after="1")
+    for confirm in (False, True):
+        d = yoga.diff(first, grown, confirm=confirm)
+        assert d.are_rows_compared
+        assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([3, 4], [], 3)
+        assert str(d).splitlines()[1:] == ["words of label: added bat"]
+        back = yoga.diff(grown, first, confirm=confirm)
+        assert (back.added.tolist(), back.removed.tolist(), back.unchanged) == ([], [3, 4], 3)
+        assert str(back).splitlines()[1:] == ["words of label: removed bat"]
+    assert [d.schema.changed, d.schema.retyped, d.schema.is_comparable] == [(), ("label",), True]
+    assert not d.same
+
+    # The codes of all classes but the first are others here: 1 is bat, 2 is bee.
+    now = folder("3", "bat/0.png", "bee/1.png", "bee/2.png", "ant/5.png").columns(["image", "label"])
+    before = first.columns(["image", "label"])
+    d = yoga.diff(before, now)
+    assert (d.removed.tolist(), d.unchanged) == ([0], 2)
+    kept = storage.submit(now, "b", "1", progress=False)
+    for ref, confirm in ((now, False), (kept, False), (kept, True)):
+        d = yoga.diff(before, ref, key="image", confirm=confirm)
+        assert [(first[int(one)]["path"], ref[int(other)]["label"]) for one, other in d.changed] == [
+            ("ant/0.png", 1)
+        ]
+        assert (d.unchanged, len(d.added), d.columns) == (2, 1, ("image", "label"))
+    d = yoga.diff(before, now, key=["image", "label"])
+    assert (len(d.added), len(d.removed), d.unchanged) == (2, 1, 2)
+
+
+def test_codes_of_files_that_both_have_mean_what_each_says(storage: yoga.Storage) -> None:
+    def coded(*words: str) -> yoga.DataRef:
+        return yoga.from_arrow(pa.table({"label": pa.DictionaryArray.from_arrays([0, 1, 1], list(words))}))
+
+    old, new = coded("ant", "bee"), coded("bee", "ant")
+    d = yoga.diff(old, new)
+    assert (d.unchanged, d.added.tolist(), d.removed.tolist()) == (2, [2], [2])
+    assert str(d.schema) == "words of label: in another order"
+    few = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), [f"a{n}" for n in range(100)])
+    more = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), [f"b{n}" for n in range(100)])
+    one, other = (yoga.from_arrow(pa.table({"label": codes})) for codes in (few, more))
+    with pytest.raises(SchemaError, match="too small for the 200 names of all; convert its codes to int64"):
+        yoga.diff(one, other)

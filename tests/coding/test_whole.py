@@ -211,6 +211,18 @@ def test_png_refuses_a_pillow_image_of_cmyk(storage: yoga.Storage) -> None:
     assert np.array_equal(np.array(found), np.array(gray.convert("RGBA")))
 
 
+def test_a_damaged_file_is_named_by_its_path_as_it_is_where_it_is_decoded(storage: yoga.Storage) -> None:
+    whole = file_of(CHINA, "PNG")
+    rows = [{"image": whole, "path": "a/0.png"}, {"image": whole[: len(whole) // 2], "path": "a/1.png"}]
+    ref = storage.submit(rows, "x", "1")
+    problem = r"row 1 \(a/1.png\), column 'image': it cannot be decoded: .*truncated"
+    with pytest.raises(CorruptError, match=problem):
+        ref.decoded({"image": yoga.codecs.image()})[1]
+    for given in (rows, ref):
+        with pytest.raises(SchemaError, match=f"{problem}.*; replace the file"):
+            storage.submit(given, "y", "1", codecs={"image": yoga.codecs.jpeg()})
+
+
 @pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF"])
 def test_jpeg_refuses_transparency_of_files(format: str, storage: yoga.Storage) -> None:
     with pytest.raises(SchemaError, match="row 0, column 'x': it has transparency"):

@@ -77,6 +77,11 @@ def test_other_loaders_are_refused() -> None:
     other: Any = torch.utils.data.DataLoader([1, 2])
     with pytest.raises(TypeError, match=r"takes a torchyoga\.DataLoader, found DataLoader"):
         yoga.to_device(other, "cpu")
+    batches: Any = enumerate(yoga.DataLoader([1, 2]))
+    with pytest.raises(
+        TypeError, match=r"a enumerate of batches, .* Checkpoint in loaders=\{'train': to_device"
+    ):
+        yoga.to_device(batches, "cpu")
 
 
 @cuda

@@ -182,6 +182,17 @@ def test_workers_that_start_in_each_epoch_are_found() -> None:
     assert "hardly waits" in verdict(begun, Setting(2, 8, num_batches=100_000))
 
 
+def test_shares_that_differ_are_of_different_times() -> None:
+    alone = numbers(0.0577, 0.2777, batches=60, transform=0.05)
+    assert f"{alone.share:.1%} of the time" == "17.2% of the time"
+    assert verdict(alone, Setting(0, 2)).startswith("waited 17.2% of the time, ")
+    begun = numbers(2.4, 5.0, start_up=2.0, transform=3.0)
+    assert f"{begun.share:.1%} of the time" == "32.4% of the time"
+    assert verdict(begun, Setting(2, 8, num_batches=1000)).startswith(
+        "waited 10.7% of the time of a whole epoch, "
+    )
+
+
 def test_workers_that_wait_are_not_called_enough() -> None:
     setting = Setting(2, 2, is_persistent=True)
     assert "2 workers are enough for 2 CPUs" in verdict(numbers(5.0, 0.1, transform=10.0), setting)

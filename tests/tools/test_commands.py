@@ -176,6 +176,12 @@ def test_diff_says_with_its_exit_code_whether_versions_differ(storage: yoga.Stor
     }
     assert found["same"] is False
     assert found["rows"] == {"old": 2, "new": 2}
+    storage.submit([{"id": 0}], "a", "3", progress=False)
+    assert "since their columns differ; pass --key to compare" in said("diff", "a", "1", "3", code=1)
+    text = said("head", "a", code=2)
+    assert text.endswith(
+        "name the version to read, or the one to append to; or give one a tag and fetch that\n"
+    )
 
 
 def test_tag(storage: yoga.Storage) -> None:

@@ -52,12 +52,13 @@ def image_folder(
         path: the folder. Files may lie at any depth in it.
         classes: True if each folder in it is a class: their names, sorted, are the labels 0, 1, ..., and
             `ref.classes` and `ref.class_to_idx` tell them. False for rows without labels, of all files of any
-            depth. By default what is there decides. Or the names of the classes in order; other folders are
+            depth. By default what is there decides: folders are classes, and a warning and `ref.left_out`
+            name images beside them. Or the names of the classes in order; other folders are
             left out then.
         extensions: of the files that are read, in small letters, "" for files without one; all others are
             ignored. By default those of JPEG, PNG, WebP, TIFF, BMP, GIF, PPM, AVIF and JPEG 2000; then a
-            warning and `ref.left_out` name other files that look like images, as `.heic` and `.svg` do,
-            files of unknown extension that begin as an image does, and images beside the folders of classes.
+            warning and `ref.left_out` name other files that look like images, as `.heic` and `.svg` do, and
+            files of unknown extension that begin as an image does.
         max_bad: the share of the files that may be bad: empty, unreadable, or images that do not begin as any
             image does. They are left out; a warning and `ref.left_out` name them.
         threads: read files.
@@ -68,7 +69,8 @@ def image_folder(
 
     Raises:
         NotFoundError: there is no such folder, class or image.
-        SchemaError: images lie beside folders with images, so that it is unclear whether these are classes.
+        SchemaError: more images lie beside the folders than in them, so that it is unclear whether these are
+            classes.
         CorruptError: too many files are bad; names the first ones. When read: a file has changed since.
         ValueError: `max_bad`, `threads` or an extension is not of the kind that it should be.
 
@@ -85,7 +87,7 @@ def image_folder(
     if not os.path.isdir(root):
         raise NotFoundError(f"there is no folder {root}; pass the path of one with images")
     folders, beside = _top(root)
-    names = _classes_of(classes, folders, any(_ending(name) in wanted for name in beside), root)
+    names = _classes_of(classes, folders, root)
     tops = [""] if names is None else names
     there = {"", *folders}  # a class may have no folder here
     below = pool.map(
@@ -94,15 +96,26 @@ def image_folder(
     found = [[name for name in some if _ending(name) in wanted] for some in below]
     labels = np.repeat(np.arange(len(tops)), [len(some) for some in found])
     paths = [name for some in found for name in some]
+    strays = [] if names is None else [name for name in beside if _ending(name) in wanted]
+    if classes is None and len(strays) > len(paths):
+        raise SchemaError(
+            f"{root} has {len(strays)} images beside folders, and {len(paths)} in them. Pass classes=True if "
+            "the folders are classes and those images are to be left out, or classes=False for all images, "
+            "without labels"
+        )
     if not paths:
         raise NotFoundError(f"{root} has no files with {' '.join(sorted(wanted))}; {_other_files(root)}")
     looks = _looked_at(pool, root, paths)
     left_out = [LeftOut(name, look.problem) for name, look in zip(paths, looks, strict=True) if look.problem]
     refuse_many(left_out, len(paths), share, root, "files")
     warn_of(left_out, len(paths), root, "files")
+    left_beside = [LeftOut(name, "lies beside the folders of the classes") for name in strays]
+    how = "are not read; move them into a folder, or pass classes=False for all images, without labels"
+    warn_of(left_beside, len(paths) + len(strays), root, "files", how)
+    left_out += left_beside
     if extensions is None:
-        rest = [name for some in below for name in some if _ending(name) not in wanted]
-        rest += [] if names is None else beside
+        places = below if names is None else [*below, beside]
+        rest = [name for some in places for name in some if _ending(name) not in wanted]
         others, not_seen = _other_images(pool, root, rest, max(_LOOKED_AT, len(paths)))
         how = "look like images and are not read; convert them, or pass extensions= for their bytes"
         warn_of(others, len(paths) + len(rest), root, "files", how)
@@ -187,18 +200,11 @@ def _top(root: str) -> tuple[list[str], list[str]]:
     return found
 
 
-def _classes_of(
-    asked: bool | Sequence[str] | None, folders: Sequence[str], files_beside: bool, root: str
-) -> list[str] | None:
+def _classes_of(asked: bool | Sequence[str] | None, folders: Sequence[str], root: str) -> list[str] | None:
     """The names of the classes, which are folders; None if there are none."""
     if isinstance(asked, str):
         raise ValueError(f"classes={asked!r} must be a list of names, True or False")
     if asked is None:
-        if folders and files_beside:
-            raise SchemaError(
-                f"{root} has images beside folders. Pass classes=True if the folders are classes and those "
-                "images are to be left out, or classes=False for all images, without labels"
-            )
         asked = bool(folders)
     if asked is False:
         return None
@@ -276,8 +282,6 @@ def _other_images(
         ending = _ending(path)
         if ending in _NOT_DECODED:
             named.append(LeftOut(path, "is of a kind that is not decoded here"))
-        elif ending in IMAGES:
-            named.append(LeftOut(path, "lies beside the folders of the classes"))
         else:
             unknown.append(path)
     looks = zip(unknown, _looked_at(threads, root, unknown[:most]), strict=False)

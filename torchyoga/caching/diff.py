@@ -28,6 +28,7 @@ from ..versions.checks import checks_of_columns
 from ..versions.columns import parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
+from ..views.recoded import Names, joined_names, recoded, with_names
 from .matching import GroupedRows, Side, dealt, grouped, matched
 from .row_hashes import PART_ROWS, Parts, Ranges, RowBlocks, known_schema
 
@@ -240,15 +241,16 @@ def diff(
         new: another one.
         key: the column, or columns, that say which rows belong together, such as an id; each key may occur
             once in each dataset. If the columns of the datasets differ, those that both have are compared.
-            Without a key, rows are compared as wholes, and only if the columns are the same.
+            Without a key, rows are compared as wholes, and only if the columns are the same. Codes with
+            words, such as those of classes, are compared by their words.
         confirm: compute all hashes anew, do not trust fingerprints, and compare the bytes of rows whose
             hashes agree.
 
     Raises:
         KeyError: a dataset has no column of the key.
         ValueError: a key occurs twice; names some.
-        SchemaError: a column of the key is of another type in the other dataset; or rows of a DataRef without
-            a schema are not alike.
+        SchemaError: a column of the key is of another type in the other dataset; rows of a DataRef without
+            a schema are not alike; or the words of both are too many for the integers of a column of codes.
         NotFoundError: a version was overwritten before it was read.
         OSError: the disk for temporary files is full.
 
@@ -277,13 +279,20 @@ def diff(
     same = tuple(names)
     if not confirm and _are_same_rows(old, new):
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
+    mine, theirs = old, new
+    if schema.retyped and first is not None and second is not None:
+        words = _words_of_both(first, second, schema.retyped)
+        mine, theirs = recoded(old, words), recoded(new, words)
+        if _codes_change(second, words):
+            old, new = mine, theirs  # bytes that both versions have mean other rows in each
+        first, second = with_names(first, words), with_names(second, words)
     differs = None if confirm else differing_values(old, new)
     if not schema.is_comparable and not keys:
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
     rest_of_old, rest_of_new, common = apart(old, new, names, differs)
     task = _Comparison(
-        Side(old, first, names, keys, rest_of_old, confirm),
-        Side(new, second, names, keys, rest_of_new, confirm),
+        Side(mine, first, names, keys, rest_of_old, confirm),
+        Side(theirs, second, names, keys, rest_of_new, confirm),
         confirm,
     )
     found = task.by_key(common) if keys else task.by_content()
@@ -314,6 +323,19 @@ def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> li
             "convert one of them, or choose another key"
         )
     return alike(old, new)
+
+
+def _words_of_both(old: Schema, new: Schema, names: Sequence[str]) -> Names:
+    """The words of the codes in some values of two datasets, those of the old one first."""
+    columns = {column.name for name in names for column in values_of(old)[name][1]}
+    joined = joined_names([old, new])
+    return {name: words for name, words in joined.items() if name in columns}
+
+
+def _codes_change(schema: Schema, words: Names) -> bool:
+    """True if a code stands for another word once the words are these."""
+    own = {column.name: column.meaning.words or () for column in schema.columns}
+    return any(listed[: len(own[name])] != own[name] for name, listed in words.items())
 
 
 def _pairs(old: Ints, new: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 Nothing that may be secret is recorded.
 No environment variable, no argument, no path and no remote of git; the source text and the host stay in
-directories of this machine, unless `record="source"` sends them to a store, too. See docs/caching.md.
+directories of this machine, unless `record="source"` sends them to a store, too. See docs/versions.md.
 """
 
 from __future__ import annotations

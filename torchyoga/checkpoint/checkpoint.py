@@ -279,7 +279,10 @@ class Checkpoint:
             yield now.first + now.taken - 1, batch
 
     def stepped(self) -> bool:
-        """Counts an optimizer step, and saves if that is due; call it after `optimizer.step()`.
+        """Counts an optimizer step, and saves if that is due; call it last in the step.
+
+        What the loop changes after it, such as a scheduler, an average of weights or `values`, is one step
+        behind after a resume.
 
         If the step was the epoch's last, it saves when the epoch's body has run. After a signal it saves and
         leaves.

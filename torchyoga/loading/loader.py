@@ -492,7 +492,8 @@ def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> De
     """The batches of a loader on a device, each copied while the one before it is computed with.
 
     The copy runs during the computation if the loader has `pin_memory=True`. The state, of this or of the
-    loader, counts the batches that were handed out, not the one that is on its way.
+    loader, counts the batches that were handed out, not the one that is on its way. A `Checkpoint` takes it
+    in place of the loader: `loaders={"train": to_device(loader, "cuda")}`.
 
     Args:
         loader: a `torchyoga.DataLoader`.
@@ -506,6 +507,12 @@ def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> De
         >>> [batch.tolist() for batch in batches]
         [[0, 1, 2, 3], [4, 5]]
     """
+    if isinstance(loader, Iterator):
+        raise TypeError(
+            f"to_device takes a torchyoga.DataLoader, found a {type(loader).__name__} of batches, which has no "
+            "state; wrap the loader that the batches come from, for a Checkpoint in "
+            "loaders={'train': to_device(loader, 'cuda')}"
+        )
     if not isinstance(loader, DataLoader):
         raise TypeError(
             f"to_device takes a torchyoga.DataLoader, found {type(loader).__name__}, whose state would be a "

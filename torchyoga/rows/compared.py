@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from .schema import Schema
 from .types import Array
 
 Bools = npt.NDArray[np.bool_]
+_MOST_WORDS = 10  # in a line
 
 
 def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None = None) -> Bools:
@@ -97,7 +98,8 @@ class SchemaDiff:
         removed: names of those that only the old one has.
         changed: names of those that both have, of another type or shape, or that may be None in one only.
         retyped: names of those whose bytes mean the same, but that come back as another type, such as an
-            array and a tensor; rows are compared in spite of it.
+            array and a tensor, or whose codes are numbers of other words; rows are compared in spite of it,
+            codes by their words.
         nesting: True if the same values nest otherwise, or come in another order.
         text: all of that, a line for each value.
     """
@@ -140,10 +142,31 @@ def schema_diff(old: Schema | None, new: Schema | None) -> SchemaDiff:
     is_nested = not (removed or added or changed) and old.tree != new.tree
     was, now = _texts(old), _texts(new)
     lines = [f"changed: {was[name]} -> {now[name].removeprefix(f'{name}: ')}" for name in changed]
-    lines += [f"other type: {was[name]} -> {now[name].removeprefix(f'{name}: ')}" for name in retyped]
+    for name in retyped:
+        words = _other_words(mine[name][1], theirs[name][1])
+        lines += words or [f"other type: {was[name]} -> {now[name].removeprefix(f'{name}: ')}"]
     lines += [f"removed: {was[name]}" for name in removed] + [f"added: {now[name]}" for name in added]
     lines += ["the rows nest otherwise, or have their keys in another order"] if is_nested else []
     return SchemaDiff(added, removed, changed, retyped, is_nested, "\n".join(lines))
+
+
+def _other_words(old: Iterable[Column], new: Iterable[Column]) -> list[str]:
+    """A line for each column whose codes are numbers of other words."""
+    lines = []
+    for one, other in zip(old, new, strict=True):
+        was, now = one.meaning.words or (), other.meaning.words or ()
+        if was != now:
+            gone, come = (
+                [word for word in some if word not in rest] for some, rest in ((was, {*now}), (now, {*was}))
+            )
+            found = [_listed("removed", gone), _listed("added", come)]
+            lines.append(f"words of {one.name}: {', '.join(filter(None, found)) or 'in another order'}")
+    return lines
+
+
+def _listed(what: str, words: list[str]) -> str:
+    more = ", ..." if len(words) > _MOST_WORDS else ""
+    return f"{what} {', '.join(words[:_MOST_WORDS])}{more}" if words else ""
 
 
 def _texts(schema: Schema) -> dict[str, str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import TypeAlias
@@ -73,13 +74,24 @@ def values_of(schema: Schema) -> dict[str, tuple[Node, tuple[Column, ...]]]:
 
 
 def alike(one: Schema, other: Schema) -> list[str]:
-    """The names of the values that both have and that can be compared, in order of their names."""
+    """The names of the values that both have and that can be compared, in order of their names.
+
+    Codes of other words can be compared once both are codes of one list.
+    """
     mine, theirs = values_of(one), values_of(other)
     return sorted(
         name
         for name in mine.keys() & theirs.keys()
-        if mine[name][0] == theirs[name][0] and _looks(mine[name][1]) == _looks(theirs[name][1])
+        if mine[name][0] == theirs[name][0]
+        and _looks(map(_without_words, mine[name][1])) == _looks(map(_without_words, theirs[name][1]))
     )
+
+
+def _without_words(column: Column) -> Column:
+    """The column as codes of no words in particular."""
+    if column.meaning.words is None:
+        return column
+    return replace(column, meaning=replace(column.meaning, words=()))
 
 
 def _looks(columns: Iterable[Column]) -> list[tuple[str, tuple[object, ...]]]:

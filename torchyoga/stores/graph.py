@@ -102,11 +102,11 @@ def newest(store: Versions, id: str) -> Outline:
         named = _dated(nodes, sorted(nodes, key=natural))
         raise NotFoundError(
             f"the newest version of {id!r} is not known: {named} were made from each other in a circle; name "
-            "one by version= or after="
+            "the version to read, or the one to append to"
         )
     raise NotFoundError(
-        f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; name one "
-        "by version=, or by after= what is to grow; or give one a tag and fetch that"
+        f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; name the "
+        "version to read, or the one to append to; or give one a tag and fetch that"
     )
 
 

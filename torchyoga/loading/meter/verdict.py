@@ -128,8 +128,10 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
     starts = first / max(1, last.epochs) / costs.batches
     later = last.batches - last.epochs if setting.num_workers else last.batches
     wait = max(0.0, last.waited - first) / max(1, later) + starts
-    share = wait / (wait + costs.loop) if wait else 0.0
-    waits = f"waited {share:.0%} of the time"
+    share, of = last.share, "of the time"
+    if setting.num_workers:
+        share, of = wait / (wait + costs.loop) if wait else 0.0, "of the time of a whole epoch"
+    waits = f"waited {share:.1%} {of}"
     if holders:
         return f"{waits}; {_of_holders(holders)}"
     time = last.waited + last.away
@@ -138,7 +140,7 @@ def verdict(last: Numbers, setting: Setting, holders: Sequence[Holder] = ()) -> 
         return f"{last.batches} {plural} nothing yet; ask again after {_FEW}"
     if share < _FINE and last.stages["copy"] < 0.5 * time:
         own = f": its own step takes {seconds_text(costs.loop)} for a batch" if costs.loop else ""
-        return f"the loop hardly waits ({share:.1%} of the time){own}; nothing to change in the loader"
+        return f"the loop hardly waits ({share:.1%} {of}){own}; nothing to change in the loader"
     if wait < _SHORT:
         return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
     total = sum(last.stages.values())

@@ -214,7 +214,7 @@ def sources_of(pin: Any) -> list[Source]:
     except (TypeError, ValueError) as error:
         raise _damaged(error) from error
     names = {source.name for source in found if isinstance(source.name, str)}
-    are_sound = all(is_count(rows) and isinstance(tag, str) for one in found for rows, tag in one.versions)
+    are_sound = all(are_counts(rows) and isinstance(tag, str) for one in found for rows, tag in one.versions)
     if not found or not are_sound or len(names) < len(found):
         raise _damaged("a name comes twice, or there is none")
     return found

@@ -49,7 +49,7 @@ def command(
         ("removed", found.removed[:most].tolist(), len(found.removed)),
         ("changed", found.changed[:most].tolist(), len(found.changed)),
     ]
-    lines = [str(found)]
+    lines = [str(found).replace("pass key=", "pass --key")]
     for name, numbers, count in kinds:
         if numbers:
             lines.append(f"{name}: {_listed(name, numbers)}{', ...' if count > len(numbers) else ''}")
