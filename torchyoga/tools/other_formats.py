@@ -19,8 +19,6 @@ from ..rows.types import Json
 from ..stores.address import directory_of, is_url
 from ..stores.objects import Remote
 
-__all__ = ["format_at", "read_at"]
-
 _INDEX = "index.json"
 _HEAD = 264  # bytes of a file, among which what it begins with are
 _MOST_INDEX = 2**30  # bytes

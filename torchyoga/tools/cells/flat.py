@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ...rows.node import Node, Path, path_name
 
-__all__ = ["bytes_of", "flat", "flat_names"]
-
 _MOST_DEPTH, _MOST_CELLS = 4, 16_384
 _MOST_ITEMS = 1000  # of a list, that are counted
 

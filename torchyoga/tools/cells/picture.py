@@ -17,8 +17,6 @@ from ...rows.image_formats import HEAD, format_of
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["SIDE", "media_type", "thumbnail", "url_of"]
-
 SIDE = 96  # pixels of a thumbnail, at most
 _SMALL = 3072  # bytes up to which a picture without loss is good enough
 _LEAST_SIDE = 8  # of an array whose name does not say that it is an image: others hold boxes, poses, ...

@@ -20,8 +20,6 @@ from ...rows.schema import Schema
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MOST_CHARACTERS", "class_names", "classes_of", "is_label", "named_class", "shown", "visible"]
-
 _LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 MOST_CHARACTERS = 120
 _MOST_ITEMS, _MOST_DEPTH, _MOST_BITS = 6, 3, 512

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...rows.schema import Schema
 
-__all__ = ["add_columns", "command", "imported"]
-
 _NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _FEW = 8
 

@@ -23,8 +23,6 @@ from .places import (
 if TYPE_CHECKING:
     from ...stores.contract import Versions
 
-__all__ = ["command"]
-
 
 @storage_command("check", id_argument(required=False), version_argument())
 @click.option("--all", "every", is_flag=True, help="All versions of ID; without ID everything is checked.")

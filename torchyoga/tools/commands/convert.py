@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import count_of
-from .output import Asked, bytes_text
+from ...process.texts import bytes_text, count_of
+from .output import Asked
 from .places import (
     fetched,
     id_argument,
@@ -17,8 +17,6 @@ from .places import (
     storage_command,
     version_argument,
 )
-
-__all__ = ["command", "compact"]
 
 
 @storage_command("convert", id_argument(), version_argument())

@@ -10,8 +10,6 @@ from ...process.texts import bytes_text, count_of
 from .output import Asked, Table, cell
 from .places import id_argument, opened, placed, storage_command, version_argument
 
-__all__ = ["command"]
-
 
 @storage_command("copy", id_argument(), version_argument())
 @click.argument("target", required=False, metavar="TARGET")

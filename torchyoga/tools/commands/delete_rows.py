@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...reading.version_ref import VersionRef
     from ...rows.types import Ints
 
-__all__ = ["command", "drop_columns"]
-
 _PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 

@@ -9,8 +9,6 @@ import click
 from .output import Asked, picked
 from .places import fetched, id_argument, opened, placed, storage_command, version_argument, versions_in
 
-__all__ = ["command"]
-
 
 @storage_command("diff", id_argument(), version_argument("old"), version_argument("new"))
 @click.option("--key", "-k", help="Columns that say which rows belong together, as in id or camera,time.")

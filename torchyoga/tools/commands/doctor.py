@@ -12,8 +12,6 @@ import click
 from .output import Asked, jsonable
 from .places import is_path, shown, storage_command
 
-__all__ = ["command"]
-
 
 @storage_command("doctor")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import count_of
-from .output import Asked, Table, bytes_text, cell
+from ...process.texts import bytes_text, count_of
+from .output import Asked, Table, cell
 from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
-
-__all__ = ["command", "rm"]
 
 
 @storage_command("gc", id_argument(required=False))

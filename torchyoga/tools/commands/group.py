@@ -23,8 +23,6 @@ from ... import __version__
 from ...errors import CorruptError
 from ...process.texts import escaped
 
-__all__ = ["COMMANDS", "command", "main"]
-
 COMMANDS = {  # by name: what it does
     "add-columns": "add columns of files to a version, as a new version",
     "append": "add the rows of files to a version, as a new version",

@@ -15,8 +15,6 @@ from .places import column_names, columns_option, id_argument, shown, storage_co
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
 
-__all__ = ["command"]
-
 _MOST_ROWS = 10_000
 _MOST_COLUMNS = 12  # that are shown unless they are named
 

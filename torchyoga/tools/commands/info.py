@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ...process.texts import count_of
-from .output import Asked, Table, bytes_text, cell, first, picked
+from ...process.texts import bytes_text, count_of
+from .output import Asked, Table, cell, first, picked
 from .places import id_argument, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
     from ...versions.lineage import Lineage
     from ...versions.manifest import Manifest
-
-__all__ = ["command"]
 
 
 @storage_command("info", id_argument(), version_argument())

@@ -12,8 +12,6 @@ from ...process.texts import count_of
 from .output import Asked, Table, picked
 from .places import id_argument, known_versions, storage_command, versions_in
 
-__all__ = ["command"]
-
 _MOST_BYTES = 2**26
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ...process.texts import bytes_text
 from ...versions.names import natural
-from .output import Asked, Table, bytes_text, picked
+from .output import Asked, Table, picked
 from .places import storage_command, versions_in
-
-__all__ = ["command"]
 
 
 @storage_command("ls")

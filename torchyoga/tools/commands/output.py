@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...storage import Storage
 
-__all__ = [
-    "Asked",
-    "MOST_LINES",
-    "Table",
-    "bytes_text",
-    "cell",
-    "first",
-    "jsonable",
-    "picked",
-    "value_text",
-]
-
 F = TypeVar("F")
 MOST_SHOWN = 60  # characters of a cell
 MOST_LINES = 200  # of a table of columns or files

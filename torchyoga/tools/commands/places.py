@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from ...storage import Storage
     from ...stores.contract import Versions
 
-__all__ = [
-    "VersionName",
-    "Shown",
-    "as_one",
-    "column_names",
-    "columns_option",
-    "fetched",
-    "id_argument",
-    "is_path",
-    "is_place",
-    "known_versions",
-    "message_option",
-    "opened",
-    "placed",
-    "shown",
-    "storage_command",
-    "version_argument",
-    "versions_in",
-]
-
 F = TypeVar("F", bound=Callable[..., object])
 _VARIABLE, _DEFAULT = "TORCHYOGA_STORAGE", "storage"
 _SIGN = "@"  # before a tag

@@ -10,8 +10,6 @@ from ...process.texts import count_of
 from .output import Asked, Table, cell, value_text
 from .places import id_argument, opened, shown, storage_command, version_argument
 
-__all__ = ["command"]
-
 _ALIAS = "t"  # of a version that is named beside the query
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .output import Asked, bytes_text
+from ...process.texts import bytes_text
+from .output import Asked
 from .places import id_argument, shown, storage_command, version_argument
-
-__all__ = ["command"]
 
 
 @storage_command("report", id_argument(), version_argument())

@@ -27,8 +27,6 @@ from .places import (
 if TYPE_CHECKING:
     from ...rows.stats.column_stats import ColumnStats
 
-__all__ = ["command"]
-
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
 _MOST_OFTEN = 10  # of the values of a column, in JSON
 

@@ -20,8 +20,6 @@ from .places import (
 if TYPE_CHECKING:
     from ...stores.tags import TagEntry
 
-__all__ = ["command"]
-
 _PATIENCE = 60.0  # seconds to wait for whoever builds the version
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...storage import Storage
 
-__all__ = ["command"]
-
 
 @storage_command("view", id_argument(required=False), version_argument())
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")

@@ -14,8 +14,6 @@ from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown, visible
 from .sample import is_remote, keeps_stats
 
-__all__ = ["ColumnCard", "Columns", "Sketch", "columns_of", "first_columns"]
-
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
 _MOST_FOUND = 12  # of what stands out

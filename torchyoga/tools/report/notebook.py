@@ -10,8 +10,6 @@ from .columns import ColumnCard, columns_of, first_columns
 from .page import rendered
 from .sample import RowSample, is_remote, keeps_stats, sample_of
 
-__all__ = ["notebook_page"]
-
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS = 20, 5, 10
 _MOST_BYTES = 2**24  # of a row, for which five are read
 

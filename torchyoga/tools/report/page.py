@@ -37,8 +37,6 @@ from ..cells.text import shown, visible
 from .columns import Columns, columns_of, first_columns
 from .sample import sample_of
 
-__all__ = ["LARGEST_PAGE", "page_of", "policy_of", "rendered", "report", "style", "templates"]
-
 _HERE = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80

@@ -14,8 +14,6 @@ from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import classes_of, named_class, shown, visible
 
-__all__ = ["Cell", "RowSample", "SampleRow", "is_remote", "keeps_stats", "sample_of"]
-
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
 _MOST_FILES = 4  # of a store, from which rows are read

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
 
-__all__ = ["HTML", "Answer", "Refused", "link", "name_in", "number_in", "parameters"]
-
 HTML = "text/html; charset=utf-8"
 _MOST_FIELDS = 24
 _NUMBER = re.compile(r"[0-9]{1,18}")

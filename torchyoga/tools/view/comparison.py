@@ -31,8 +31,6 @@ from ...views.ragged import RaggedColumn
 from ...views.scan import plain
 from ..cells.text import visible
 
-__all__ = ["Literal", "Mask", "Test", "compared", "is_single", "meets", "of_arrays", "refuse_order"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Test: TypeAlias = Callable[[Any], Mask]
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {

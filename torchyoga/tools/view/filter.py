@@ -32,8 +32,6 @@ from ..cells.flat import flat
 from ..cells.text import class_names, visible
 from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
-__all__ = ["Filter", "plain_name"]
-
 _LONGEST = 1000
 _DEEPEST = 50  # parentheses
 _ROWS, _BYTES = 2**14, 2**23  # at once, at most

@@ -19,8 +19,6 @@ from .rows import Excerpt, Media, media_of, part_of, row_of
 from .shelf import OpenRef, Shelf
 from .table import GRID_SIDE, rows_page
 
-__all__ = ["STYLE", "Pages"]
-
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 50, 20, 200
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page

@@ -20,19 +20,6 @@ from ..cells.text import shown, visible
 from ..report.sample import is_remote
 from .filter import Filter
 
-__all__ = [
-    "Hits",
-    "found_from",
-    "Media",
-    "media_of",
-    "MOST_LOOKED",
-    "drawn_rows",
-    "Excerpt",
-    "part_of",
-    "sound_type",
-    "row_of",
-]
-
 MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
 _MOST_SCANNED = 10**7  # of others
 _MOST_SECONDS = 3.0

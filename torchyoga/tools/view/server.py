@@ -29,8 +29,6 @@ from ..report.page import policy_of
 from .answer import HTML, Answer, Refused
 from .pages import STYLE, Pages
 
-__all__ = ["Server"]
-
 _MOST_SILENT, _MOST_WORKING, _SPARE_FILES = 256, 4, 32
 _SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
 _MOST_BYTES = 2**15  # of a request

@@ -33,8 +33,6 @@ from .answer import Refused
 from .filter import Filter, plain_name
 from .rows import row_of
 
-__all__ = ["OpenRef", "Shelf"]
-
 T = TypeVar("T")
 _MOST_OPEN = 8  # versions, whose files stay mapped
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again

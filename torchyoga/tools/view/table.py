@@ -20,8 +20,6 @@ from .filter import Filter
 from .rows import Hits, Values, drawn_rows, found_from, sound_type
 from .shelf import OpenRef
 
-__all__ = ["GRID_SIDE", "rows_page"]
-
 GRID_SIDE = 192  # pixels of an image in a grid
 _MOST_IMAGES = 60  # in a grid
 _MOST_COLUMNS = 200  # in the table of rows

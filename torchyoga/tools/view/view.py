@@ -21,8 +21,6 @@ from .pages import Pages
 from .server import Server
 from .shelf import Shelf
 
-__all__ = ["View", "opened_in_browser", "view"]
-
 
 class View:
     """A server that shows rows in a browser, until it is closed or the process ends.
