@@ -79,7 +79,7 @@ def test_other_loaders_are_refused() -> None:
         yoga.to_device(other, "cpu")
     batches: Any = enumerate(yoga.DataLoader([1, 2]))
     with pytest.raises(
-        TypeError, match=r"a enumerate of batches, .* Checkpoint in loaders=\{'train': to_device"
+        TypeError, match=r"found enumerate, an iterator, .* Checkpoint in loaders=\{'train': to_device"
     ):
         yoga.to_device(batches, "cpu")
 

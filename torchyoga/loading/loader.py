@@ -509,8 +509,8 @@ def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> De
     """
     if isinstance(loader, Iterator):
         raise TypeError(
-            f"to_device takes a torchyoga.DataLoader, found a {type(loader).__name__} of batches, which has no "
-            "state; wrap the loader that the batches come from, for a Checkpoint in "
+            f"to_device takes a torchyoga.DataLoader, found {type(loader).__name__}, an iterator, which has "
+            "no state; wrap the loader that the batches come from, for a Checkpoint in "
             "loaders={'train': to_device(loader, 'cuda')}"
         )
     if not isinstance(loader, DataLoader):
