@@ -8,13 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...errors import NotFoundError, SchemaError
 from .output import Asked
-from .places import as_one, fetched, id_argument, message_option, opened, storage_command
+from .places import fetched, id_argument, message_option, opened, storage_command
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 _NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _FEW = 8
-
-
-class _How(NamedTuple):
-    """Which version gets the columns, and whether they may replace some."""
-
-    after: str | None
-    replace: bool
 
 
 @storage_command("append", id_argument())
@@ -71,9 +64,14 @@ def command(
 @click.option("--after", help="The version that gets the columns; by default the newest.")
 @click.option("--replace", is_flag=True, help="A new column takes the place of one that has its name.")
 @message_option
-@as_one("how", _How)
 def add_columns(
-    id: str, new: str, source: tuple[str, ...], how: _How, message: str | None, asked: Asked
+    id: str,
+    new: str,
+    source: tuple[str, ...],
+    after: str | None,
+    replace: bool,
+    message: str | None,
+    asked: Asked,
 ) -> None:
     """Add columns to a version of ID, and publish it as the version NEW; only the columns are written.
 
@@ -87,9 +85,9 @@ def add_columns(
       yoga add-columns images 1.4 label=labels.npy --replace
     """
     place = opened(asked.storage)
-    old = fetched(place, id, how.after).manifest
+    old = fetched(place, id, after).manifest
     rows = rows_of(source, None, named=True)
-    found = place.add_columns(rows, old.id, new, after=old.version, replace=how.replace, message=message)
+    found = place.add_columns(rows, old.id, new, after=old.version, replace=replace, message=message)
     asked.write_published(place, found)
 
 

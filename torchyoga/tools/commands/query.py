@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import click
 
-from ...process.texts import count_of
-from .output import Asked, Table, cell, value_text
+from ...process.texts import count_of, short
+from .output import Asked, Table, value_text
 from .places import id_argument, opened, shown, storage_command, version_argument
 
 _ALIAS = "t"  # of a version that is named beside the query
@@ -66,7 +66,7 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
         all(isinstance(row[place], (int, float, type(None))) for row in result.rows)
         for place in range(len(result.columns))
     ]
-    titles = [cell(name) for name in result.columns]
+    titles = [short(name) for name in result.columns]
     right = [title for title, is_number in zip(titles, numbers, strict=True) if is_number]
     rows = count_of(len(lines), "row")
     notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ...errors import SchemaError
-from ...process.texts import number, share
+from ...process.texts import escaped, number, share
 from ...reading.dataref import DataRef
 from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
-from ..cells.text import class_names, is_label, named_class, shown, visible
+from ..cells.text import class_names, is_label, named_class, shown
 from .sample import is_remote, keeps_stats
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
@@ -105,7 +105,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         else:
             stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
-        return Columns((), total, (), f"statistics cannot be made: {visible(str(error))[:400]}")
+        return Columns((), total, (), f"statistics cannot be made: {escaped(str(error))[:400]}")
     info = ref.info
     known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
     classes = {name: known.get(name, ()) for name in stats}
@@ -189,7 +189,7 @@ def _often(one: tuple[object, int], stats: ColumnStats, classes: Sequence[str]) 
 
 def _name(name: str) -> str:
     """The name of a column as rows have it; in a schema all but ASCII is quoted."""
-    return visible(unquote(name, errors="replace"))
+    return escaped(unquote(name, errors="replace"))
 
 
 def _value(value: object) -> str:

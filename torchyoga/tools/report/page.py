@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from ...errors import YogaError
 from ...order.full import as_int
-from ...process.texts import bytes_text, count_of, number
+from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
@@ -33,7 +33,7 @@ from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
-from ..cells.text import shown, visible
+from ..cells.text import shown
 from .columns import Columns, columns_of, first_columns
 from .sample import sample_of
 
@@ -135,11 +135,11 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
 
 def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
-    name = visible(title_of(ref).removeprefix("DataRef "))
+    name = escaped(title_of(ref).removeprefix("DataRef "))
     lead = [f"{len(ref):,} rows"]
     if isinstance(ref, (VersionRef, VersionColumns)):
         manifest = ref.manifest
-        name = f"{visible(manifest.id)} {visible(manifest.version)}"
+        name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
             "files": number(len(manifest.each_file)),
@@ -166,7 +166,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
 def _first_lines(text: str, most: int) -> str:
     """The first so many characters of a text of several lines, and how many more there are."""
     cut = f"\n… {len(text) - most:,} more characters" if len(text) > most else ""
-    return "\n".join(map(visible, text[:most].splitlines())) + cut
+    return "\n".join(map(escaped, text[:most].splitlines())) + cut
 
 
 @lru_cache(None)
@@ -270,7 +270,7 @@ def _history_of(ref: VersionRef | VersionColumns) -> _History:
         _files(manifest, made),
         _lineage(manifest, lineage),
         _first_lines(lineage.source or "", _MOST_SOURCE),
-        {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
+        {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
         *_builders(manifest.each_file, lineage),
         titles,
         cells,
@@ -292,10 +292,10 @@ def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
 def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
     rows = tuple(
         _FileRow(
-            visible(file.name),
+            escaped(file.name),
             number(file.rows),
             bytes_text(file.nbytes),
-            visible(file.of or manifest.version),
+            escaped(file.of or manifest.version),
             _day(made.get(file.of, "") if file.of else manifest.created),
         )
         for file in manifest.each_file[:_MOST_FILES]
@@ -307,7 +307,7 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
     said = ["No files"]
     if found:
         said = [
-            f"{count_of(len(found), 'file')} ({visible(formats)})",
+            f"{count_of(len(found), 'file')} ({escaped(formats)})",
             f"{bytes_text(manifest.nbytes)} in all",
         ]
     if shared:
@@ -319,7 +319,7 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
 
 def _day(created: str) -> str:
     """The time of a manifest as people read it."""
-    return visible(created.replace("T", " ").removesuffix("Z"))[:40]
+    return escaped(created.replace("T", " ").removesuffix("Z"))[:40]
 
 
 def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...process.texts import escaped
 from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import classes_of, named_class, shown, visible
+from ..cells.text import classes_of, named_class, shown
 
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
@@ -91,7 +92,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         return RowSample((), (), 0)
     notes = []
     wanted = most if not ref._row_bytes else max(1, min(most, _MOST_BYTES // ref._row_bytes))
-    drawn = _drawn(ref, min(wanted, len(ref)), seed)
+    drawn = drawn_numbers(ref, min(wanted, len(ref)), seed)
     source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
     rows: list[SampleRow] = []
     names: tuple[str, ...] = ()
@@ -115,7 +116,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
                 is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
                 named = named_class(classes.get(name, ()), value)
                 said = f"{shown(value, text)} {named}" if named else shown(value, text)
-                cells.append(Cell(visible(name), said, picture, is_number and not named))
+                cells.append(Cell(escaped(name), said, picture, is_number and not named))
                 read += bytes_of(value)
             rows.append(SampleRow(row_number, tuple(cells)))
             names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
@@ -134,7 +135,8 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
     return RowSample(tuple(rows), names, total, tuple(notes))
 
 
-def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
+def drawn_numbers(ref: DataRef, count: int, seed: int) -> Ints:
+    """The numbers of rows that are drawn at random, in ascending order; of few files if these are remote."""
     random = np.random.default_rng(seed)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
         starts, files = ref.file_starts, ref.manifest.column_groups[0].files

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...rows.types import Ints
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import shown, visible
+from ..cells.text import shown
 from ..report.columns import ColumnCard, Sketch
 from .answer import Refused, link, number_in
 from .filter import Filter
 from .rows import Hits, Values, drawn_rows, found_from, sound_type
-from .shelf import OpenRef
+from .shelf import MOST_COLUMNS, OpenRef
 
 GRID_SIDE = 192  # pixels of an image in a grid
 _MOST_IMAGES = 60  # in a grid
-_MOST_COLUMNS = 200  # in the table of rows
 _CELL = 120  # characters
 _MOST_ROWS, _MOST_CELLS = 50, 2000
 _SECONDS_OF_PICTURES = 4.0
@@ -149,7 +149,7 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     if start and start >= total:
         raise Refused(404, f"there is no row {start:,}: there are {total:,}")
     grid = _grid(opened, values)
-    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), _MOST_COLUMNS))))
+    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
     most = _MOST_IMAGES if grid else in_table
     seed = number_in(values, "draw", 0) if "draw" in values else None
     hits, problem, condition = Hits((), start, start), "", None
@@ -162,9 +162,9 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
     here = {**place, **wanted.parameters, "image": grid["image"] if grid else None}
     notes: list[str] = []
-    if not grid and len(names) > _MOST_COLUMNS:
+    if not grid and len(names) > MOST_COLUMNS:
         notes.append(
-            f"The first {_MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
+            f"The first {MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
         )
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
@@ -180,9 +180,9 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     return {
         **body,
         "grid": grid,
-        "names": [visible(name) for name in names[:_MOST_NAMED]],
-        "where": visible(wanted.where),
-        "sort": visible(wanted.sort),
+        "names": [escaped(name) for name in names[:_MOST_NAMED]],
+        "where": escaped(wanted.where),
+        "sort": escaped(wanted.sort),
         "is_descending": wanted.is_descending,
         "problem": problem,
         "notes": notes,
@@ -218,13 +218,13 @@ def _hits(
     cut = (
         _cut(opened, ref, [grid["image"], *grid["under"]])
         if grid
-        else opened.first_columns(ref, _MOST_COLUMNS)
+        else opened.first_columns(ref, MOST_COLUMNS)
     )
     if seed is not None and condition is None:
-        return drawn_rows(cut, seed, most, opened.held)
+        return drawn_rows(cut, seed, most)
     if seed is not None:
         start = int(np.random.default_rng(seed).integers(len(ref)))
-    return found_from(ref, start, most, condition, cut, opened.held)
+    return found_from(ref, start, most, condition, cut)
 
 
 # -- the table
@@ -238,21 +238,21 @@ def _table(
     here: Mapping[str, object],
     notes: list[str],
 ) -> dict[str, Any]:
-    names = opened.shown_names[:_MOST_COLUMNS]
+    names = opened.shown_names[:MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
-    columns: dict[str, str] = {} if rows else {visible(name): name for name in names}
+    columns: dict[str, str] = {} if rows else {escaped(name): name for name in names}
     for number, values in rows:
-        made, late, without = _cells_of(opened, number, values[:_MOST_COLUMNS], place, until)
+        made, late, without = _cells_of(opened, number, values[:MOST_COLUMNS], place, until)
         missing, is_late = missing or without, is_late or late
-        columns |= {visible(name): name for name, _ in values[:_MOST_COLUMNS]}
+        columns |= {escaped(name): name for name, _ in values[:MOST_COLUMNS]}
         by_name = {cell.column: cell for cell in made}
         shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
     if missing:
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
-    cards, source = opened.cards(_MOST_COLUMNS)
+    cards, source = opened.cards
     if source:
         notes.append(source)
     every = [cell for row in shown_rows for cell in row["by_name"].values()]
@@ -264,7 +264,7 @@ def _table(
         }
     heads = [
         _head(opened, wanted, name, cards.get(shown_name), here, shown_name in right)
-        for shown_name, name in list(columns.items())[:_MOST_COLUMNS]
+        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head.name for head in heads]}
 
@@ -290,7 +290,7 @@ def _cells_of(
         text = f"{shown(value, _CELL)} {named}" if named else f"play {kind}" if kind else shown(value, _CELL)
         sound = link("file", **names) if kind else None
         cells.append(
-            _TableCell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
+            _TableCell(escaped(name), text, picture, is_number and not named, link("value", **names), sound)
         )
     return cells, is_late, missing
 
@@ -310,7 +310,7 @@ def _head(
     elif order == "descending":
         after = {"sort": None, "order": None}
     where = link("rows", **{**here, **after}) if name in opened.sortable else None
-    return _ColumnHead(visible(name), card, order, where, is_number)
+    return _ColumnHead(escaped(name), card, order, where, is_number)
 
 
 # -- the grid
@@ -326,14 +326,14 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
     if not image:
         return None
     if image not in opened.images:
-        some = ", ".join(map(visible, opened.images))[:400]
+        some = ", ".join(map(escaped, opened.images))[:400]
         raise Refused(
-            404, f"{visible(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
+            404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
         )
     under = [name for name in opened.classes if name in opened.shown_names]
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
     under = under[:_MOST_UNDER_IMAGES]
-    return {"side": GRID_SIDE, "image": image, "title": visible(image), "under": under}
+    return {"side": GRID_SIDE, "image": image, "title": escaped(image), "under": under}
 
 
 def _cut(opened: OpenRef, ref: DataRef, names: Sequence[str]) -> DataRef:
@@ -353,17 +353,17 @@ def _figure(
     number: int,
     row: Sequence[tuple[str, object]],
 ) -> dict[str, Any]:
-    held = dict(row)
+    by_name = dict(row)
     texts = []
     for name in grid["under"]:
-        if name in held:
-            text = opened.class_of(name, held[name]) or shown(held[name], 40)
-            texts.append((visible(name), text))
+        if name in by_name:
+            text = opened.class_of(name, by_name[name]) or shown(by_name[name], 40)
+            texts.append((escaped(name), text))
     named = {**place, "row": number, "name": grid["image"]}
     return {
         "number": number,
         "link": link("row", **place, row=number),
-        "image": link("file", **named, small=1) if grid["image"] in held else None,
+        "image": link("file", **named, small=1) if grid["image"] in by_name else None,
         "texts": texts,
     }
 
@@ -377,7 +377,7 @@ def _layouts(
     shown_now = grid and grid["image"]
     ways = [
         ("table", None),
-        *((f"images of {visible(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
+        *((f"images of {escaped(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
     ]
     return [
         (text, link("rows", **{**here, "image": name}) if name != shown_now else None) for text, name in ways
