@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from ...process.texts import bytes_text, count_of, escaped, in_columns
+from ...process.texts import bytes_text, count_of, escaped, in_columns, short
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -58,11 +58,12 @@ def value_text(value: object) -> str:
         >>> value_text(None), value_text("None"), value_text(""), value_text("cat"), value_text(1 / 3)
         ('None', '"None"', '""', 'cat', '0.333333')
     """
-    from ..cells.text import shown
+    if isinstance(value, str):
+        text = short(value)
+        return f'"{text}"' if value == "None" or value != value.strip() or not value else text
+    from ..cells.text import shown  # which loads NumPy
 
-    text = shown(value, MOST_SHOWN)
-    is_unclear = isinstance(value, str) and (value == "None" or value != value.strip() or not value)
-    return f'"{text}"' if is_unclear else text
+    return shown(value, MOST_SHOWN)
 
 
 def jsonable(value: object) -> object:

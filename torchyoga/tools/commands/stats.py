@@ -99,4 +99,6 @@ def _short(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return short(value_text(_NO_FRACTION.sub("", value) if isinstance(value, str) else value), 30)
+    if isinstance(value, str):
+        value = value_text(_NO_FRACTION.sub("", value))
+    return short(value_text(value) if isinstance(value, bytes) else str(value), 30)

@@ -57,6 +57,16 @@ class ColumnCard:
     often: str
     values: tuple[str, ...] = ()
 
+    def facts(self, is_number: bool) -> str:
+        """What is missing from its values and which come most often; of numbers the histogram says that."""
+        counts = ((self.numbers.get(title, ""), title) for title in ("nulls", "NaN", "inf"))
+        missing = [f"{count} {title}" for count, title in counts if count not in ("0", "")]
+        if self.values or not self.often or (is_number and self.histogram is not None):
+            return " · ".join([*self.values, *missing])
+        distinct = self.numbers["distinct"]
+        often = f"{distinct} distinct, most {self.often}" if distinct else self.often
+        return " · ".join([often, *missing])
+
 
 @dataclass(frozen=True)
 class Columns:

@@ -32,7 +32,7 @@ def _page(ref: DataRef) -> str:
     if not cards and some.schema is not None:
         cards = columns_of(some[:0], total, 0).cards
     notes = []
-    sample = RowSample((), (), 0)
+    sample = RowSample((), ())
     if is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
     elif ref._row_bytes > _MOST_BYTES:
