@@ -9,7 +9,6 @@ from urllib.parse import unquote
 from ...errors import SchemaError
 from ...process.texts import escaped, number, share
 from ...reading.dataref import DataRef
-from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown
 from .sample import is_remote, keeps_stats
@@ -103,8 +102,10 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         most_rows: that are read, where no statistics are kept.
     """
     schema = ref.schema
+    columns = () if schema is None else schema.shown
+    kinds = {column.column: f"{column.type} {column.shape}".strip() for column in columns}
     if not len(ref):
-        cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
+        cards = [ColumnCard(_name(name), kind, None, None, {}, "") for name, kind in kinds.items()]
         return Columns(tuple(cards), total or len(cards), (), "there are no rows")
     is_kept = keeps_stats(ref)
     most = max(1, min(most_rows, _MOST_BYTES // ref._row_bytes)) if ref._row_bytes else _UNKNOWN_ROWS
@@ -119,7 +120,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     info = ref.info
     known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
     classes = {name: known.get(name, ()) for name in stats}
-    cards = [_card(one, schema, classes[one.name]) for one in stats.values()]
+    cards = [_card(one, kinds.get(one.name, ""), classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
         source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
@@ -137,28 +138,7 @@ def _source(stats: TableStats, is_kept: bool) -> str:
     return f"Statistics of all {stats.rows:,} rows, counted for this page."
 
 
-def _kind(name: str, schema: Schema | None) -> str:
-    found = [] if schema is None else [column for column in schema.columns if column.name == name]
-    if not found:
-        return ""
-    column = found[0]
-    dtype = column.dtype if column.kind == "tensor" else str(column.storage)
-    if column.kind in ("ndarray", "tensor", "scalar"):
-        any_shape = "of any length" if column.ndim == 1 else "of any shape"
-        shape = any_shape if column.shape is None else "x".join(map(str, column.shape))
-        return " ".join(filter(None, [dtype, shape if column.kind != "scalar" else ""]))
-    return column.kind.replace("numpy.", "") + (" list" if _is_list(name, column.ndim, column.kind) else "")
-
-
-def _is_list(name: str, ndim: int, kind: str) -> bool:
-    return "{items}" in name or (ndim == 1 and kind not in ("str", "bytes", "numpy.str", "numpy.bytes"))
-
-
-def _bare(name: str, schema: Schema) -> ColumnCard:
-    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, "")
-
-
-def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> ColumnCard:
+def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
     is_number = stats.mean is not None
     numbers = {
         "nulls": number(stats.nulls),
@@ -177,7 +157,7 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
     is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
     return ColumnCard(
         _name(stats.name),
-        _kind(stats.name, schema),
+        kind,
         _histogram(stats.histogram, f"{_name(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
         None
         if lengths is None or not lengths.count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -15,7 +14,7 @@ from ...reading.version_ref import VersionColumns, VersionRef
 from ..cells.text import shown
 from ..report.page import style, templates
 from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
-from .rows import Excerpt, Media, media_of, part_of, row_of
+from .rows import Media, media_of, part_of, row_of
 from .shelf import OpenRef, Shelf
 from .table import GRID_SIDE, rows_page
 
@@ -24,18 +23,6 @@ _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 50, 20, 200
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE = 4000
 _SECONDS_OF_MEDIA = 4.0
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A value of a row in full, as far as it fits: its name, its class, and where the rest is."""
-
-    column: str
-    part: Excerpt
-    named: str
-    media: Media | None
-    link: str
-    file: str
 
 
 class Pages:
@@ -157,11 +144,16 @@ class Pages:
         until = time.monotonic() + _SECONDS_OF_MEDIA
         shown_values = []
         for name, value in found:
-            media = _media(value, name) if time.monotonic() < until else None
             names = {**place, "row": at, "name": name}
-            part, named = part_of(value, 0, most), kept.class_of(name, value)
             shown_values.append(
-                _Value(escaped(name), part, named, media, link("value", **names), link("file", **names))
+                {
+                    "column": escaped(name),
+                    "part": part_of(value, 0, most),
+                    "named": kept.class_of(name, value),
+                    "media": _media(value, name) if time.monotonic() < until else None,
+                    "link": link("value", **names),
+                    "file": link("file", **names),
+                }
             )
         return self._page(
             "row.html.jinja",
