@@ -176,17 +176,16 @@ def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
     named = [source.partition("=") for source in sources if "=" in source and not os.path.exists(source)]
     if must_be_named and len(named) < len(sources):
         raise ValueError(f"name the columns of .npy files, as in score={sources[0]}")
-    if not named:
-        return _joined([from_arrays(_array(path)) for path in sources])
-    if len(named) < len(sources):
+    if named and len(named) < len(sources):
         raise ValueError("name all columns, as in image=images.npy label=labels.npy, or none")
     names = [name for name, _, _ in named]
     if len(set(names)) < len(names):
         raise ValueError(f"each column may come once, found {', '.join(names)}")
-    return from_arrays({name: _array(path) for name, _, path in named})
-
-
-def _array(path: str) -> Any:
-    if not os.path.isfile(path):
-        raise NotFoundError(f"there is no file {path!r}")
-    return path
+    for path in [path for _, _, path in named] or sources:
+        if not os.path.isfile(path):
+            raise NotFoundError(f"there is no file {path!r}")
+    return (
+        from_arrays({name: path for name, _, path in named})
+        if named
+        else _joined([*map(from_arrays, sources)])
+    )

@@ -14,7 +14,7 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...process.texts import bytes_text, count_of, escaped, in_columns, short
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...storage import Storage
 
-F = TypeVar("F")
 MOST_SHOWN = 60  # characters of a cell
 MOST_LINES = 200  # of a table of columns or files
 _MOST_VALUES = 1000  # of an array, in JSON
@@ -41,12 +40,6 @@ class Table(NamedTuple):
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[str] = ()
-
-
-def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
-    """The first rows of a table, and a line that says how many more there are."""
-    more = len(rows) - most
-    return rows[:most], [f"and {count_of(more, f'more {what}')}; --json prints all"] if more > 0 else []
 
 
 def value_text(value: object) -> str:

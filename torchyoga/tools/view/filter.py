@@ -24,7 +24,7 @@ from ...rows.data import Data
 from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
-from ...rows.types import Ints, Json
+from ...rows.types import Ints
 from ...rows.values import leaf_values, node_values
 from ...views.ragged import RaggedColumn
 from ..cells.flat import flat
@@ -78,7 +78,9 @@ class Filter:
     _holds: _Holds
 
     @staticmethod
-    def of(text: str, schema: Schema | None, info: Json | None = None, names: Sequence[str] = ()) -> Filter:
+    def of(
+        text: str, schema: Schema | None, info: Mapping[str, object] | None = None, names: Sequence[str] = ()
+    ) -> Filter:
         """The condition that a text states.
 
         Args:
@@ -220,7 +222,7 @@ def _there(given: _ColumnRows) -> Mask:
     return np.ones(len(given.values), np.bool_) if given.valid is None else given.valid
 
 
-def _fields(schema: Schema, info: Json) -> list[_ColumnTests]:
+def _fields(schema: Schema, info: Mapping[str, object]) -> list[_ColumnTests]:
     columns = iter(schema.columns)
     tests = []
     for path, node in outermost(schema.tree):

@@ -139,7 +139,7 @@ class Pages:
 
     def _row(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at = self._row_number(kept, values)
-        found = row_of(kept.first_columns(kept.ref, _MOST_VALUES), at)[:_MOST_VALUES]
+        found = row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
         until = time.monotonic() + _SECONDS_OF_MEDIA
         shown_values = []

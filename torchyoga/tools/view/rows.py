@@ -15,7 +15,7 @@ from ...reading.contract import in_epoch
 from ...reading.dataref import DataRef
 from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
-from ..cells.picture import media_type, thumbnail
+from ..cells.picture import file_bytes, media_type, thumbnail
 from ..cells.text import shown
 from ..report.sample import drawn_numbers, is_remote
 from .filter import Filter
@@ -157,12 +157,8 @@ def media_of(value: object, column_name: str = "", side: int | None = None) -> M
     Raises:
         ImportError: it is an image, and Pillow is not installed.
     """
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
-        data = value.tobytes() if value.nbytes <= _MOST_MEDIA_BYTES else b""
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value) if len(value) <= _MOST_MEDIA_BYTES else b""
-    else:
-        data = b""
+    data = file_bytes(value, _MOST_MEDIA_BYTES + 1)
+    data = data if len(data) <= _MOST_MEDIA_BYTES else b""
     sound = sound_type(data)
     if sound is not None:
         return Media(sound, data)
@@ -202,14 +198,7 @@ def sound_type(value: object) -> str | None:
         >>> sound_type(b"fLaC..."), sound_type(b"none")
         ('audio/flac', None)
     """
-    if isinstance(value, np.ndarray):
-        if value.ndim != 1 or value.dtype != np.uint8:
-            return None
-        begin = value[:16].tobytes()
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        begin = bytes(value[:16])
-    else:
-        return None
+    begin = file_bytes(value, 16)
     if begin.startswith(b"RIFF") and begin[8:12] == b"WAVE":
         return "audio/wav"
     if begin[4:11] in (b"ftypM4A", b"ftypM4B"):

@@ -87,12 +87,13 @@ class OpenRef:
         """The name of the class that a value stands for; "" if it is not known."""
         return named_class(self.classes.get(name, ()), value)
 
-    def first_columns(self, ref: DataRef, most: int) -> DataRef:
-        """Rows of `ref`, or in another order, with only the first of their columns."""
+    def only(self, ref: DataRef, names: Sequence[str]) -> DataRef:
+        """Rows of `ref`, or in another order, with only some of their values, where a schema has these."""
         schema = self.ref.schema
-        if schema is None or len(self.names) <= most:
+        by_name = dict(zip(self.shown_names, self.names, strict=True))
+        if schema is None or len(names) >= len(self.names) or not by_name.keys() >= set(names):
             return ref
-        return ref._projected(Projection.of(schema, self.names[:most]))
+        return ref._projected(Projection.of(schema, [by_name[name] for name in names]))
 
     def value(self, row: int, name: str) -> object:
         """A value of a row; KeyError if it has none of this name.
@@ -101,10 +102,8 @@ class OpenRef:
             row: its number.
             name: as rows have it; only its column is read.
         """
-        schema = self.ref.schema
-        if schema is not None and name in self.shown_names:
-            column = Projection.of(schema, [self.names[self.shown_names.index(name)]])
-            values = row_of(self.ref._projected(column), row)
+        if self.ref.schema is not None and name in self.shown_names:
+            values = row_of(self.only(self.ref, [name]), row)
             if len(values) == 1:  # a tuple that was cut down to it has it as its first
                 return values[0][1]
         return dict(reversed(row_of(self.ref, row)))[name]
@@ -175,7 +174,9 @@ class OpenRef:
             _COUNTED_BYTES // max(1, ref._row_bytes),
         )
         try:
-            columns = columns_of(self.first_columns(ref, MOST_COLUMNS), len(self.names), 0, max(1, rows))
+            columns = columns_of(
+                self.only(ref, self.shown_names[:MOST_COLUMNS]), len(self.names), 0, max(1, rows)
+            )
         except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
             return {}, f"Statistics cannot be made: {escaped(f'{type(error).__name__}: {error}')[:300]}"
         return {card.name: card for card in columns.cards}, columns.source

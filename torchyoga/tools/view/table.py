@@ -117,11 +117,13 @@ def _hits(
     """The rows of the page, numbered by their places in `ref`, which has the order that is asked for."""
     if not len(ref):
         return Hits((), 0, 0)
-    cut = (
-        _cut(opened, ref, [grid["image"], *grid["under"]])
-        if grid
-        else opened.first_columns(ref, MOST_COLUMNS)
-    )
+    schema = ref.schema
+    if not grid:
+        cut = opened.only(ref, opened.shown_names[:MOST_COLUMNS])
+    elif schema is not None and schema.tree.kind == "dict":
+        cut = opened.only(ref, [grid["image"], *grid["under"]])
+    else:  # the values of a tuple are named by their places in it
+        cut = ref
     if seed is not None and condition is None:
         return drawn_rows(cut, seed, most)
     if seed is not None:
@@ -227,16 +229,6 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
     under = under[:_MOST_UNDER_IMAGES]
     return {"side": GRID_SIDE, "image": image, "title": escaped(image), "under": under}
-
-
-def _cut(opened: OpenRef, ref: DataRef, names: Sequence[str]) -> DataRef:
-    """Rows with only these values, where a schema has them as columns of a dict."""
-    schema = opened.ref.schema
-    if schema is None or schema.tree.kind != "dict":
-        return ref
-    by_name = dict(zip(opened.shown_names, opened.names, strict=True))
-    wanted = [by_name[name] for name in names if name in by_name]
-    return ref.columns(wanted) if len(wanted) == len(names) else ref
 
 
 def _figure(
