@@ -150,26 +150,21 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         "std": number(stats.std),
         "distinct": number(stats.distinct),
     }
-    lengths = stats.lengths
-    often = ""
-    if stats.top:
-        often = _often(stats.top[0], stats, classes)
+    name, lengths, top = _name(stats.name), stats.lengths, stats.top or ()
+    often = [_often(one, stats, classes) for one in top]
     is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
+    drawn_lengths = None
+    if lengths is not None and lengths.count:
+        of = f"lengths of {name}: {lengths.count:,} rows"
+        drawn_lengths = _histogram(lengths.histogram, of, lengths.min, lengths.max)
     return ColumnCard(
-        _name(stats.name),
+        name,
         kind,
-        _histogram(stats.histogram, f"{_name(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
-        None
-        if lengths is None or not lengths.count
-        else _histogram(
-            lengths.histogram,
-            f"lengths of {_name(stats.name)}: {lengths.count:,} rows",
-            lengths.min,
-            lengths.max,
-        ),
+        _histogram(stats.histogram, f"{name}: {stats.sampled:,} values", stats.min, stats.max),
+        drawn_lengths,
         numbers,
-        often,
-        tuple(_often(one, stats, classes) for one in stats.top or ()) if is_few else (),
+        often[0] if often else "",
+        tuple(often) if is_few else (),
     )
 
 
@@ -243,13 +238,8 @@ def _standing_out(stats: TableStats, classes: Mapping[str, Sequence[str]]) -> tu
             found.append(f"{name}: all values are the same, {_value(one.top[0][0] if one.top else one.min)}.")
         if one.lengths is not None and one.lengths.empty:
             found.append(f"{name}: {one.lengths.empty:,} rows are empty.")
-        is_class = is_label(one.name) and one.top and one.distinct
-        if (
-            is_class
-            and one.top
-            and len(one.top) == one.distinct
-            and one.top[0][1] > _IMBALANCE * one.top[-1][1]
-        ):
+        is_counted = is_label(one.name) and one.top and len(one.top) == one.distinct
+        if one.top and is_counted and one.top[0][1] > _IMBALANCE * one.top[-1][1]:
             first, last = (_class_name(one.top[place][0], classes[one.name]) for place in (0, -1))
             found.append(f"{name}: {first} comes {_times(one.top)} as often as {last}.")
     if len(found) > _MOST_FOUND:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from markupsafe import Markup
@@ -19,7 +20,7 @@ from .shelf import OpenRef, Shelf
 from .table import GRID_SIDE, rows_page
 
 _HERE = "torchyoga.tools.view"
-_MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 50, 20, 200
+_MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE = 4000
 _SECONDS_OF_MEDIA = 4.0
@@ -84,8 +85,9 @@ class Pages:
         return Answer(status, HTML, text.encode("utf-8", "backslashreplace"))
 
     def _start(self, values: Mapping[str, str]) -> Answer:
-        start = number_in(values, "start", 0)
-        ids = list(self._shelf.ids().items())
+        found: dict[str, list[str]] = {}
+        for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
+            found.setdefault(id, []).append(version)
         return self._page(
             "start.html.jinja",
             datasets=[
@@ -98,12 +100,9 @@ class Pages:
                     ],
                     "others": max(0, len(versions) - _MOST_VERSIONS),
                 }
-                for id, versions in ids[start : start + _MOST_IDS]
+                for id, versions in islice(found.items(), _MOST_IDS)
             ],
-            total=len(ids),
-            start=start,
-            before=None if not start else link("", start=max(0, start - _MOST_IDS)),
-            after=link("", start=start + _MOST_IDS) if start + _MOST_IDS < len(ids) else None,
+            total=len(found),
             trail=[],
         )
 
@@ -111,7 +110,7 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        entries, left_out = self._shelf.log(id, _MOST_LOG)
+        log = self._shelf.storage.log(id, _MOST_LOG)
         return self._page(
             "versions.html.jinja",
             id=escaped(id),
@@ -127,9 +126,9 @@ class Pages:
                     "message": shown(one.message or "", 200),
                     "problem": shown(one.problem or "", 300),
                 }
-                for one in entries
+                for one in log
             ],
-            left_out=left_out,
+            left_out=log.left_out,
             trail=[],
         )
 
@@ -221,15 +220,10 @@ class Pages:
         facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
         if isinstance(ref, (VersionRef, VersionColumns)):
             facts.append(bytes_text(ref.manifest.nbytes))
-        if self._shelf.storage is None or id is None or version is None:
-            return {"title": shown(self._shelf.name, 200), "facts": facts, "trail": [], "home": link("rows")}
-        home = link("rows", id=id, version=version)
-        return {
-            "title": f"{escaped(id)} {escaped(version)}",
-            "facts": facts,
-            "trail": [(link("versions", id=id), escaped(id))],
-            "home": home,
-        }
+        title, trail = shown(self._shelf.name, 200), []
+        if id is not None and version is not None and self._shelf.storage is not None:
+            title, trail = f"{escaped(id)} {escaped(version)}", [(link("versions", id=id), escaped(id))]
+        return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
 
 
 def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, object]:

@@ -22,7 +22,6 @@ from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
 from ...stores.address import is_url
-from ...stores.log import LogEntry
 from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names
@@ -213,23 +212,6 @@ class Shelf:
             if isinstance(ref, VersionRef)
             else escaped(title_of(ref).removeprefix("DataRef "))
         )
-
-    def ids(self) -> dict[str, list[str]]:
-        """The versions of each id."""
-        versions: dict[str, list[str]] = {}
-        for id, version in [] if self.storage is None else self.storage.list():
-            versions.setdefault(id, []).append(version)
-        return versions
-
-    def log(self, id: str, most: int) -> tuple[Sequence[LogEntry], int]:
-        """The newest versions of an id, and how many more there are.
-
-        Raises:
-            NotFoundError: it has none.
-        """
-        assert self.storage is not None, "only a storage has ids"
-        log = self.storage.log(id, most)
-        return log[:], log.left_out
 
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
