@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from torchyoga.process.texts import escaped
 from torchyoga.tools.cells.picture import SIDE, media_type, thumbnail
-from torchyoga.tools.cells.text import MOST_CHARACTERS, shown, visible
+from torchyoga.tools.cells.text import MOST_CHARACTERS, shown
 
 Point = namedtuple("Point", "x y")
 
@@ -67,10 +68,10 @@ class Hostile:
         (np.zeros((0, 3)), "float64 (0, 3)"),
         (np.arange(3), "int64 (3,): 0 1 2"),
         (np.array(["a", "b\n"]), "<U2 (2,): a b\\n"),
-        (torch.arange(12.0).reshape(2, 6), "float32 (2, 6): 0 1 2 3 4 5 …"),
+        (torch.arange(12.0).reshape(2, 6), "float32 (2, 6): 0.0 1.0 2.0 3.0 4.0 5.0 …"),
         (torch.tensor(2), "int64: 2"),
         (torch.zeros(0, 4), "float32 (0, 4)"),
-        (torch.ones(2, dtype=torch.bfloat16), "bfloat16 (2,): 1 1"),
+        (torch.ones(2, dtype=torch.bfloat16), "bfloat16 (2,): 1.0 1.0"),
         ({"a": [1, 2], "b": (3,)}, "{a: [1, 2], b: (3)}"),
         (Point(1, "u"), "Point(x: 1, y: u)"),
         (list(range(9)), "[0, 1, 2, 3, 4, 5, … 9 in all]"),
@@ -91,9 +92,9 @@ def test_values_are_short_plain_text(value: object, text: str) -> None:
 def test_any_text_is_short_and_hides_nothing(text: str, most: int) -> None:
     found = shown(text, most)
     assert len(found) <= most + 1
-    assert found.isprintable() or set(found) & set("\u200c\u200d ") or not visible(text).isprintable()
+    assert found.isprintable() or set(found) & set("\u200c\u200d ") or not escaped(text).isprintable()
     found.encode()  # has no halves of characters
-    assert len(visible(text)) > most or found == visible(text)
+    assert len(escaped(text)) > most or found == escaped(text)
 
 
 def test_long_texts_and_nests_are_cut() -> None:

@@ -93,9 +93,9 @@ def test_info(storage: yoga.Storage) -> None:
 
 def test_head(storage: yoga.Storage) -> None:
     assert said("head", "images", "2") == (
-        "row  id  image              label  text\n"
-        "  0  0   uint8 4x4, 0 to 0  0      text 0\n"
-        "  1  1   uint8 4x4, 1 to 1  1      text 1\n"
+        "row  id  image                        label  text\n"
+        "  0  0   uint8 (4, 4): 0 0 0 0 0 0 …  0      text 0\n"
+        "  1  1   uint8 (4, 4): 1 1 1 1 1 1 …  1      text 1\n"
         "rows 0 to 1 of 23\n"
     )
     assert said("head", "images@1.0", "--start", "19", "-c", "label,text") == (

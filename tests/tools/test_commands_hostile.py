@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
+from torchyoga.process.texts import short
 from torchyoga.tools.commands.group import command
-from torchyoga.tools.commands.output import Asked, Table, cell, jsonable, value_text
+from torchyoga.tools.commands.output import Asked, Table, jsonable, value_text
 
 ESCAPE, TURN = chr(27), chr(0x202E)
 BAD = f"a[red]b{ESCAPE}[31m{TURN}c\nd\te</script>" + chr(0x2028) + chr(0xD800) + chr(7)
@@ -145,8 +146,8 @@ def test_long_values_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     yoga.Storage("storage").submit([row], "long", "1", progress=False)
     text = said("head", "long")
     assert max(map(len, text.splitlines())) < 300
-    assert "x" * 57 + "..." in text
-    assert "int64 1000000, 0 to 1e+06" in text
+    assert "x" * 60 + "…" in text
+    assert "int64 (1000000,): 0 1 2 3 4 5 …" in text
     assert "1,000,000 bytes" in text
     values = parsed("head", "long")["rows"][0]["values"]
     assert len(values["many"]["values"]) == 1000
@@ -157,9 +158,11 @@ def test_long_values_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @given(st.text())
 def test_a_cell_is_one_line_of_printable_text(text: str) -> None:
-    assert cell(text).isprintable()
-    assert cell(text, 10**6) == text or not text.isprintable()
-    assert len(cell(text)) <= 60
+    cell = short(text)
+    assert all(one.isprintable() or one.isspace() or one in "\u200c\u200d" for one in cell)
+    assert not {"\n", "\r", "\u2028"} & set(cell)
+    assert short(text, 10**6) == text or not text.isprintable()
+    assert len(cell) <= 61
 
 
 VALUES = st.recursive(
@@ -173,7 +176,7 @@ VALUES = st.recursive(
 def test_whatever_a_row_holds_is_json(value: object) -> None:
     text = json.dumps(jsonable(value), allow_nan=False)
     assert text.isascii()
-    assert value_text(value).isprintable()
+    assert len(value_text(value).splitlines()) == 1
 
 
 def test_values_in_json_and_in_cells() -> None:
@@ -199,11 +202,7 @@ def test_values_in_json_and_in_cells() -> None:
         "date": "2026-11-23",
         "decimal": "1.50",
     }
-    assert value_text(np.zeros((0, 2))) == "float64 0x2"
-    assert value_text(torch.zeros(3, 3)) == "float32 3x3, 0 to 0"
-    assert value_text(torch.zeros(3, 3, dtype=torch.bool)) == "bool 3x3"
-    assert value_text(np.array(["a", "b"] * 9)) == "<U1 18"
-    assert value_text(list(range(9))) == "[0, 1, 2, 3, 4, 5, 6, 7] of 9"
+    assert value_text(list(range(9))) == "[0, 1, 2, 3, 4, 5, … 9 in all]"
     assert [value_text(one) for one in (None, "None", "", " x", "x")] == ["None", '"None"', '""', '" x"', "x"]
     assert [value_text(one) for one in (1 / 3, 0.5, np.float64(2 / 3), 1e300)] == [
         "0.333333",

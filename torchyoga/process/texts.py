@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_JOINERS = "\u200c\u200d"  # Persian and emoji are not the same without them
 
 
 def bytes_text(nbytes: int, decimals: int = 1) -> str:
@@ -23,15 +24,35 @@ def bytes_text(nbytes: int, decimals: int = 1) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that shows nothing else than itself: control and other unprintable characters as escapes.
+    """A text on one line, with escapes for all that cannot be seen or changes how the rest is shown.
 
     Example:
         >>> print(escaped("one" + chr(27) + "[31m two" + chr(10)))
         one\\x1b[31m two\\n
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    is_seen = character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
+    return character if is_seen else character.encode("unicode_escape").decode()
+
+
+def short(text: str, most: int = 60) -> str:
+    """A text as `escaped` shows it, in so many characters; a mark stands for what was cut.
+
+    Example:
+        >>> from torchyoga.process.texts import short
+        >>> short("one" + chr(27) + "[31m two"), short("x" * 100, most=10)
+        ('one\\\\x1b[31m two', 'xxxxxxxxxx…')
+    """
+    found = ""
+    for character in text[: most + 1]:
+        seen = _escaped(character)
+        if len(found) + len(seen) > most:
+            return found.rstrip() + "…"
+        found += seen
+    return found
 
 
 def in_columns(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import overload
 
 from ..errors import CorruptError
 from ..process.numbers import as_int
-from ..process.texts import bytes_text, count_of, escaped, in_columns
+from ..process.texts import bytes_text, count_of, in_columns, short
 from ..versions.lineage import Lineage, Parent
 from ..versions.listed import pieces_of
 from ..versions.names import natural
@@ -19,7 +19,6 @@ from .tags import moves_of
 
 _TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 RIGHT = ("rows", "+rows", "bytes")
-_MOST_SHOWN = 60  # characters of a cell
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class LogEntry:
             self.code or "",
             message,
         )
-        return tuple(map(_cell, found))
+        return tuple(map(short, found))
 
 
 class VersionLog(Sequence[LogEntry]):
@@ -148,11 +147,6 @@ class VersionLog(Sequence[LogEntry]):
         )
 
 
-def _cell(text: str) -> str:
-    text = escaped(text[: 2 * _MOST_SHOWN])
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
-
-
 def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
     """The log of an id, as `Storage.log` describes it."""
     most = None if limit is None else as_int("limit", limit, low=0)
@@ -161,9 +155,9 @@ def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
     for tag, entry in moves_of(store, id, []).items():
         tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
     damaged: dict[str, CorruptError] = {}
-    short = None if most is None else recent(store, id, most)
-    if short is not None:
-        found, count = {one.version: one for one in short[0]}, short[1]
+    some = None if most is None else recent(store, id, most)
+    if some is not None:
+        found, count = {one.version: one for one in some[0]}, some[1]
         kept = [*found]
     else:
         found, damaged = Sharing(store, id).outlines()

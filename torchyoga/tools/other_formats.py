@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from glob import glob, has_magic
 from importlib import import_module
-from itertools import islice
+from itertools import compress, islice
 from typing import NamedTuple
 
 from ..errors import CorruptError, NotFoundError
 from ..files.regular import open_regular, read_regular
-from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
-from ..rows.types import Json
 from ..stores.address import directory_of, is_url
 from ..stores.objects import Remote
 
@@ -109,28 +107,23 @@ def format_at(place: str) -> str:
     name, place = _named(place)
     if name:
         return name
-    look = _Look(place)
-    if not look.exists:
-        raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")
-    known = look.known()
+    known, names = (_known_of_url if is_url(place) else _known_of_path)(place)
     if len(known) == 1:
         return known[0]
     if known:
         problem = f"it may be {' or '.join(known)}"
-    elif look.is_folder:
-        named = ", ".join(look.names[:_MOST_NAMED]) or "nothing"
-        problem = f"it has {named}{' and more' if len(look.names) > _MOST_NAMED else ''}"
+    elif names is not None:
+        named = ", ".join(names[:_MOST_NAMED]) or "nothing"
+        problem = f"it has {named}{' and more' if len(names) > _MOST_NAMED else ''}"
     else:
         problem = "neither its name nor its first bytes say it"
+    more = (
+        f", or a file of tokens {_TOKENS[0]}://{place}" if names is None else ", or a storage with --storage"
+    )
     raise ValueError(
         f"the format of {place!r} is not told: {problem}. Looked for "
         f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
-        f"{(known or ['mds'])[0]}://{place}"
-        + (
-            ", or a storage with --storage"
-            if look.is_folder
-            else f", or a file of tokens {_TOKENS[0]}://{place}"
-        )
+        f"{(known or ['mds'])[0]}://{place}{more}"
     )
 
 
@@ -140,93 +133,67 @@ def _named(place: str) -> tuple[str, str]:
     return (match[1], match[2]) if match and match[1] in (*_FORMATS, *_TOKENS) else ("", place)
 
 
-class _Look:
-    """The files or data under a path or URL.
-
-    Attributes:
-        place: the path or URL.
-        is_folder: False for a file, a wildcard, and nothing.
-    """
-
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self._path = "" if is_url(place) else str(directory_of(place))
-        last = place.partition("://")[2].partition("?")[0].rpartition("/")[2]
-        self._is_file = os.path.isfile(self._path) or (not self._path and bool(_by_names([last])))
-        self.is_folder = os.path.isdir(self._path) if self._path else not self._is_file
-        self._last = os.path.basename(self._path) if self._path else last
-
-    @property
-    def exists(self) -> bool:
-        """True for a URL, and for a path under which there is something."""
-        is_there = self._is_file or self.is_folder or self._is_of_megatron
-        return is_there or (has_magic(self._path) and bool(glob(self._path)))
-
-    def known(self) -> list[str]:
-        """The names of the formats of which it may be."""
-        if self._is_of_megatron:
-            return ["megatron"]
-        if self._is_file:
-            return self._by_head() or _by_names([self._last])
-        if not self.is_folder:
-            return _by_names(glob(self._path), in_folder=True)
-        index = self._index()
-        known = [name for name, of in _FORMATS.items() if of.key and of.key in index]
-        known = known or [name for name, of in _FORMATS.items() if not set(of.inside).isdisjoint(self.names)]
-        known = known or _by_names(self.names, in_folder=True)
-        return known or (["megatron"] if self._is_of_megatron_behind else [])
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The paths of some of the files in a folder."""
-        if not self._path:
-            return sorted(self._remote.find())
+def _known_of_path(place: str) -> tuple[list[str], list[str] | None]:
+    """The formats of which a path may be; and of a folder, some of its files."""
+    path = str(directory_of(place))
+    if os.path.isdir(path):
         paths = (
-            os.path.relpath(os.path.join(folder, name), self._path)
-            for folder, _, names in os.walk(self._path)
+            os.path.relpath(os.path.join(folder, name), path)
+            for folder, _, names in os.walk(path)
             for name in names
         )
-        return sorted(path.replace(os.sep, "/") for path in islice(paths, _MOST_LOOKED))
-
-    @property
-    def _is_of_megatron(self) -> bool:
-        prefix = self._path[:-4] if self._path.endswith((".bin", ".idx")) else self._path
-        return bool(prefix) and not self.is_folder and os.path.isfile(f"{prefix}.idx")
-
-    @property
-    def _is_of_megatron_behind(self) -> bool:
-        """True where a URL names no folder, but Megatron's index."""
-        folder, _, last = self.place.rpartition("/")
-        if self._path or self.names or not last or "?" in last:
-            return False
-        return Remote(folder).find_one(f"{last.removesuffix('.bin')}.idx") is not None
-
-    def _by_head(self) -> list[str]:
-        if not self._path:
-            return []
-        with open(open_regular(self._path), "rb") as file:
+        return _known_of_folder(
+            lambda: read_regular(os.path.join(path, _INDEX), _MOST_INDEX),
+            lambda: sorted(one.replace(os.sep, "/") for one in islice(paths, _MOST_LOOKED)),
+            place,
+        )
+    prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
+    if os.path.isfile(f"{prefix}.idx"):
+        return ["megatron"], None
+    if os.path.isfile(path):
+        with open(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
-        return [
-            name for name, of in _FORMATS.items() if of.begins and head.startswith(of.begins[1], of.begins[0])
+        begun = [
+            of.begins is not None and head.startswith(of.begins[1], of.begins[0]) for of in _FORMATS.values()
         ]
+        return list(compress(_FORMATS, begun)) or _by_names([os.path.basename(path)]), None
+    found = glob(path) if has_magic(path) else []
+    if not found:
+        raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")
+    return _by_names(found, in_folder=True), None
 
-    def _index(self) -> Json:
-        try:
-            if self._path:
-                data = read_regular(os.path.join(self._path, _INDEX), _MOST_INDEX)
-            else:
-                data = self._remote.read(_INDEX, _MOST_INDEX)
-        except FileNotFoundError:
-            return {}
-        try:
-            index = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise CorruptError(f"{_INDEX} of {self.place} is not JSON, or is damaged: {error}") from error
-        return index if isinstance(index, dict) else {}
 
-    @cached_property
-    def _remote(self) -> Remote:
-        return Remote(self.place)
+def _known_of_url(place: str) -> tuple[list[str], list[str] | None]:
+    """The formats of which a URL may be; and of one that is not a file by its name, some of what is there."""
+    if known := _by_names([place.partition("://")[2].partition("?")[0].rpartition("/")[2]]):
+        return known, None
+    remote = Remote(place)
+    known, names = _known_of_folder(
+        lambda: remote.read(_INDEX, _MOST_INDEX), lambda: sorted(remote.find()), place
+    )
+    folder, _, last = place.rpartition("/")
+    if not known and not names and last and "?" not in last:  # a prefix of Megatron's, which is no folder
+        index = Remote(folder).find_one(f"{last.removesuffix('.bin')}.idx")
+        known = [] if index is None else ["megatron"]
+    return known, names
+
+
+def _known_of_folder(
+    read: Callable[[], bytes], find: Callable[[], list[str]], place: str
+) -> tuple[list[str], list[str]]:
+    """The formats of a folder by its index, else by its files; and these, if they were looked for."""
+    try:
+        data = read()
+    except FileNotFoundError:
+        data = b"{}"
+    try:
+        index = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{_INDEX} of {place} is not JSON, or is damaged: {error}") from error
+    known = [name for name, of in _FORMATS.items() if of.key and isinstance(index, dict) and of.key in index]
+    names = [] if len(known) == 1 else find()
+    known = known or [name for name, of in _FORMATS.items() if not set(of.inside).isdisjoint(names)]
+    return known or _by_names(names, in_folder=True), names
 
 
 def _by_names(paths: Sequence[str], in_folder: bool = False) -> list[str]:

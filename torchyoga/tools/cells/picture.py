@@ -53,15 +53,20 @@ def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes |
         >>> media_type(small), thumbnail(np.arange(3))
         ('image/png', None)
     """
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
-        value = value.tobytes() if format_of(value[:HEAD].tobytes()) else None
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_file(bytes(value), side) if format_of(bytes(value[:HEAD])) else None
+    if begin := file_bytes(value, HEAD):
+        return _of_file(file_bytes(value), side) if format_of(begin) else None
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(value, pillow.Image):
         return _of_image(value, side)
     pixels = _pixels_of(value, _NAMES.search(column_name.lower()) is not None, side)
     return None if pixels is None else _encoded(_pillow().fromarray(_small(pixels)), side)
+
+
+def file_bytes(value: object, most: int | None = None) -> bytes:
+    """The first bytes of a value that may be a file: bytes, or uint8 (N,); of others none."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
+        return value[:most].tobytes()
+    return bytes(value[:most]) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 def media_type(picture: bytes) -> str:

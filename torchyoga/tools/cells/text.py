@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from datetime import time as clock
@@ -14,6 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from ...process.texts import short
 from ...rows.column import Column
 from ...rows.schema import Schema
 
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 _LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 MOST_CHARACTERS = 120
 _MOST_ITEMS, _MOST_DEPTH, _MOST_BITS = 6, 3, 512
-_JOINERS = "\u200c\u200d"  # Persian and emoji are not the same without them
-# Controls, what turns the direction of text or cannot be seen, halves of characters, ends of lines.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_MOST_DIGITS = 10  # of a float that is shown as Python writes it
 
 
 def is_label(name: str) -> bool:
     """True if a column of this name usually holds classes."""
     return name.rpartition("/")[2].lower() in _LABELS
+
+
+def plain_name(name: str) -> str:
+    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
+    return unquote(name, errors="surrogateescape")
 
 
 def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
@@ -58,7 +60,7 @@ def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:
 def classes_of(schema: Schema | None, info: Mapping[str, object]) -> dict[str, Sequence[str]]:
     """The names of classes of each column that has some, by its name in rows; in a schema they are quoted."""
     columns = () if schema is None else schema.columns
-    named = {unquote(one.name, errors="surrogateescape"): class_names(one, info) for one in columns}
+    named = {plain_name(one.name): class_names(one, info) for one in columns}
     return {name: names for name, names in named.items() if names}
 
 
@@ -76,27 +78,6 @@ def named_class(names: Sequence[str], value: object) -> str:
     return shown(names[int(value)], 40) if is_code and 0 <= int(value) < len(names) else ""  # type: ignore[call-overload]
 
 
-def visible(text: str) -> str:
-    r"""A text on one line, with escapes for all that cannot be seen or changes how the rest is shown.
-
-    Example:
-        >>> from torchyoga.tools.cells.text import visible
-        >>> print(visible("one\ntwo \u202egpj.exe"))
-        one\ntwo \u202egpj.exe
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN or character in _JOINERS:
-        return character
-    code = ord(character)
-    escape = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return _ESCAPES.get(character, escape)
-
-
 def shown(value: object, most: int = MOST_CHARACTERS) -> str:
     """A value of a row as a short line of plain text; nothing in it can hide or turn what stands beside it.
 
@@ -108,21 +89,9 @@ def shown(value: object, most: int = MOST_CHARACTERS) -> str:
     Example:
         >>> from torchyoga.tools.cells.text import shown
         >>> shown(np.arange(12, dtype=np.uint8).reshape(3, 4)), shown({"label": 3, "box": (0.5, 1.0)})
-        ('uint8 (3, 4): 0 1 2 3 4 5 …', '{label: 3, box: (0.5, 1)}')
+        ('uint8 (3, 4): 0 1 2 3 4 5 …', '{label: 3, box: (0.5, 1.0)}')
     """
-    return _cut(_shown(value, most, 0), most)
-
-
-def _cut(text: str, most: int) -> str:
-    found: list[str] = []
-    size = 0
-    for character in text:
-        seen = _visible(character)
-        size += len(seen)
-        if size > most:
-            return "".join(found).rstrip() + "…"
-        found.append(seen)
-    return "".join(found)
+    return short(_shown(value, most, 0), most)
 
 
 def _shown(value: Any, most: int, depth: int) -> str:
@@ -134,7 +103,8 @@ def _shown(value: Any, most: int, depth: int) -> str:
         bits = value.bit_length()
         return str(value) if bits <= _MOST_BITS else f"an int of {bits:,} bits"
     if isinstance(value, (float, np.floating)):
-        return f"{float(value):.6g}"
+        text = str(float(value))
+        return text if len(text) <= _MOST_DIGITS else f"{value:.6g}"
     if isinstance(value, (complex, np.complexfloating)):
         return f"{complex(value):.6g}"
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -172,8 +142,8 @@ def _items(items: Iterable[tuple[object, object]], count: int, most: int, depth:
         if number == _MOST_ITEMS:
             texts.append(f"… {count:,} in all")
             break
-        text = _cut(_shown(value, most, depth + 1), most)
-        texts.append(text if name is None else f"{_cut(str(name), most)}: {text}")
+        text = short(_shown(value, most, depth + 1), most)
+        texts.append(text if name is None else f"{short(str(name), most)}: {text}")
     return ", ".join(texts)
 
 
@@ -195,12 +165,8 @@ def _of_tensor(tensor: torch.Tensor) -> str:
     for _ in range(first.ndim - 1):  # by slices, since reshape might copy all of it
         first = first[0] if len(first) else first.reshape(-1)[:0]
     if not first.ndim:
-        return f"{name}: {_number(first.tolist())}"
-    return _of_values(name, tuple(tensor.shape), [_number(v) for v in first[:_MOST_ITEMS].tolist()])
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, (float, complex)) else str(value)
+        return f"{name}: {shown(first.tolist())}"
+    return _of_values(name, tuple(tensor.shape), [shown(v) for v in first[:_MOST_ITEMS].tolist()])
 
 
 def _of_values(name: str, shape: tuple[int, ...], values: list[str]) -> str:

@@ -8,13 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...errors import NotFoundError, SchemaError
 from .output import Asked
-from .places import as_one, fetched, id_argument, message_option, opened, storage_command
+from .places import fetched, id_argument, message_option, opened, storage_command
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 _NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _FEW = 8
-
-
-class _How(NamedTuple):
-    """Which version gets the columns, and whether they may replace some."""
-
-    after: str | None
-    replace: bool
 
 
 @storage_command("append", id_argument())
@@ -71,9 +64,14 @@ def command(
 @click.option("--after", help="The version that gets the columns; by default the newest.")
 @click.option("--replace", is_flag=True, help="A new column takes the place of one that has its name.")
 @message_option
-@as_one("how", _How)
 def add_columns(
-    id: str, new: str, source: tuple[str, ...], how: _How, message: str | None, asked: Asked
+    id: str,
+    new: str,
+    source: tuple[str, ...],
+    after: str | None,
+    replace: bool,
+    message: str | None,
+    asked: Asked,
 ) -> None:
     """Add columns to a version of ID, and publish it as the version NEW; only the columns are written.
 
@@ -87,9 +85,9 @@ def add_columns(
       yoga add-columns images 1.4 label=labels.npy --replace
     """
     place = opened(asked.storage)
-    old = fetched(place, id, how.after).manifest
+    old = fetched(place, id, after).manifest
     rows = rows_of(source, None, named=True)
-    found = place.add_columns(rows, old.id, new, after=old.version, replace=how.replace, message=message)
+    found = place.add_columns(rows, old.id, new, after=old.version, replace=replace, message=message)
     asked.write_published(place, found)
 
 
@@ -178,17 +176,16 @@ def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
     named = [source.partition("=") for source in sources if "=" in source and not os.path.exists(source)]
     if must_be_named and len(named) < len(sources):
         raise ValueError(f"name the columns of .npy files, as in score={sources[0]}")
-    if not named:
-        return _joined([from_arrays(_array(path)) for path in sources])
-    if len(named) < len(sources):
+    if named and len(named) < len(sources):
         raise ValueError("name all columns, as in image=images.npy label=labels.npy, or none")
     names = [name for name, _, _ in named]
     if len(set(names)) < len(names):
         raise ValueError(f"each column may come once, found {', '.join(names)}")
-    return from_arrays({name: _array(path) for name, _, path in named})
-
-
-def _array(path: str) -> Any:
-    if not os.path.isfile(path):
-        raise NotFoundError(f"there is no file {path!r}")
-    return path
+    for path in [path for _, _, path in named] or sources:
+        if not os.path.isfile(path):
+            raise NotFoundError(f"there is no file {path!r}")
+    return (
+        from_arrays({name: path for name, _, path in named})
+        if named
+        else _joined([*map(from_arrays, sources)])
+    )

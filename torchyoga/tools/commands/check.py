@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import CorruptError
-from .output import Asked, Table, cell
+from ...process.texts import short
+from .output import Asked, Table
 from .places import (
     VersionName,
     id_argument,
@@ -46,7 +47,7 @@ def command(
     places = _places(store, id, version, every)
     look: Callable[[str, str], object] = store.manifest if manifests else opened(asked.storage).check
     found = [(*place, _problem_of(place, look)) for place in places]
-    rows = [(cell(id), cell(name), "ok" if problem is None else "damaged") for id, name, problem in found]
+    rows = [(short(id), short(name), "ok" if problem is None else "damaged") for id, name, problem in found]
     problems = [f"{id} {name}: {problem}" for id, name, problem in found if problem is not None]
     plain = [
         {"id": id, "version": name, "ok": problem is None, "problem": problem} for id, name, problem in found

@@ -6,8 +6,8 @@ import os
 
 import click
 
-from ...process.texts import bytes_text, count_of
-from .output import Asked, Table, cell
+from ...process.texts import bytes_text, count_of, short
+from .output import Asked, Table
 from .places import id_argument, opened, placed, storage_command, version_argument
 
 
@@ -57,7 +57,7 @@ def command(
     plain = {"storage": other.url, "id": id}
     if dry_run:
         sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
-        rows = [(cell(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
+        rows = [(short(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
         count, total = count_of(len(sizes), "version"), bytes_text(sum(sizes.values()))
         what = f"{count}, {total}, would be sent to {other.url}"
         table = Table(("version", "bytes"), rows, right=("bytes",))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from ...process.texts import count_of
 from .output import Asked
-from .places import as_one, fetched, id_argument, message_option, opened, storage_command, version_argument
+from .places import fetched, id_argument, message_option, opened, storage_command, version_argument
 
 if TYPE_CHECKING:
     from ...reading.version_ref import VersionRef
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
 _PART = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
-class _Which(NamedTuple):
-    """The rows to delete, as they were typed: their numbers, or a condition."""
-
-    rows: str | None
-    where: str | None
-
-
 @storage_command("delete-rows", id_argument(), version_argument())
 @click.option("--to", required=True, help="The name of the new version.")
 @click.option("--rows", help="Numbers of rows from 0 on, as in 3,7-9.")
 @click.option("--where", help="In place of --rows: a condition, as in 'label = 3 and score > 0.5'.")
 @click.option("--dry-run", is_flag=True, help="Only say how many rows would be deleted.")
 @message_option
-@as_one("which", _Which)
 def command(
-    id: str, version: str | None, to: str, which: _Which, dry_run: bool, message: str | None, asked: Asked
+    id: str,
+    version: str | None,
+    to: str,
+    rows: str | None,
+    where: str | None,
+    dry_run: bool,
+    message: str | None,
+    asked: Asked,
 ) -> None:
     """Publish a version without some rows; it shares the files of the old one, which stays as it is.
 
@@ -46,12 +45,12 @@ def command(
       yoga delete-rows images 1.0 --to 1.0-less --where "label = 2"
       yoga delete-rows images 1.1 --to 1.2 --rows 3,7-9 --message "found to be broken"
     """
-    if (which.rows is None) == (which.where is None):
+    if (rows is None) == (where is None):
         raise click.UsageError("pass either --rows or --where")
     place = opened(asked.storage)
     ref = fetched(place, id, version)
     old = ref.manifest
-    chosen = _meeting(ref, which.where) if which.where else _numbers(str(which.rows), old.num_rows)
+    chosen = _meeting(ref, where) if where else _numbers(str(rows), old.num_rows)
     if not dry_run:
         new = place.delete_rows(old.id, old.version, rows=chosen, to=to, message=message)
         asked.write_published(place, new)

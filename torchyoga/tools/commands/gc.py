@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import bytes_text, count_of
-from .output import Asked, Table, cell
+from ...process.texts import bytes_text, count_of, short
+from .output import Asked, Table
 from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
 
 
@@ -50,7 +50,7 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
     total = sum(found.values())
     plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
     table = Table(
-        ("name", "bytes"), [(cell(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
+        ("name", "bytes"), [(short(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
     )
     done = "deleted" if yes else "could be deleted"
     what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import count_of
+from ...process.texts import count_of, short
 from ..cells.flat import flat, flat_names
-from .output import Asked, Table, cell, value_text
+from .output import Asked, Table, value_text
 from .places import column_names, columns_option, id_argument, shown, storage_command
 
 if TYPE_CHECKING:
@@ -107,4 +107,4 @@ def _table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
         (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
         for number, row in rows
     ]
-    return Table(("row", *map(cell, names)), lines, ("row",))
+    return Table(("row", *map(short, names)), lines, ("row",))

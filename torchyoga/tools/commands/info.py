@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ...process.texts import bytes_text, count_of
-from .output import Asked, Table, cell, first, picked
+from ...process.texts import bytes_text, count_of, short
+from .output import MOST_LINES, Asked, Table, picked
 from .places import id_argument, placed, storage_command, version_argument, versions_in
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ def command(id: str, version: str | None, asked: Asked) -> None:
         "lineage": picked(lineage, "function commit dirty packages user host seconds"),
         "info": manifest.info,
     }
-    lines = [f"{title:9}{cell(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]
-    some, more = first(columns, "column")
-    rows = [(cell(column.name), column.type, column.shape) for column in some]
+    lines = [f"{title:9}{short(text, 160)}" for title, text in _facts(manifest, lineage, tags) if text]
+    rows = [(short(column.name), column.type, column.shape) for column in columns[:MOST_LINES]]
+    left_out = count_of(len(columns) - len(rows), "more column")
+    more = [f"and {left_out}; --json prints all"] if len(rows) < len(columns) else []
     table = Table(("column", "type", "shape"), rows)
     shown: list[str | Table] = ["\n".join(lines)]
     asked.write(plain, [*shown, "", table, *more] if rows else shown)

@@ -14,21 +14,18 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ...process.texts import bytes_text, count_of, escaped, in_columns
+from ...process.texts import bytes_text, count_of, escaped, in_columns, short
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...storage import Storage
 
-F = TypeVar("F")
 MOST_SHOWN = 60  # characters of a cell
 MOST_LINES = 200  # of a table of columns or files
 _MOST_VALUES = 1000  # of an array, in JSON
 _MOST_BYTES = 1000
-_MOST_ITEMS = 8  # of a list, in a cell
-_MOST_DIGITS = 10  # of a float
 
 
 class Table(NamedTuple):
@@ -45,66 +42,21 @@ class Table(NamedTuple):
     right: Collection[str] = ()
 
 
-def cell(value: object, most: int = MOST_SHOWN) -> str:
-    """A value in short, on one line, as text that shows nothing else than itself.
-
-    Example:
-        >>> cell("one" + chr(27) + "[31m two"), cell("x" * 100, most=10)
-        ('one\\\\x1b[31m two', 'xxxxxxx...')
-    """
-    text = escaped(str(value)[: most + 1])
-    return text if len(text) <= most else text[: max(0, most - 3)] + "..."
-
-
-def first(rows: Sequence[F], what: str, most: int = MOST_LINES) -> tuple[Sequence[F], list[str]]:
-    """The first rows of a table, and a line that says how many more there are."""
-    more = len(rows) - most
-    return rows[:most], [f"and {count_of(more, f'more {what}')}; --json prints all"] if more > 0 else []
-
-
 def value_text(value: object) -> str:
     """A value of a row in short, for a cell; text that might be taken for something else stands in quotes.
 
     Example:
         >>> value_text(np.zeros((8, 8), np.uint8)), value_text(np.arange(3)), value_text(b"abc")
-        ('uint8 8x8, 0 to 0', '[0, 1, 2]', '3 bytes')
+        ('uint8 (8, 8): 0 0 0 0 0 0 …', 'int64 (3,): 0 1 2', '3 bytes: 61 62 63')
         >>> value_text(None), value_text("None"), value_text(""), value_text("cat"), value_text(1 / 3)
         ('None', '"None"', '""', 'cat', '0.333333')
-        >>> value_text(np.datetime64(1, "ns"))
-        '1970-01-01T00:00:00.000000001'
     """
-    if isinstance(value, (bytes, bytearray)):
-        return count_of(len(value), "byte")
-    if isinstance(value, float):
-        return _float_text(value)
     if isinstance(value, str):
-        return f'"{value}"' if value == "None" or value != value.strip() or not value else cell(value)
-    if hasattr(value, "tolist") and hasattr(value, "shape"):
-        return cell(_array_text(value))
-    if isinstance(value, (list, tuple)):
-        return cell(
-            f"{list(value[:_MOST_ITEMS])}" + (f" of {len(value)}" if len(value) > _MOST_ITEMS else "")
-        )
-    return cell(value)
+        text = short(value)
+        return f'"{text}"' if value == "None" or value != value.strip() or not value else text
+    from ..cells.text import shown  # which loads NumPy
 
-
-def _float_text(value: float) -> str:
-    """A float as Python writes it, or six digits of it where that is long."""
-    text = str(float(value))
-    return text if len(text) <= _MOST_DIGITS else f"{value:.6g}"
-
-
-def _array_text(value: Any) -> str:
-    shape = tuple(value.shape)
-    if not shape:
-        is_time = str(value.dtype)[:8] in ("datetime", "timedelt")  # whose nanoseconds are a bare integer
-        return str(value) if is_time else value_text(value.tolist())
-    if len(shape) == 1 and shape[0] <= _MOST_ITEMS:
-        return str(value.tolist())
-    kind = f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, shape))}"
-    if not all(shape) or str(value.dtype).removeprefix("torch.")[:3] not in ("int", "uin", "flo"):
-        return kind
-    return f"{kind}, {value.min().item():.4g} to {value.max().item():.4g}"
+    return shown(value, MOST_SHOWN)
 
 
 def jsonable(value: object) -> object:

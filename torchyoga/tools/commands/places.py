@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from glob import glob, has_magic
-from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -55,28 +54,16 @@ def storage_command(
     """
 
     def made(function: Callable[..., object]) -> click.Command:
-        command = click.command(name)(as_one("asked", Asked)(function))
+        @wraps(function)
+        def called(storage: str, as_json: bool, **given: object) -> object:
+            return function(**given, asked=Asked(storage, as_json))
+
+        command = click.command(name)(called)
         own, command.params = command.params, []
         for add in arguments:
             add(command)
         command.params += own
         return _json_option(_storage_option(command))
-
-    return made
-
-
-def as_one(
-    name: str, kind: Callable[..., object]
-) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Options of a command -> one argument of its function: a value that has a field for each of them."""
-
-    def made(function: Callable[..., object]) -> Callable[..., object]:
-        @wraps(function)
-        def called(**given: object) -> object:
-            value = kind(**{field: given.pop(field) for field in signature(kind).parameters})
-            return function(**given, **{name: value})
-
-        return called
 
     return made
 

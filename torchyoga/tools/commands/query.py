@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import click
 
-from ...process.texts import count_of
-from .output import Asked, Table, cell, value_text
+from ...process.texts import count_of, short
+from .output import Asked, Table, value_text
 from .places import id_argument, opened, shown, storage_command, version_argument
 
 _ALIAS = "t"  # of a version that is named beside the query
@@ -62,12 +62,12 @@ def command(sql: str, id: str | None, version: str | None, limit: int, asked: As
         "is_cut": result.is_cut,
     }
     lines = [tuple(map(value_text, row)) for row in result.rows]
-    numbers = [
-        all(isinstance(row[place], (int, float, type(None))) for row in result.rows)
-        for place in range(len(result.columns))
+    titles = [short(name) for name in result.columns]
+    right = [
+        title
+        for title, *values in zip(titles, *result.rows, strict=True)
+        if all(isinstance(value, (int, float, type(None))) for value in values)
     ]
-    titles = [cell(name) for name in result.columns]
-    right = [title for title, is_number in zip(titles, numbers, strict=True) if is_number]
     rows = count_of(len(lines), "row")
     notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
     if titles[:1] == ["explain_key"]:  # a drawing of several lines

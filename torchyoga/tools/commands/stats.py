@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import count_of
+from ...process.texts import count_of, short
 from ...rows.node import readable_name
 from ...rows.projection import Projection
 from ...rows.stats.column_stats import TITLES, cells_of
-from .output import MOST_LINES, Asked, Table, cell, picked, value_text
+from .output import MOST_LINES, Asked, Table, picked, value_text
 from .places import (
     column_names,
     columns_option,
@@ -68,7 +68,7 @@ def command(id: str, version: str | None, columns: tuple[str, ...], rows: int | 
             ref, *_ = shown(asked.storage, manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     left_out = 0 if columns or asked.as_json else len(known) - len(stats)
-    lines = [cells_of(one, cell(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
+    lines = [cells_of(one, short(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
     table = Table(TITLES, lines, TITLES[1:-1])
     more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
     read = count_of(stats.rows, "row")
@@ -99,4 +99,6 @@ def _short(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return cell(value_text(_NO_FRACTION.sub("", value) if isinstance(value, str) else value), 30)
+    if isinstance(value, str):
+        value = value_text(_NO_FRACTION.sub("", value))
+    return short(value_text(value) if isinstance(value, bytes) else str(value), 30)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Asked, Table, cell, picked
+from ...process.texts import short
+from .output import Asked, Table, picked
 from .places import (
     id_argument,
     known_versions,
@@ -47,7 +48,7 @@ def command(
         known_versions(store, id)
         tags = tags_of(store, id)
         plain: dict[str, object] = {"id": id, "tags": tags}
-        table = Table(("tag", "version"), [(cell(name), cell(found)) for name, found in tags.items()])
+        table = Table(("tag", "version"), [(short(name), short(found)) for name, found in tags.items()])
         asked.write(plain, table if tags else f"{id} has no tags")
     elif remove:
         if version is not None:
@@ -64,11 +65,11 @@ def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
     """Moves of one tag, the newest last."""
     rows = [
         (
-            cell(entry.tag),
-            "taken away" if entry.version is None else cell(entry.version),
+            short(entry.tag),
+            "taken away" if entry.version is None else short(entry.version),
             f"{entry.when:%Y-%m-%d %H:%M}",
-            cell(entry.who or ""),
-            cell(entry.message or ""),
+            short(entry.who or ""),
+            short(entry.message or ""),
         )
         for entry in entries
     ]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ...errors import SchemaError
-from ...process.texts import number, share
+from ...process.texts import escaped, number, share
 from ...reading.dataref import DataRef
-from ...rows.schema import Schema
 from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
-from ..cells.text import class_names, is_label, named_class, shown, visible
+from ..cells.text import class_names, is_label, named_class, shown
 from .sample import is_remote, keeps_stats
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps
@@ -57,6 +56,16 @@ class ColumnCard:
     often: str
     values: tuple[str, ...] = ()
 
+    def facts(self, is_number: bool) -> str:
+        """What is missing from its values and which come most often; of numbers the histogram says that."""
+        counts = ((self.numbers.get(title, ""), title) for title in ("nulls", "NaN", "inf"))
+        missing = [f"{count} {title}" for count, title in counts if count not in ("0", "")]
+        if self.values or not self.often or (is_number and self.histogram is not None):
+            return " · ".join([*self.values, *missing])
+        distinct = self.numbers["distinct"]
+        often = f"{distinct} distinct, most {self.often}" if distinct else self.often
+        return " · ".join([often, *missing])
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -93,8 +102,10 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         most_rows: that are read, where no statistics are kept.
     """
     schema = ref.schema
+    columns = () if schema is None else schema.shown
+    kinds = {column.column: f"{column.type} {column.shape}".strip() for column in columns}
     if not len(ref):
-        cards = [] if schema is None else [_bare(column.name, schema) for column in schema.columns]
+        cards = [ColumnCard(_name(name), kind, None, None, {}, "") for name, kind in kinds.items()]
         return Columns(tuple(cards), total or len(cards), (), "there are no rows")
     is_kept = keeps_stats(ref)
     most = max(1, min(most_rows, _MOST_BYTES // ref._row_bytes)) if ref._row_bytes else _UNKNOWN_ROWS
@@ -105,11 +116,11 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
         else:
             stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
-        return Columns((), total, (), f"statistics cannot be made: {visible(str(error))[:400]}")
+        return Columns((), total, (), f"statistics cannot be made: {escaped(str(error))[:400]}")
     info = ref.info
     known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
     classes = {name: known.get(name, ()) for name in stats}
-    cards = [_card(one, schema, classes[one.name]) for one in stats.values()]
+    cards = [_card(one, kinds.get(one.name, ""), classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
         source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
@@ -127,28 +138,7 @@ def _source(stats: TableStats, is_kept: bool) -> str:
     return f"Statistics of all {stats.rows:,} rows, counted for this page."
 
 
-def _kind(name: str, schema: Schema | None) -> str:
-    found = [] if schema is None else [column for column in schema.columns if column.name == name]
-    if not found:
-        return ""
-    column = found[0]
-    dtype = column.dtype if column.kind == "tensor" else str(column.storage)
-    if column.kind in ("ndarray", "tensor", "scalar"):
-        any_shape = "of any length" if column.ndim == 1 else "of any shape"
-        shape = any_shape if column.shape is None else "x".join(map(str, column.shape))
-        return " ".join(filter(None, [dtype, shape if column.kind != "scalar" else ""]))
-    return column.kind.replace("numpy.", "") + (" list" if _is_list(name, column.ndim, column.kind) else "")
-
-
-def _is_list(name: str, ndim: int, kind: str) -> bool:
-    return "{items}" in name or (ndim == 1 and kind not in ("str", "bytes", "numpy.str", "numpy.bytes"))
-
-
-def _bare(name: str, schema: Schema) -> ColumnCard:
-    return ColumnCard(_name(name), _kind(name, schema), None, None, {}, "")
-
-
-def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> ColumnCard:
+def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
     is_number = stats.mean is not None
     numbers = {
         "nulls": number(stats.nulls),
@@ -160,26 +150,21 @@ def _card(stats: ColumnStats, schema: Schema | None, classes: Sequence[str]) -> 
         "std": number(stats.std),
         "distinct": number(stats.distinct),
     }
-    lengths = stats.lengths
-    often = ""
-    if stats.top:
-        often = _often(stats.top[0], stats, classes)
+    name, lengths, top = _name(stats.name), stats.lengths, stats.top or ()
+    often = [_often(one, stats, classes) for one in top]
     is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
+    drawn_lengths = None
+    if lengths is not None and lengths.count:
+        of = f"lengths of {name}: {lengths.count:,} rows"
+        drawn_lengths = _histogram(lengths.histogram, of, lengths.min, lengths.max)
     return ColumnCard(
-        _name(stats.name),
-        _kind(stats.name, schema),
-        _histogram(stats.histogram, f"{_name(stats.name)}: {stats.sampled:,} values", stats.min, stats.max),
-        None
-        if lengths is None or not lengths.count
-        else _histogram(
-            lengths.histogram,
-            f"lengths of {_name(stats.name)}: {lengths.count:,} rows",
-            lengths.min,
-            lengths.max,
-        ),
+        name,
+        kind,
+        _histogram(stats.histogram, f"{name}: {stats.sampled:,} values", stats.min, stats.max),
+        drawn_lengths,
         numbers,
-        often,
-        tuple(_often(one, stats, classes) for one in stats.top or ()) if is_few else (),
+        often[0] if often else "",
+        tuple(often) if is_few else (),
     )
 
 
@@ -189,7 +174,7 @@ def _often(one: tuple[object, int], stats: ColumnStats, classes: Sequence[str]) 
 
 def _name(name: str) -> str:
     """The name of a column as rows have it; in a schema all but ASCII is quoted."""
-    return visible(unquote(name, errors="replace"))
+    return escaped(unquote(name, errors="replace"))
 
 
 def _value(value: object) -> str:
@@ -253,13 +238,8 @@ def _standing_out(stats: TableStats, classes: Mapping[str, Sequence[str]]) -> tu
             found.append(f"{name}: all values are the same, {_value(one.top[0][0] if one.top else one.min)}.")
         if one.lengths is not None and one.lengths.empty:
             found.append(f"{name}: {one.lengths.empty:,} rows are empty.")
-        is_class = is_label(one.name) and one.top and one.distinct
-        if (
-            is_class
-            and one.top
-            and len(one.top) == one.distinct
-            and one.top[0][1] > _IMBALANCE * one.top[-1][1]
-        ):
+        is_counted = is_label(one.name) and one.top and len(one.top) == one.distinct
+        if one.top and is_counted and one.top[0][1] > _IMBALANCE * one.top[-1][1]:
             first, last = (_class_name(one.top[place][0], classes[one.name]) for place in (0, -1))
             found.append(f"{name}: {first} comes {_times(one.top)} as often as {last}.")
     if len(found) > _MOST_FOUND:

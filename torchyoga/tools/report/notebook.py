@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
-from ..cells.text import visible
 from .columns import ColumnCard, columns_of, first_columns
 from .page import rendered
 from .sample import RowSample, is_remote, keeps_stats, sample_of
@@ -22,7 +22,7 @@ def notebook_page(ref: DataRef) -> str:
     try:
         return _page(ref)
     except Exception as error:  # of any kind: a notebook shows a dataset wherever it is named
-        said = f"{type(error).__name__}: {visible(str(error))[:300]}"
+        said = f"{type(error).__name__}: {escaped(str(error))[:300]}"
         return f"<pre>{escape(_text(ref))}\n{escape(said)}</pre>"
 
 
@@ -32,7 +32,7 @@ def _page(ref: DataRef) -> str:
     if not cards and some.schema is not None:
         cards = columns_of(some[:0], total, 0).cards
     notes = []
-    sample = RowSample((), (), 0)
+    sample = RowSample((), ())
     if is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
     elif ref._row_bytes > _MOST_BYTES:
@@ -49,6 +49,6 @@ def _page(ref: DataRef) -> str:
 
 def _text(ref: DataRef) -> str:
     try:
-        return visible(repr(ref))[:400]
+        return escaped(repr(ref))[:400]
     except Exception:  # of any kind, as above
         return f"<{type(ref).__name__}>"

@@ -15,16 +15,16 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from ...errors import YogaError
 from ...process.numbers import as_int
-from ...process.texts import bytes_text, count_of, number
+from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionColumns, VersionRef
@@ -33,7 +33,7 @@ from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
-from ..cells.text import shown, visible
+from ..cells.text import shown
 from .columns import Columns, columns_of, first_columns
 from .sample import sample_of
 
@@ -45,16 +45,6 @@ _HALVINGS = 6
 _MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
 _TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """The head of the page: a title, a line under it, and by title, what there is."""
-
-    title: str
-    lead: str
-    facts: dict[str, str]
-    info: str
 
 
 def report(
@@ -133,13 +123,14 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     return text
 
 
-def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
+def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
+    """The head of the page: a title, a line under it, what is known by title, and the info as text."""
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
-    name = visible(title_of(ref).removeprefix("DataRef "))
+    name = escaped(title_of(ref).removeprefix("DataRef "))
     lead = [f"{len(ref):,} rows"]
     if isinstance(ref, (VersionRef, VersionColumns)):
         manifest = ref.manifest
-        name = f"{visible(manifest.id)} {visible(manifest.version)}"
+        name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
             "files": number(len(manifest.each_file)),
@@ -155,18 +146,18 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> _Facts:
         found["fingerprint"] = ref.fingerprint
     info = ref.info
     text = json.dumps(info, indent=2, ensure_ascii=False, sort_keys=True) if info else ""
-    return _Facts(
-        shown(title, 200) if title is not None else name,
-        " · ".join(lead),
-        {key: shown(value, 200) for key, value in found.items() if value},
-        _first_lines(text, _MOST_INFO),
-    )
+    return {
+        "title": shown(title, 200) if title is not None else name,
+        "lead": " · ".join(lead),
+        "facts": {key: shown(value, 200) for key, value in found.items() if value},
+        "info": _first_lines(text, _MOST_INFO),
+    }
 
 
 def _first_lines(text: str, most: int) -> str:
     """The first so many characters of a text of several lines, and how many more there are."""
     cut = f"\n… {len(text) - most:,} more characters" if len(text) > most else ""
-    return "\n".join(map(visible, text[:most].splitlines())) + cut
+    return "\n".join(map(escaped, text[:most].splitlines())) + cut
 
 
 @lru_cache(None)
@@ -204,60 +195,8 @@ def rendered(template: str, **values: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True)
-class _FileRow:
-    """A file: its name, rows, bytes, the version that it is of, and when that was made."""
-
-    name: str
-    rows: str
-    size: str
-    of: str
-    made: str
-
-
-@dataclass(frozen=True)
-class _Files:
-    """The files of a version.
-
-    Attributes:
-        rows: the first files; `others`: how many more there are.
-        said: in words.
-    """
-
-    rows: tuple[_FileRow, ...]
-    others: int
-    said: str
-
-
-@dataclass(frozen=True)
-class _History:
-    """The history of a version.
-
-    Attributes:
-        files: its files.
-        lineage: by title, how it was made; `source`: the code, if it was kept; `packages`: by name.
-        builder_titles: with whether each is of a number; `builders`: what each that wrote files has done.
-        builds_note: who they are.
-        titles: of the log; `log`: its cells, of the newest version first; `here`: the place of this version
-            in it.
-        log_note: what the log lacks.
-    """
-
-    files: _Files
-    lineage: dict[str, str]
-    source: str
-    packages: dict[str, str]
-    builder_titles: tuple[tuple[str, bool], ...]
-    builders: tuple[tuple[str, ...], ...]
-    builds_note: str
-    titles: list[str]
-    log: list[list[str]]
-    here: int | None
-    log_note: str
-
-
-def _history_of(ref: VersionRef | VersionColumns) -> _History:
-    """The history in the manifest of a version, and its neighbours in the store."""
+def _history_of(ref: VersionRef | VersionColumns) -> dict[str, Any]:
+    """How a version was made, as its manifest says, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
     made = {} if log is None else {entry.version: entry.created for entry in log}
@@ -266,17 +205,17 @@ def _history_of(ref: VersionRef | VersionColumns) -> _History:
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
     titles, cells = ([], []) if log is None else log.table(_TITLES)
-    return _History(
-        _files(manifest, made),
-        _lineage(manifest, lineage),
-        _first_lines(lineage.source or "", _MOST_SOURCE),
-        {visible(name): visible(text) for name, text in sorted(lineage.packages.items())},
-        *_builders(manifest.each_file, lineage),
-        titles,
-        cells,
-        here[0] if here else None,
-        note,
-    )
+    return {
+        "files": _files(manifest, made),
+        "lineage": _lineage(manifest, lineage),
+        "source": _first_lines(lineage.source or "", _MOST_SOURCE),
+        "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
+        **_builders(manifest.each_file, lineage),
+        "titles": titles,
+        "log": cells,
+        "here": here[0] if here else None,
+        "log_note": note,
+    }
 
 
 def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
@@ -289,17 +228,17 @@ def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
         return None, f"The log cannot be read: {shown(str(error), 300)}"
 
 
-def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
-    rows = tuple(
-        _FileRow(
-            visible(file.name),
-            number(file.rows),
-            bytes_text(file.nbytes),
-            visible(file.of or manifest.version),
-            _day(made.get(file.of, "") if file.of else manifest.created),
-        )
+def _files(manifest: Manifest, made: dict[str, str]) -> dict[str, Any]:
+    rows = [
+        {
+            "name": escaped(file.name),
+            "rows": number(file.rows),
+            "size": bytes_text(file.nbytes),
+            "of": escaped(file.of or manifest.version),
+            "made": _day(made.get(file.of, "") if file.of else manifest.created),
+        }
         for file in manifest.each_file[:_MOST_FILES]
-    )
+    ]
     found = manifest.each_file
     formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
@@ -307,19 +246,19 @@ def _files(manifest: Manifest, made: dict[str, str]) -> _Files:
     said = ["No files"]
     if found:
         said = [
-            f"{count_of(len(found), 'file')} ({visible(formats)})",
+            f"{count_of(len(found), 'file')} ({escaped(formats)})",
             f"{bytes_text(manifest.nbytes)} in all",
         ]
     if shared:
         said.append(f"{shared:,} of them shared with other versions")
     if deleted:
         said.append(f"{deleted:,} rows in them left out")
-    return _Files(rows, len(found) - len(rows), ", ".join(said) + ".")
+    return {"rows": rows, "others": len(found) - len(rows), "said": ", ".join(said) + "."}
 
 
 def _day(created: str) -> str:
     """The time of a manifest as people read it."""
-    return visible(created.replace("T", " ").removesuffix("Z"))[:40]
+    return escaped(created.replace("T", " ").removesuffix("Z"))[:40]
 
 
 def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
@@ -343,26 +282,31 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
 
 
-def _builders(
-    files: Sequence[FileEntry], lineage: Lineage
-) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, ...], ...], str]:
+def _builders(files: Sequence[FileEntry], lineage: Lineage) -> dict[str, Any]:
     """Who built it: as the lineage says, else by the tokens that begin the names of files."""
     if lineage.builders:
-        titles = (("builder", False), ("parts", True), ("rows", True), ("seconds", True))
-        rows = tuple(
-            (shown(one.name, _MOST_CELL), number(one.parts), number(one.rows), number(one.seconds))
-            for one in lineage.builders[:_MOST_BUILDERS]
-        )
-        count, parts = len(lineage.builders), sum(one.parts for one in lineage.builders)
-        others = f" The first {len(rows)} are shown." if count > len(rows) else ""
-        return titles, rows, f"Built in {parts:,} parts by {count_of(count, 'process', 'processes')}.{others}"
-    found: dict[str, list[FileEntry]] = {}
-    for file in files:
-        found.setdefault(file.name.partition("-")[0], []).append(file)
-    titles = (("build", False), ("files", True), ("rows", True), ("size", True))
-    builds = tuple(
-        (token, number(len(own)), number(sum(f.rows for f in own)), bytes_text(sum(f.nbytes for f in own)))
-        for token, own in list(found.items())[:_MOST_BUILDERS]
-    )
-    others = f" The first {len(builds)} are shown." if len(found) > len(builds) else ""
-    return titles, builds, f"{count_of(len(found), 'build')} wrote its files.{others}"
+        titles = ("builder", "parts", "rows", "seconds")
+        every = [
+            (one.name, number(one.parts), number(one.rows), number(one.seconds)) for one in lineage.builders
+        ]
+        parts = sum(one.parts for one in lineage.builders)
+        note = f"Built in {parts:,} parts by {count_of(len(every), 'process', 'processes')}."
+    else:
+        found: dict[str, list[FileEntry]] = {}
+        for file in files:
+            found.setdefault(file.name.partition("-")[0], []).append(file)
+        titles = ("build", "files", "rows", "size")
+        every = [
+            (
+                token,
+                number(len(own)),
+                number(sum(f.rows for f in own)),
+                bytes_text(sum(f.nbytes for f in own)),
+            )
+            for token, own in found.items()
+        ]
+        note = f"{count_of(len(every), 'build')} wrote its files."
+    if len(every) > _MOST_BUILDERS:
+        note += f" The first {_MOST_BUILDERS} are shown."
+    builders = [[shown(text, _MOST_CELL) for text in row] for row in every[:_MOST_BUILDERS]]
+    return {"builder_titles": titles, "builders": builders, "builds_note": note}

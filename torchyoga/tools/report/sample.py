@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionColumns, VersionRef
 from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import classes_of, named_class, shown, visible
+from ..cells.text import classes_of, named_class, shown
 
 _MOST_BYTES = 2**28  # read for all rows
 _AT_ONCE = 8  # rows
@@ -20,7 +22,7 @@ _MOST_FILES = 4  # of a store, from which rows are read
 _MOST_PICTURES = 700_000  # bytes of all thumbnails
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """A value of a row.
 
@@ -28,12 +30,22 @@ class Cell:
         column: its name; `text`: what it is.
         picture: the URL of a thumbnail, which holds it; None if it is not an image.
         is_number: texts of numbers stand at the right.
+        link: where it is shown in full; `sound`: its file, if a browser plays it.
     """
 
     column: str
     text: str
     picture: str | None = None
     is_number: bool = False
+    link: str = ""
+    sound: str | None = None
+
+
+def cell_of(name: str, value: object, classes: Mapping[str, Sequence[str]], most: int) -> Cell:
+    """The cell of a value, without a picture; its text has so many characters, and the name of its class."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    text, named = shown(value, most), named_class(classes.get(name, ()), value)
+    return Cell(escaped(name), f"{text} {named}" if named else text, None, is_number and not named)
 
 
 @dataclass(frozen=True)
@@ -49,13 +61,12 @@ class RowSample:
     """Some rows.
 
     Attributes:
-        rows: in ascending order; `columns`: those shown; `total`: how many a row has.
+        rows: in ascending order; `columns`: the names of those shown.
         notes: what is not shown, and why.
     """
 
     rows: tuple[SampleRow, ...]
     columns: tuple[str, ...]
-    total: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -88,10 +99,10 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         text: characters of a cell.
     """
     if not len(ref):
-        return RowSample((), (), 0)
+        return RowSample((), ())
     notes = []
     wanted = most if not ref._row_bytes else max(1, min(most, _MOST_BYTES // ref._row_bytes))
-    drawn = _drawn(ref, min(wanted, len(ref)), seed)
+    drawn = drawn_numbers(ref, min(wanted, len(ref)), seed)
     source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
     rows: list[SampleRow] = []
     names: tuple[str, ...] = ()
@@ -105,18 +116,16 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
             total = max(total, len(found))
             cells = []
             for name, value in found[:most_columns]:
-                try:
-                    picture = url_of(thumbnail(value, name))
-                except ImportError as error:
-                    picture, missing = None, str(error)
-                if picture is not None and pictures + len(picture) > _MOST_PICTURES:
-                    picture, left_out = None, left_out + 1
-                pictures += 0 if picture is None else len(picture)
-                is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-                named = named_class(classes.get(name, ()), value)
-                said = f"{shown(value, text)} {named}" if named else shown(value, text)
-                cells.append(Cell(visible(name), said, picture, is_number and not named))
+                cells.append(cell_of(name, value, classes, text))
                 read += bytes_of(value)
+                try:
+                    picture = url_of(thumbnail(value, name)) or ""
+                except ImportError as error:
+                    picture, missing = "", str(error)
+                if pictures + len(picture) > _MOST_PICTURES:
+                    left_out += 1
+                elif picture:
+                    cells[-1].picture, pictures = picture, pictures + len(picture)
             rows.append(SampleRow(row_number, tuple(cells)))
             names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
         if read > _MOST_BYTES:
@@ -131,10 +140,11 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
     if is_remote(ref):
         notes.append("They are from few files, so that little is downloaded.")
-    return RowSample(tuple(rows), names, total, tuple(notes))
+    return RowSample(tuple(rows), names, tuple(notes))
 
 
-def _drawn(ref: DataRef, count: int, seed: int) -> Ints:
+def drawn_numbers(ref: DataRef, count: int, seed: int) -> Ints:
+    """The numbers of rows that are drawn at random, in ascending order; of few files if these are remote."""
     random = np.random.default_rng(seed)
     if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
         starts, files = ref.file_starts, ref.manifest.column_groups[0].files

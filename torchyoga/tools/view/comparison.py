@@ -24,12 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SchemaError
+from ...process.texts import escaped
 from ...rows.column import Column, column_of
 from ...rows.leaf import encode
 from ...rows.times import timezone_of
 from ...views.ragged import RaggedColumn
 from ...views.scan import plain
-from ..cells.text import visible
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Test: TypeAlias = Callable[[Any], Mask]
@@ -113,7 +113,7 @@ def compared(column: Column, comparison: str, literal: Literal, classes: Sequenc
         number = _flag(column, literal) if dtype.kind == "b" else _number(column, literal, classes)
         wanted, as_integers = number * 10 ** (column.meaning.scale or 0), lambda values: values
     if comparison == "=" and not _is_held(dtype, wanted):
-        text = visible(literal.text)
+        text = escaped(literal.text)
         raise _UnheldError(f"{_held(column)}, of which none can be {text!r:.80}; compare it with < or >")
     return _of_whole(comparison, wanted, as_integers)
 
@@ -129,7 +129,7 @@ def _is_held(dtype: np.dtype[Any], wanted: Fraction | float) -> bool:
 
 def _held(column: Column) -> str:
     """The name of a column and its kind, as a message begins with them."""
-    name = visible(column.name)
+    name = escaped(column.name)
     given = column.dtype if column.kind == "tensor" else column.storage.name
     kind = _KINDS.get(column.kind, given)
     zone = "" if column.meaning.timezone is None else f" in {column.meaning.timezone}"
@@ -138,7 +138,7 @@ def _held(column: Column) -> str:
 
 def _unlike(column: Column, literal: Literal, wanted: str) -> ValueError:
     return ValueError(
-        f"{_held(column)}, which cannot be compared with {visible(literal.text)!r:.80}; write {wanted}"
+        f"{_held(column)}, which cannot be compared with {escaped(literal.text)!r:.80}; write {wanted}"
     )
 
 
@@ -158,7 +158,7 @@ def _number(column: Column, literal: Literal, classes: Sequence[str]) -> Fractio
     if classes:
         near = difflib.get_close_matches(text, classes[:_MOST_ITEMS], 3, 0.5)
         near += [name for name in classes[:10] if name not in near]
-        raise _unlike(column, literal, f"a number or a class, such as {', '.join(map(visible, near)):.300}")
+        raise _unlike(column, literal, f"a number or a class, such as {', '.join(map(escaped, near)):.300}")
     raise _unlike(column, literal, "a number")
 
 
@@ -337,7 +337,7 @@ def meets(value: object, comparison: str, literal: Literal, name: str = "value")
     try:
         leaf = encode(value)
     except SchemaError as error:
-        raise ValueError(f"{visible(name)!r:.80} holds a {type(value).__name__}: {error}") from None
+        raise ValueError(f"{escaped(name)!r:.80} holds a {type(value).__name__}: {error}") from None
     column = column_of(name, leaf, False)
     is_one = leaf.array.ndim == 0
     try:
@@ -351,8 +351,8 @@ def refuse_order(name: str, comparison: str, literal: Literal) -> None:
     """Raises ValueError unless a comparison is one of arrays and lists."""
     if comparison != "contains":
         raise ValueError(
-            f"{visible(name)!r:.80} holds arrays or lists, which are not compared as a whole; write "
-            f"{visible(name):.80} contains {visible(literal.text):.40}"
+            f"{escaped(name)!r:.80} holds arrays or lists, which are not compared as a whole; write "
+            f"{escaped(name):.80} contains {escaped(literal.text):.40}"
         )
 
 

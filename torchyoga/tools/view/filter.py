@@ -9,14 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, TypeAlias
-from urllib.parse import unquote
 
 import numpy as np
 
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.collector import block_of
@@ -25,11 +24,11 @@ from ...rows.data import Data
 from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
-from ...rows.types import Ints, Json
+from ...rows.types import Ints
 from ...rows.values import leaf_values, node_values
 from ...views.ragged import RaggedColumn
 from ..cells.flat import flat
-from ..cells.text import class_names, visible
+from ..cells.text import class_names, plain_name
 from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
 _LONGEST = 1000
@@ -79,7 +78,9 @@ class Filter:
     _holds: _Holds
 
     @staticmethod
-    def of(text: str, schema: Schema | None, info: Json | None = None, names: Sequence[str] = ()) -> Filter:
+    def of(
+        text: str, schema: Schema | None, info: Mapping[str, object] | None = None, names: Sequence[str] = ()
+    ) -> Filter:
         """The condition that a text states.
 
         Args:
@@ -103,13 +104,12 @@ class Filter:
             tuple(field.name for field in reader.fields if field.name in reader.named), schema, holds
         )
 
-    def picked(self, ref: DataRef, rows: Ints, held: AbstractContextManager[object] | None = None) -> Ints:
+    def picked(self, ref: DataRef, rows: Ints) -> Ints:
         """Those of some rows that meet it, in their order.
 
         Args:
             ref: the dataset, of the schema that the filter was made for.
             rows: numbers of rows (N,).
-            held: held while rows are taken.
 
         Raises:
             ValueError: rows without a schema hold what cannot be compared.
@@ -118,47 +118,34 @@ class Filter:
             return rows
         given: Mapping[str, Any]
         if self._schema is None:
-            with held or nullcontext():
-                flat_rows = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
+            flat_rows = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
             given = {name: _ColumnRows([row.get(name) for row in flat_rows], None) for name in self.columns}
         else:
-            given = dict(zip(self.columns, _columns(self._narrow(ref), rows, held), strict=True))
+            given = dict(zip(self.columns, _columns(self._narrow(ref), rows), strict=True))
         return rows[self._holds(given)]
 
-    def found(
-        self,
-        ref: DataRef,
-        start: int = 0,
-        stop: int | None = None,
-        held: AbstractContextManager[object] | None = None,
-    ) -> Iterator[tuple[int, Ints]]:
+    def found(self, ref: DataRef, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Ints]]:
         """The rows from one on that meet it, some at a time: the first row not looked at yet, and numbers."""
         end = len(ref) if stop is None else min(stop, len(ref))
         bytes_of_row = max(1, (ref if self._schema is None else self._narrow(ref))._row_bytes)
         step = max(1, min(_ROWS if self._schema is not None else 256, _BYTES // bytes_of_row))
         for at in range(start, end, step):
             rows = np.arange(at, min(at + step, end), dtype=np.int64)
-            yield at + len(rows), self.picked(ref, rows, held)
+            yield at + len(rows), self.picked(ref, rows)
 
     def _narrow(self, ref: DataRef) -> DataRef:
         assert self._schema is not None, "rows without a schema have no columns"
         return ref._projected(Projection.of(self._schema, list(self.columns)))
 
 
-def plain_name(name: str) -> str:
-    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
-    return unquote(name, errors="surrogateescape")
-
-
-def _columns(ref: DataRef, rows: Ints, held: AbstractContextManager[object] | None) -> list[_ColumnRows]:
+def _columns(ref: DataRef, rows: Ints) -> list[_ColumnRows]:
     """Some rows of each outermost value of a DataRef."""
-    with held or nullcontext():
-        block = block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
-        pieces = zip(block.schema.columns, block.data, strict=True)
-        return [
-            _given(node, list(islice(pieces, node.num_leaves)), len(rows))
-            for _, node in outermost(block.schema.tree)
-        ]
+    block = block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
+    pieces = zip(block.schema.columns, block.data, strict=True)
+    return [
+        _given(node, list(islice(pieces, node.num_leaves)), len(rows))
+        for _, node in outermost(block.schema.tree)
+    ]
 
 
 def _given(node: Node, pieces: list[tuple[Column, Data]], num_rows: int) -> _ColumnRows:
@@ -210,7 +197,7 @@ class _ColumnTests:
         if literal.is_none and self.column is not None:
             if comparison not in ("=", "!="):
                 raise ValueError(
-                    f"what is missing is found by = or !=, as in {visible(self.name):.80} = none"
+                    f"what is missing is found by = or !=, as in {escaped(self.name):.80} = none"
                 )
             return lambda given: _there(given) == is_not
         if self.column is None:
@@ -235,7 +222,7 @@ def _there(given: _ColumnRows) -> Mask:
     return np.ones(len(given.values), np.bool_) if given.valid is None else given.valid
 
 
-def _fields(schema: Schema, info: Json) -> list[_ColumnTests]:
+def _fields(schema: Schema, info: Mapping[str, object]) -> list[_ColumnTests]:
     columns = iter(schema.columns)
     tests = []
     for path, node in outermost(schema.tree):
@@ -256,7 +243,7 @@ class _Parser:
 
     def __init__(self, text: str, fields: Sequence[_ColumnTests]) -> None:
         self._text, self._at, self.fields = text.strip(), 0, fields
-        self._shown = {visible(plain_name(field.name)): field for field in fields}
+        self._shown = {escaped(plain_name(field.name)): field for field in fields}
         plain = {plain_name(field.name): field for field in fields}
         names = self._shown | plain | {field.name: field for field in fields}
         self._spellings = {f'"{name}"': field for name, field in names.items()} | names
@@ -387,7 +374,7 @@ class _Parser:
 
     def _rest(self) -> str:
         rest = self._text[self._at :]
-        return repr(visible(rest[:40])) if rest else "the end"
+        return repr(escaped(rest[:40])) if rest else "the end"
 
     def _fail_at_column(self) -> NoReturn:
         rest = self._text[self._at :]
@@ -396,13 +383,13 @@ class _Parser:
         if named is None:
             some = ", ".join(known[:10])
             self._fail(f"{self._rest()} is not a column and a comparison; {_HOW}; columns are {some:.500}")
-        asked = visible(named[1].strip('"'))
+        asked = escaped(named[1].strip('"'))
         near = difflib.get_close_matches(asked, known[:20_000], 3, 0.5)
         some = ", ".join([*near, *(name for name in known if name not in near)][:10])
         self._fail(f"there is no column {asked!r:.80}; columns are {some:.500}; {_HOW}")
 
     def _fail(self, why: str) -> NoReturn:
-        raise ValueError(f"{visible(self._text)!r:.200} is not a filter: {why}")
+        raise ValueError(f"{escaped(self._text)!r:.200} is not a filter: {why}")
 
 
 def _joined(join: Any, parts: Sequence[Callable[[Any], Mask]], given: object) -> Mask:

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...process.texts import bytes_text, count_of, number
+from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.version_ref import VersionColumns, VersionRef
-from ..cells.text import shown, visible
+from ..cells.text import shown
 from ..report.page import style, templates
 from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
-from .rows import Excerpt, Media, media_of, part_of, row_of
+from .rows import Media, media_of, part_of, row_of
 from .shelf import OpenRef, Shelf
 from .table import GRID_SIDE, rows_page
 
 _HERE = "torchyoga.tools.view"
-_MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 50, 20, 200
+_MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE = 4000
 _SECONDS_OF_MEDIA = 4.0
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A value of a row in full, as far as it fits: its name, its class, and where the rest is."""
-
-    column: str
-    part: Excerpt
-    named: str
-    media: Media | None
-    link: str
-    file: str
 
 
 class Pages:
@@ -43,9 +31,8 @@ class Pages:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._pages: dict[str, Callable[[Mapping[str, str]], Answer]] = {
-            "": self._start,
-            "versions": self._versions,
+        self._pages = {"": self._start, "versions": self._versions}
+        self._of_dataset = {
             "rows": self._rows,
             "row": self._row,
             "value": self._value,
@@ -57,9 +44,15 @@ class Pages:
         values: Mapping[str, str] = {}
         try:
             values = parameters(query)
-            if page not in self._pages:
+            if page == "" and self._shelf.storage is None:
+                page = "rows"
+            if page in self._pages:
+                return self._pages[page](values)
+            if page not in self._of_dataset:
                 raise Refused(404, "there is no such page; go back to the start")
-            return self._pages[page](values)
+            kept, place = self._opened(values)
+            with kept.lock:
+                return self._of_dataset[page](kept, place, values)
         except Refused as error:
             return self._problem(error.status, str(error), values)
         except NotFoundError as error:
@@ -74,9 +67,9 @@ class Pages:
     def _problem(self, status: int, text: str, values: Mapping[str, str]) -> Answer:
         titles = {400: "That cannot be shown", 404: "Not here"}
         id, version = values.get("id"), values.get("version")
-        trail = [] if id is None or self._shelf.storage is None else [(link("versions", id=id), visible(id))]
+        trail = [] if id is None or self._shelf.storage is None else [(link("versions", id=id), escaped(id))]
         if trail and version is not None:
-            trail.append((link("rows", id=id, version=version), visible(version)))
+            trail.append((link("rows", id=id, version=version), escaped(version)))
         return self._page(
             "problem.html.jinja",
             status,
@@ -92,28 +85,24 @@ class Pages:
         return Answer(status, HTML, text.encode("utf-8", "backslashreplace"))
 
     def _start(self, values: Mapping[str, str]) -> Answer:
-        if self._shelf.storage is None:
-            return self._rows(values)
-        start = number_in(values, "start", 0)
-        ids = list(self._shelf.ids().items())
+        found: dict[str, list[str]] = {}
+        for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
+            found.setdefault(id, []).append(version)
         return self._page(
             "start.html.jinja",
             datasets=[
                 {
-                    "id": visible(id),
+                    "id": escaped(id),
                     "link": link("versions", id=id),
                     "versions": [
-                        (visible(name), link("rows", id=id, version=name))
+                        (escaped(name), link("rows", id=id, version=name))
                         for name in versions[-_MOST_VERSIONS:]
                     ],
                     "others": max(0, len(versions) - _MOST_VERSIONS),
                 }
-                for id, versions in ids[start : start + _MOST_IDS]
+                for id, versions in islice(found.items(), _MOST_IDS)
             ],
-            total=len(ids),
-            start=start,
-            before=None if not start else link("", start=max(0, start - _MOST_IDS)),
-            after=link("", start=start + _MOST_IDS) if start + _MOST_IDS < len(ids) else None,
+            total=len(found),
             trail=[],
         )
 
@@ -121,15 +110,15 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        entries, left_out = self._shelf.log(id, _MOST_LOG)
+        log = self._shelf.storage.log(id, _MOST_LOG)
         return self._page(
             "versions.html.jinja",
-            id=visible(id),
+            id=escaped(id),
             versions=[
                 {
-                    "version": visible(one.version),
+                    "version": escaped(one.version),
                     "link": link("rows", id=id, version=one.version),
-                    "tags": [visible(tag) for tag in one.tags],
+                    "tags": [escaped(tag) for tag in one.tags],
                     "rows": number(one.rows),
                     "size": "" if one.nbytes is None else bytes_text(one.nbytes),
                     "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
@@ -137,30 +126,33 @@ class Pages:
                     "message": shown(one.message or "", 200),
                     "problem": shown(one.problem or "", 300),
                 }
-                for one in entries
+                for one in log
             ],
-            left_out=left_out,
+            left_out=log.left_out,
             trail=[],
         )
 
-    def _rows(self, values: Mapping[str, str]) -> Answer:
-        kept, place = self._opened(values)
+    def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
         return self._page("rows.html.jinja", **page)
 
-    def _row(self, values: Mapping[str, str]) -> Answer:
-        kept, place = self._opened(values)
+    def _row(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at = self._row_number(kept, values)
-        found = row_of(kept.first_columns(kept.ref, _MOST_VALUES), at, kept.held)[:_MOST_VALUES]
+        found = row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
         until = time.monotonic() + _SECONDS_OF_MEDIA
         shown_values = []
         for name, value in found:
-            media = _media(value, name) if time.monotonic() < until else None
             names = {**place, "row": at, "name": name}
-            part, named = part_of(value, 0, most), kept.class_of(name, value)
             shown_values.append(
-                _Value(visible(name), part, named, media, link("value", **names), link("file", **names))
+                {
+                    "column": escaped(name),
+                    "part": part_of(value, 0, most),
+                    "named": kept.class_of(name, value),
+                    "media": _media(value, name) if time.monotonic() < until else None,
+                    "link": link("value", **names),
+                    "file": link("file", **names),
+                }
             )
         return self._page(
             "row.html.jinja",
@@ -174,8 +166,7 @@ class Pages:
             rows=link("rows", **place, start=at or None),
         )
 
-    def _value(self, values: Mapping[str, str]) -> Answer:
-        kept, place = self._opened(values)
+    def _value(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at, start = self._row_number(kept, values), number_in(values, "start", 0)
         name, value = _chosen(kept, at, values)
         part = part_of(value, start)
@@ -188,7 +179,7 @@ class Pages:
             **self._about(kept, values),
             row=at,
             row_link=link("row", **place, row=at),
-            name=visible(name),
+            name=escaped(name),
             named=kept.class_of(name, value),
             part=part,
             media=_media(value, name),
@@ -202,13 +193,12 @@ class Pages:
             ],
         )
 
-    def _file(self, values: Mapping[str, str]) -> Answer:
-        kept, _ = self._opened(values)
+    def _file(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at = self._row_number(kept, values)
         name, value = _chosen(kept, at, values)
         media = media_of(value, name, GRID_SIDE if values.get("small") else None)
         if media is None:
-            raise Refused(404, f"{visible(name)!r:.200} of row {at:,} is neither an image nor sound")
+            raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is neither an image nor sound")
         return Answer(200, media.type, media.data)
 
     def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
@@ -230,15 +220,10 @@ class Pages:
         facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
         if isinstance(ref, (VersionRef, VersionColumns)):
             facts.append(bytes_text(ref.manifest.nbytes))
-        if self._shelf.storage is None or id is None or version is None:
-            return {"title": shown(self._shelf.name, 200), "facts": facts, "trail": [], "home": link("rows")}
-        home = link("rows", id=id, version=version)
-        return {
-            "title": f"{visible(id)} {visible(version)}",
-            "facts": facts,
-            "trail": [(link("versions", id=id), visible(id))],
-            "home": home,
-        }
+        title, trail = shown(self._shelf.name, 200), []
+        if id is not None and version is not None and self._shelf.storage is not None:
+            title, trail = f"{escaped(id)} {escaped(version)}", [(link("versions", id=id), escaped(id))]
+        return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
 
 
 def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, object]:
@@ -247,7 +232,7 @@ def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, obj
     try:
         return name, kept.value(at, name)
     except KeyError:
-        raise Refused(404, f"row {at:,} has no value {visible(name)!r:.200}") from None
+        raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}") from None
 
 
 def _media(value: object, name: str) -> Media | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...coding.pictures import opened
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
-from ..cells.picture import media_type, thumbnail
-from ..cells.text import shown, visible
-from ..report.sample import is_remote
+from ..cells.picture import file_bytes, media_type, thumbnail
+from ..cells.text import shown
+from ..report.sample import drawn_numbers, is_remote
 from .filter import Filter
 
 MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
@@ -48,40 +48,21 @@ class Hits:
     stop: int
 
 
-def row_of(ref: DataRef, number: int, held: AbstractContextManager[object] | None = None) -> Values:
+def row_of(ref: DataRef, number: int) -> Values:
     """The values of one row by name."""
-    (row,) = rows_of(ref, [number], held)
-    return row
+    return flat(in_epoch(ref, 0, 0).take(np.array([number]))[0])
 
 
-def rows_of(
-    ref: DataRef, numbers: Sequence[int], held: AbstractContextManager[object] | None = None
-) -> list[Values]:
-    """The values of some rows by name."""
-    if not len(numbers):
-        return []
-    with held or nullcontext():
-        return [flat(row) for row in in_epoch(ref, 0, 0).take(np.array(numbers, np.int64))]
-
-
-def drawn_rows(
-    ref: DataRef, seed: int, most: int, held: AbstractContextManager[object] | None = None
-) -> Hits:
-    """Some rows, drawn at random, in ascending order; rows side by side if files have to be downloaded.
+def drawn_rows(ref: DataRef, seed: int, most: int) -> Hits:
+    """Some rows, drawn at random, in ascending order; of few files if these have to be downloaded.
 
     Args:
         ref: the dataset, which has rows.
         seed: of the draw; the same one draws the same rows.
         most: rows; fewer if they are large.
-        held: held while rows are taken.
     """
-    random, count = np.random.default_rng(seed), min(most, len(ref))
-    if is_remote(ref):
-        start = int(random.integers(len(ref) - count + 1))
-        numbers: Sequence[int] = range(start, start + count)
-    else:
-        numbers = np.sort(random.choice(len(ref), count, replace=False, shuffle=False)).tolist()
-    return _read(ref, numbers, numbers[0], numbers[-1] + 1, held)
+    numbers = drawn_numbers(ref, min(most, len(ref)), seed).tolist()
+    return _read(ref, numbers, numbers[0], numbers[-1] + 1)
 
 
 def found_from(
@@ -90,7 +71,6 @@ def found_from(
     most: int,
     condition: Filter | None = None,
     shown: DataRef | None = None,
-    held: AbstractContextManager[object] | None = None,
 ) -> Hits:
     """The rows from one on that meet a condition.
 
@@ -100,30 +80,27 @@ def found_from(
         most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
         condition: on columns; only those are read to find the rows.
         shown: the same rows with the columns that are shown.
-        held: held while rows are taken.
 
     Raises:
         ValueError: a row holds what cannot be compared as the condition says.
     """
     shown = ref if shown is None else shown
     if condition is None:
-        return _read(shown, range(start, min(start + most, len(ref))), start, len(ref), held)
+        return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
     at_most = MOST_LOOKED if ref.schema is None or is_remote(ref) else _MOST_SCANNED
     until = time.monotonic() + _MOST_SECONDS
     numbers: list[int] = []
     at = start
-    for looked, picked in condition.found(ref, start, start + at_most, held):
+    for looked, picked in condition.found(ref, start, start + at_most):
         at, numbers = looked, numbers + picked.tolist()
         if len(numbers) >= most or time.monotonic() > until:
             break
     if len(numbers) > most:
         at, numbers = numbers[most], numbers[:most]
-    return _read(shown, numbers, start, at, held)
+    return _read(shown, numbers, start, at)
 
 
-def _read(
-    ref: DataRef, numbers: Sequence[int], start: int, stop: int, held: AbstractContextManager[object] | None
-) -> Hits:
+def _read(ref: DataRef, numbers: Sequence[int], start: int, stop: int) -> Hits:
     """Rows, until they are too many bytes."""
     step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref._row_bytes)))
     rows: list[tuple[int, Values]] = []
@@ -132,9 +109,9 @@ def _read(
         part = numbers[begin : begin + step]
         if read > _MOST_BYTES:
             return Hits(tuple(rows), start, part[0])
-        for number, row in zip(part, rows_of(ref, part, held), strict=True):
-            rows.append((number, row))
-            read += sum(bytes_of(value) for _, value in row)
+        for number, row in zip(part, in_epoch(ref, 0, 0).take(np.array(part, np.int64)), strict=True):
+            rows.append((number, flat(row)))
+            read += sum(bytes_of(value) for _, value in rows[-1][1])
     if isinstance(numbers, range):  # all of them, and no more
         stop = numbers.stop
     return Hits(tuple(rows), start, max(start, stop))
@@ -180,12 +157,8 @@ def media_of(value: object, column_name: str = "", side: int | None = None) -> M
     Raises:
         ImportError: it is an image, and Pillow is not installed.
     """
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
-        data = value.tobytes() if value.nbytes <= _MOST_MEDIA_BYTES else b""
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value) if len(value) <= _MOST_MEDIA_BYTES else b""
-    else:
-        data = b""
+    data = file_bytes(value, _MOST_MEDIA_BYTES + 1)
+    data = data if len(data) <= _MOST_MEDIA_BYTES else b""
     sound = sound_type(data)
     if sound is not None:
         return Media(sound, data)
@@ -225,14 +198,7 @@ def sound_type(value: object) -> str | None:
         >>> sound_type(b"fLaC..."), sound_type(b"none")
         ('audio/flac', None)
     """
-    if isinstance(value, np.ndarray):
-        if value.ndim != 1 or value.dtype != np.uint8:
-            return None
-        begin = value[:16].tobytes()
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        begin = bytes(value[:16])
-    else:
-        return None
+    begin = file_bytes(value, 16)
     if begin.startswith(b"RIFF") and begin[8:12] == b"WAVE":
         return "audio/wav"
     if begin[4:11] in (b"ftypM4A", b"ftypM4B"):
@@ -289,7 +255,7 @@ def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Excerpt:
         return _of_numbers(f"{value.dtype} {value.shape}", numbers, value.shape, start, value.size)
     if isinstance(value, str):
         part = value[start : start + most]
-        lines = tuple(visible(line) for line in part.split("\n"))
+        lines = tuple(escaped(line) for line in part.split("\n"))
         return Excerpt("text", lines, start, start + len(part), len(value), "characters")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(value[start : start + min(_BYTES, most)]), start, len(value))

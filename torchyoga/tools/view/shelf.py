@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ...coding.decoders import decoder_of
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.texts import escaped
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
@@ -22,43 +22,40 @@ from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
 from ...storage import Storage, store_of
-from ...stores.log import LogEntry
+from ...stores.address import is_url
 from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names
 from ..cells.picture import thumbnail
-from ..cells.text import classes_of, named_class, visible
+from ..cells.text import classes_of, named_class, plain_name
 from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
-from .filter import Filter, plain_name
+from .filter import Filter
 from .rows import row_of
 
-T = TypeVar("T")
+MOST_COLUMNS = 200  # in the table of rows
 _MOST_OPEN = 8  # versions, whose files stay mapped
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
-_MOST_MADE = 16  # sorted orders and statistics that are kept of a version
+_MOST_ORDERS = 16  # by which a version is sorted, that are kept
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
 _LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
 
 
-@dataclass(frozen=True, eq=False)
 class OpenRef:
     """A dataset that is open, and what was made of it for pages.
 
     Attributes:
         ref: its rows, to be shown; `whole`: as they are kept.
-        held: held while rows are taken, if only one thread may at once.
+        lock: held while a page is made, if only one thread may take rows at once.
         is_remote: files may have to be downloaded.
     """
 
-    ref: DataRef
-    whole: DataRef
-    held: AbstractContextManager[object]
-    is_remote: bool
-    _made: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, ref: DataRef) -> None:
+        self.whole, self.ref, self.is_remote = ref, _readable(ref), is_remote(ref)
+        self.lock = nullcontext() if self.ref.is_thread_safe else threading.Lock()
+        self._order_by: Any = lru_cache(_MOST_ORDERS)(self.ref.order_by)
 
     @cached_property
     def names(self) -> list[str]:
@@ -68,8 +65,7 @@ class OpenRef:
             return list(flat_names(schema.tree))
         if not len(self.ref):
             return []
-        with self.held:
-            return [name for name, _ in flat(self.ref[0])]
+        return [name for name, _ in flat(self.ref[0])]
 
     @cached_property
     def shown_names(self) -> list[str]:
@@ -91,12 +87,13 @@ class OpenRef:
         """The name of the class that a value stands for; "" if it is not known."""
         return named_class(self.classes.get(name, ()), value)
 
-    def first_columns(self, ref: DataRef, most: int) -> DataRef:
-        """Rows of `ref`, or in another order, with only the first of their columns."""
+    def only(self, ref: DataRef, names: Sequence[str]) -> DataRef:
+        """Rows of `ref`, or in another order, with only some of their values, where a schema has these."""
         schema = self.ref.schema
-        if schema is None or len(self.names) <= most:
+        by_name = dict(zip(self.shown_names, self.names, strict=True))
+        if schema is None or len(names) >= len(self.names) or not by_name.keys() >= set(names):
             return ref
-        return ref._projected(Projection.of(schema, self.names[:most]))
+        return ref._projected(Projection.of(schema, [by_name[name] for name in names]))
 
     def value(self, row: int, name: str) -> object:
         """A value of a row; KeyError if it has none of this name.
@@ -105,13 +102,11 @@ class OpenRef:
             row: its number.
             name: as rows have it; only its column is read.
         """
-        schema = self.ref.schema
-        if schema is not None and name in self.shown_names:
-            column = Projection.of(schema, [self.names[self.shown_names.index(name)]])
-            values = row_of(self.ref._projected(column), row, self.held)
+        if self.ref.schema is not None and name in self.shown_names:
+            values = row_of(self.only(self.ref, [name]), row)
             if len(values) == 1:  # a tuple that was cut down to it has it as its first
                 return values[0][1]
-        return dict(reversed(row_of(self.ref, row, self.held)))[name]
+        return dict(reversed(row_of(self.ref, row)))[name]
 
     def filter(self, text: str) -> Filter:
         """A condition on its rows; ValueError if the text is none."""
@@ -126,7 +121,7 @@ class OpenRef:
         """
         if name not in self.sortable:
             raise Refused(
-                400, f"{visible(name)!r:.200} is not a column of numbers, texts or times to sort by"
+                400, f"{escaped(name)!r:.200} is not a column of numbers, texts or times to sort by"
             )
         if len(self.ref) > _MOST_SORTED:
             raise Refused(400, f"{len(self.ref):,} rows are too many to sort; the most are {_MOST_SORTED:,}")
@@ -136,11 +131,8 @@ class OpenRef:
                 "to sort these rows, all files of the version would be downloaded; `yoga copy` it to this "
                 "machine, and view it there",
             )
-        return self._kept(("sorted", name, is_descending), lambda: self._sorted(name, is_descending))
-
-    def _sorted(self, name: str, is_descending: bool) -> Any:
-        with self.held:
-            return self.ref.order_by(self.columns[name].name, is_descending)
+        ordered: RowView[Any] = self._order_by(self.columns[name].name, is_descending)
+        return ordered
 
     @cached_property
     def sortable(self) -> frozenset[str]:
@@ -160,20 +152,17 @@ class OpenRef:
         """The names of the values that are images, as the first rows have them; none without Pillow."""
         if not len(self.ref):
             return ()
-        with self.held:
-            rows = in_epoch(self.ref, 0, 0).take(np.arange(min(_LOOKED_FOR_IMAGES, len(self.ref))))
-            values = [pair for row in rows for pair in flat(row)]
+        rows = in_epoch(self.ref, 0, 0).take(np.arange(min(_LOOKED_FOR_IMAGES, len(self.ref))))
+        values = [pair for row in rows for pair in flat(row)]
         try:
             names = [name for name, value in values if thumbnail(value, name, _TINY) is not None]
         except ImportError:
             return ()
         return list(dict.fromkeys(names))
 
-    def cards(self, most: int) -> tuple[Mapping[str, ColumnCard], str]:
+    @cached_property
+    def cards(self) -> tuple[Mapping[str, ColumnCard], str]:
         """The facts about the first columns, by the name that pages show, and of which rows they are."""
-        return self._kept(("cards", most), lambda: self._cards(most))
-
-    def _cards(self, most: int) -> tuple[Mapping[str, ColumnCard], str]:
         ref, schema = self.ref, self.ref.schema
         if not len(ref) or schema is None:
             return {}, ""
@@ -185,32 +174,12 @@ class OpenRef:
             _COUNTED_BYTES // max(1, ref._row_bytes),
         )
         try:
-            with nullcontext() if is_kept else self.held:
-                columns = columns_of(self.first_columns(ref, most), len(self.names), 0, max(1, rows))
+            columns = columns_of(
+                self.only(ref, self.shown_names[:MOST_COLUMNS]), len(self.names), 0, max(1, rows)
+            )
         except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
-            return {}, f"Statistics cannot be made: {visible(f'{type(error).__name__}: {error}')[:300]}"
+            return {}, f"Statistics cannot be made: {escaped(f'{type(error).__name__}: {error}')[:300]}"
         return {card.name: card for card in columns.cards}, columns.source
-
-    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A thing that was made before, or is made now; the oldest gives way."""
-        with self._lock:
-            if key in self._made:
-                self._made.move_to_end(key)
-                return self._made[key]  # type: ignore[no-any-return]
-        made = make()
-        with self._lock:
-            self._made[key] = made
-            while len(self._made) > _MOST_MADE:
-                self._made.popitem(last=False)
-        return made
-
-
-class _OpenVersion(NamedTuple):
-    """A version as its manifest said: a digest of the text, and when that was read."""
-
-    opened: OpenRef
-    digest: str
-    at: float
 
 
 class Shelf:
@@ -222,9 +191,15 @@ class Shelf:
 
     def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
-        self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], _OpenVersion] = OrderedDict()
-        self._own = None if isinstance(shown, Storage) else _opened(shown)
+        self._own = None if isinstance(shown, Storage) else OpenRef(shown)
+        if self.storage is not None:
+            store = store_of(self.storage)
+            self._digest = lru_cache(_MOST_OPEN)(
+                lambda id, version, moment: hexdigest(store.read_manifest(id, version) or b"")
+            )
+            self._version = lru_cache(_MOST_OPEN)(
+                lambda id, version, digest: OpenRef(fetched(store, id, version))
+            )
 
     @property
     def name(self) -> str:
@@ -236,25 +211,8 @@ class Shelf:
         return (
             f"{ref.manifest.id} {ref.manifest.version}"
             if isinstance(ref, VersionRef)
-            else visible(title_of(ref).removeprefix("DataRef "))
+            else escaped(title_of(ref).removeprefix("DataRef "))
         )
-
-    def ids(self) -> dict[str, list[str]]:
-        """The versions of each id."""
-        versions: dict[str, list[str]] = {}
-        for id, version in [] if self.storage is None else self.storage.list():
-            versions.setdefault(id, []).append(version)
-        return versions
-
-    def log(self, id: str, most: int) -> tuple[Sequence[LogEntry], int]:
-        """The newest versions of an id, and how many more there are.
-
-        Raises:
-            NotFoundError: it has none.
-        """
-        assert self.storage is not None, "only a storage has ids"
-        log = self.storage.log(id, most)
-        return log[:], log.left_out
 
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
@@ -269,27 +227,9 @@ class Shelf:
         if self._own is not None:
             return self._own
         assert self.storage is not None, "there is a storage or a dataset"
-        id, version = str(id), str(version)
-        store = store_of(self.storage)
-        with self._lock:
-            known = self._open.get((id, version))
-        if known is not None and known.opened.is_remote and time.monotonic() - known.at < _FRESH_SECONDS:
-            return known.opened
-        digest = hexdigest(store.read_manifest(id, version) or b"")
-        if known is None or known.digest != digest:
-            known = _OpenVersion(_opened(fetched(store, id, version)), digest, 0.0)
-        with self._lock:
-            self._open[id, version] = known._replace(at=time.monotonic())
-            self._open.move_to_end((id, version))
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
-        return known.opened
-
-
-def _opened(ref: DataRef) -> OpenRef:
-    readable = _readable(ref)
-    held = nullcontext() if readable.is_thread_safe else threading.Lock()
-    return OpenRef(readable, ref, held, is_remote(ref))
+        is_far = is_url(self.storage.url)
+        moment = time.monotonic() // _FRESH_SECONDS if is_far else object()  # which equals no other
+        return self._version(str(id), str(version), self._digest(str(id), str(version), moment))
 
 
 def _readable(ref: DataRef) -> DataRef:

@@ -5,132 +5,29 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ...process.texts import escaped
 from ...reading.dataref import DataRef
-from ...rows.types import Ints
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import shown, visible
-from ..report.columns import ColumnCard, Sketch
+from ..cells.text import shown
+from ..report.columns import ColumnCard
+from ..report.sample import Cell, cell_of
 from .answer import Refused, link, number_in
 from .filter import Filter
 from .rows import Hits, Values, drawn_rows, found_from, sound_type
-from .shelf import OpenRef
+from .shelf import MOST_COLUMNS, OpenRef
 
 GRID_SIDE = 192  # pixels of an image in a grid
 _MOST_IMAGES = 60  # in a grid
-_MOST_COLUMNS = 200  # in the table of rows
 _CELL = 120  # characters
 _MOST_ROWS, _MOST_CELLS = 50, 2000
 _SECONDS_OF_PICTURES = 4.0
 _MOST_NAMED = 200
 _MOST_UNDER_IMAGES = 2  # values
 _MOST_LAYOUTS = 8  # grids that a page leads to
-
-
-@dataclass(frozen=True)
-class _TableCell:
-    """A value in the table of rows.
-
-    Attributes:
-        column: its name; `text`: what it is; `picture`: the URL of a thumbnail.
-        is_number: texts of numbers stand at the right, and None among them.
-        link: where it is shown in full; `sound`: its file, if a browser plays it.
-    """
-
-    column: str
-    text: str
-    picture: str | None
-    is_number: bool
-    link: str
-    sound: str | None = None
-
-
-@dataclass(frozen=True)
-class _ColumnHead:
-    """The head of a column: its name, what is known of it, and where it is sorted by.
-
-    Attributes:
-        order: "ascending" or "descending", if rows are sorted by it; `link`: to the next order.
-    """
-
-    name: str
-    card: ColumnCard | None
-    order: str
-    link: str | None
-    is_number: bool
-
-    @property
-    def drawn(self) -> Sketch | None:
-        """The histogram, of lengths where rows have them; None for a text of few values."""
-        if self.card is None or self.card.values:
-            return None
-        return self.card.lengths or self.card.histogram
-
-    @property
-    def facts(self) -> str:
-        """The line under the histogram."""
-        if self.card is None:
-            return ""
-        numbers = self.card.numbers
-        facts = [
-            f"{numbers[title]} {title}"
-            for title in ("nulls", "NaN", "inf")
-            if numbers.get(title, "0") not in ("0", "")
-        ]
-        if self.card.values:
-            facts[:0] = self.card.values
-        elif self.card.often and (self.card.histogram is None or not self.is_number):
-            facts.insert(
-                0,
-                f"{numbers['distinct']} distinct, most {self.card.often}"
-                if numbers["distinct"]
-                else self.card.often,
-            )
-        return " · ".join(facts)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The rows that an address asks for.
-
-    Attributes:
-        where: a filter; `sort`: the name of a column, or "".
-        is_descending: the largest value first.
-    """
-
-    where: str
-    sort: str
-    is_descending: bool
-
-    @staticmethod
-    def of(values: Mapping[str, str]) -> _Wanted:
-        """The rows that the parameters of an address ask for."""
-        return _Wanted(
-            values.get("where", "").strip(), values.get("sort", ""), values.get("order") == "descending"
-        )
-
-    @property
-    def parameters(self) -> dict[str, str | None]:
-        """The parameters of an address that asks for them."""
-        order = "descending" if self.sort and self.is_descending else None
-        return {"where": self.where or None, "sort": self.sort or None, "order": order}
-
-    def ref(self, opened: OpenRef) -> DataRef:
-        """All rows, in the order that is asked for."""
-        return opened.sorted(self.sort, self.is_descending) if self.sort else opened.ref
-
-    def filter(self, opened: OpenRef) -> Filter | None:
-        """The condition; ValueError if it is none."""
-        return opened.filter(self.where) if self.where and len(opened.ref) else None
-
-    def numbers(self, opened: OpenRef, places: Sequence[int]) -> Ints:
-        """The numbers of rows that stand at places of this order."""
-        rows = np.asarray(places, np.int64)
-        return opened.sorted(self.sort, self.is_descending).rows_at(rows) if self.sort else rows
 
 
 def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
@@ -144,27 +41,33 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     Raises:
         Refused: there is no such row or column, or rows cannot be sorted so.
     """
-    wanted, total, names = _Wanted.of(values), len(opened.ref), opened.shown_names
+    total, names = len(opened.ref), opened.shown_names
+    where, sort = values.get("where", "").strip(), values.get("sort", "")
+    is_descending = bool(sort) and values.get("order") == "descending"
     start = number_in(values, "start", 0)
     if start and start >= total:
         raise Refused(404, f"there is no row {start:,}: there are {total:,}")
     grid = _grid(opened, values)
-    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), _MOST_COLUMNS))))
+    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
     most = _MOST_IMAGES if grid else in_table
     seed = number_in(values, "draw", 0) if "draw" in values else None
-    hits, problem, condition = Hits((), start, start), "", None
+    hits, problem, condition, ordered = Hits((), start, start), "", None, None
     try:
-        condition = wanted.filter(opened)
-        hits = _hits(opened, wanted, condition, start, most, grid, seed)
+        ordered = opened.sorted(sort, is_descending) if sort else None
+        condition = opened.filter(where) if where and total else None
+        hits = _hits(opened, ordered or opened.ref, condition, start, most, grid, seed)
     except ValueError as error:
         problem = str(error)
-    numbers = wanted.numbers(opened, [at for at, _ in hits.rows])
+    numbers = np.array([at for at, _ in hits.rows], np.int64)
+    numbers = numbers if ordered is None else ordered.rows_at(numbers)
     numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
-    here = {**place, **wanted.parameters, "image": grid["image"] if grid else None}
+    order = "descending" if is_descending else None
+    wanted = {"where": where or None, "sort": sort or None, "order": order}
+    here = {**place, **wanted, "image": grid["image"] if grid else None}
     notes: list[str] = []
-    if not grid and len(names) > _MOST_COLUMNS:
+    if not grid and len(names) > MOST_COLUMNS:
         notes.append(
-            f"The first {_MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
+            f"The first {MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
         )
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
@@ -172,7 +75,7 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     if grid:
         body["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
     else:
-        body = _table(opened, wanted, numbered, place, here, notes)
+        body = _table(opened, numbered, place, here, notes)
     is_drawn = seed is not None and condition is None
     is_numbered = condition is None and not is_drawn and not problem
     going_on = not problem and not is_drawn and hits.stop < total
@@ -180,10 +83,10 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     return {
         **body,
         "grid": grid,
-        "names": [visible(name) for name in names[:_MOST_NAMED]],
-        "where": visible(wanted.where),
-        "sort": visible(wanted.sort),
-        "is_descending": wanted.is_descending,
+        "names": [escaped(name) for name in names[:_MOST_NAMED]],
+        "where": escaped(where),
+        "sort": escaped(sort),
+        "is_descending": is_descending,
         "problem": problem,
         "notes": notes,
         "looked": hits.stop - hits.start if condition is not None else None,
@@ -195,8 +98,8 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
         "after": link("rows", **here, start=hits.stop) if going_on else None,
         "last": link("rows", **here, start=last) if is_numbered and going_on else None,
         "random": link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
-        "everything": link("rows", **{**here, "where": None}) if wanted.where else None,
-        "unsorted": link("rows", **{**here, "sort": None, "order": None}) if wanted.sort else None,
+        "everything": link("rows", **{**here, "where": None}) if where else None,
+        "unsorted": link("rows", **{**here, "sort": None, "order": None}) if sort else None,
         "layouts": _layouts(opened, grid, {**here, "start": start or None}),
         "hidden": {name: value for name, value in here.items() if value is not None and name != "where"},
     }
@@ -204,27 +107,28 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
 
 def _hits(
     opened: OpenRef,
-    wanted: _Wanted,
+    ref: DataRef,
     condition: Filter | None,
     start: int,
     most: int,
     grid: Mapping[str, Any] | None,
     seed: int | None,
 ) -> Hits:
-    """The rows of the page, numbered by their places in the order that is asked for."""
-    ref = wanted.ref(opened)
+    """The rows of the page, numbered by their places in `ref`, which has the order that is asked for."""
     if not len(ref):
         return Hits((), 0, 0)
-    cut = (
-        _cut(opened, ref, [grid["image"], *grid["under"]])
-        if grid
-        else opened.first_columns(ref, _MOST_COLUMNS)
-    )
+    schema = ref.schema
+    if not grid:
+        cut = opened.only(ref, opened.shown_names[:MOST_COLUMNS])
+    elif schema is not None and schema.tree.kind == "dict":
+        cut = opened.only(ref, [grid["image"], *grid["under"]])
+    else:  # the values of a tuple are named by their places in it
+        cut = ref
     if seed is not None and condition is None:
-        return drawn_rows(cut, seed, most, opened.held)
+        return drawn_rows(cut, seed, most)
     if seed is not None:
         start = int(np.random.default_rng(seed).integers(len(ref)))
-    return found_from(ref, start, most, condition, cut, opened.held)
+    return found_from(ref, start, most, condition, cut)
 
 
 # -- the table
@@ -232,85 +136,76 @@ def _hits(
 
 def _table(
     opened: OpenRef,
-    wanted: _Wanted,
     rows: Sequence[tuple[int, Values]],
     place: Mapping[str, str],
     here: Mapping[str, object],
     notes: list[str],
 ) -> dict[str, Any]:
-    names = opened.shown_names[:_MOST_COLUMNS]
+    names = opened.shown_names[:MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
-    columns: dict[str, str] = {} if rows else {visible(name): name for name in names}
+    every: list[Cell] = []
+    columns: dict[str, str] = {} if rows else {escaped(name): name for name in names}
     for number, values in rows:
-        made, late, without = _cells_of(opened, number, values[:_MOST_COLUMNS], place, until)
+        made, late, without = _cells_of(opened, number, values[:MOST_COLUMNS], place, until)
         missing, is_late = missing or without, is_late or late
-        columns |= {visible(name): name for name, _ in values[:_MOST_COLUMNS]}
+        columns |= {escaped(name): name for name, _ in values[:MOST_COLUMNS]}
         by_name = {cell.column: cell for cell in made}
+        every += made
         shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
     if missing:
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
-    cards, source = opened.cards(_MOST_COLUMNS)
+    cards, source = opened.cards
     if source:
         notes.append(source)
-    every = [cell for row in shown_rows for cell in row["by_name"].values()]
     right = {cell.column for cell in every if cell.is_number}
     right -= {cell.column for cell in every if not cell.is_number and cell.text != "None"}
-    for row in shown_rows:
-        row["by_name"] = {
-            name: replace(cell, is_number=name in right) for name, cell in row["by_name"].items()
-        }
+    for cell in every:
+        cell.is_number = cell.column in right
     heads = [
-        _head(opened, wanted, name, cards.get(shown_name), here, shown_name in right)
-        for shown_name, name in list(columns.items())[:_MOST_COLUMNS]
+        _head(opened, name, cards.get(shown_name), here, shown_name in right)
+        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
     ]
-    return {"heads": heads, "rows": shown_rows, "columns": [head.name for head in heads]}
+    return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
 
 
 def _cells_of(
     opened: OpenRef, number: int, values: Sequence[tuple[str, object]], place: Mapping[str, str], until: float
-) -> tuple[list[_TableCell], bool, str]:
+) -> tuple[list[Cell], bool, str]:
     """The cells of a row; whether thumbnails are missing since the time is up, and what they need."""
     cells, is_late, missing = [], False, ""
     for name, value in values:
-        picture = None
-        if time.monotonic() < until:
-            try:
-                picture = url_of(thumbnail(value, name))
-            except ImportError as error:
-                missing = str(error)
-        else:
-            is_late = True
-        is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        cell = cell_of(name, value, opened.classes, _CELL)
         names = {**place, "row": number, "name": name}
-        kind = sound_type(value)
-        named = opened.class_of(name, value)
-        text = f"{shown(value, _CELL)} {named}" if named else f"play {kind}" if kind else shown(value, _CELL)
-        sound = link("file", **names) if kind else None
-        cells.append(
-            _TableCell(visible(name), text, picture, is_number and not named, link("value", **names), sound)
-        )
+        cell.link = link("value", **names)
+        if kind := sound_type(value):
+            cell.text, cell.sound = f"play {kind}", link("file", **names)
+        is_late = time.monotonic() >= until
+        try:
+            cell.picture = None if is_late else url_of(thumbnail(value, name))
+        except ImportError as error:
+            missing = str(error)
+        cells.append(cell)
     return cells, is_late, missing
 
 
 def _head(
-    opened: OpenRef,
-    wanted: _Wanted,
-    name: str,
-    card: ColumnCard | None,
-    here: Mapping[str, object],
-    is_number: bool,
-) -> _ColumnHead:
-    order = ("descending" if wanted.is_descending else "ascending") if name == wanted.sort else ""
-    after: dict[str, str | None] = {"sort": name, "order": None}  # of another column, or of none
-    if order == "ascending":
-        after = {"sort": name, "order": "descending"}
-    elif order == "descending":
-        after = {"sort": None, "order": None}
-    where = link("rows", **{**here, **after}) if name in opened.sortable else None
-    return _ColumnHead(visible(name), card, order, where, is_number)
+    opened: OpenRef, name: str, card: ColumnCard | None, here: Mapping[str, object], is_number: bool
+) -> dict[str, Any]:
+    """The head of a column: what is known of it, and the link that sorts rows by it, or the other way."""
+    order = here["order"] or "ascending" if name == here["sort"] else ""
+    following = {"ascending": "descending", "descending": None, "": None}[str(order)]
+    after = {"sort": None if order == "descending" else name, "order": following}
+    return {
+        "name": escaped(name),
+        "card": card,
+        "facts": "" if card is None else card.facts(is_number),
+        "order": order,
+        "link": link("rows", **{**here, **after}) if name in opened.sortable else None,
+        "is_number": is_number,
+    }
 
 
 # -- the grid
@@ -326,24 +221,14 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
     if not image:
         return None
     if image not in opened.images:
-        some = ", ".join(map(visible, opened.images))[:400]
+        some = ", ".join(map(escaped, opened.images))[:400]
         raise Refused(
-            404, f"{visible(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
+            404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
         )
     under = [name for name in opened.classes if name in opened.shown_names]
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
     under = under[:_MOST_UNDER_IMAGES]
-    return {"side": GRID_SIDE, "image": image, "title": visible(image), "under": under}
-
-
-def _cut(opened: OpenRef, ref: DataRef, names: Sequence[str]) -> DataRef:
-    """Rows with only these values, where a schema has them as columns of a dict."""
-    schema = opened.ref.schema
-    if schema is None or schema.tree.kind != "dict":
-        return ref
-    by_name = dict(zip(opened.shown_names, opened.names, strict=True))
-    wanted = [by_name[name] for name in names if name in by_name]
-    return ref.columns(wanted) if len(wanted) == len(names) else ref
+    return {"side": GRID_SIDE, "image": image, "title": escaped(image), "under": under}
 
 
 def _figure(
@@ -353,17 +238,17 @@ def _figure(
     number: int,
     row: Sequence[tuple[str, object]],
 ) -> dict[str, Any]:
-    held = dict(row)
+    by_name = dict(row)
     texts = []
     for name in grid["under"]:
-        if name in held:
-            text = opened.class_of(name, held[name]) or shown(held[name], 40)
-            texts.append((visible(name), text))
+        if name in by_name:
+            text = opened.class_of(name, by_name[name]) or shown(by_name[name], 40)
+            texts.append((escaped(name), text))
     named = {**place, "row": number, "name": grid["image"]}
     return {
         "number": number,
         "link": link("row", **place, row=number),
-        "image": link("file", **named, small=1) if grid["image"] in held else None,
+        "image": link("file", **named, small=1) if grid["image"] in by_name else None,
         "texts": texts,
     }
 
@@ -377,7 +262,7 @@ def _layouts(
     shown_now = grid and grid["image"]
     ways = [
         ("table", None),
-        *((f"images of {visible(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
+        *((f"images of {escaped(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
     ]
     return [
         (text, link("rows", **{**here, "image": name}) if name != shown_now else None) for text, name in ways

@@ -9,7 +9,6 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from ...process.numbers import as_int
 from ...process.threads import begin_thread
@@ -47,9 +46,7 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
