@@ -17,7 +17,7 @@ from ..rows.image_formats import ENDINGS
 from ..rows.meaning import Codec
 from ..views.draw import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
-from .images import array, image
+from .images import ArrayDecoder, image
 from .libraries import library, used_for
 from .sounds import samples_of
 
@@ -116,7 +116,7 @@ class _Audio(Decoder):
 def decoder_of(codec: Codec) -> Decoder | None:
     """The decoder of what was encoded; None if there is no such codec here."""
     if form_of(codec):
-        return array(codec)
+        return ArrayDecoder(codec)
     if codec.name in ENDINGS or codec.name == "image":
         return image()
     if codec.name == "zstd":
