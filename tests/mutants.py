@@ -46,11 +46,10 @@ ROOMS = {
     "order/cursor": "order/cursor sampling/unordered order/golden_states sampling/stories sampling/sampler "
     "reading/stream loading/loader",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
-    "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories",
+    "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
+    "trainers/hooks",
     "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "order/golden_states views/joined sampling/seeding",
-    "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories "
-    "trainers/hooks",
     "sampling/replay": "sampling/replay sampling/foreign loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",

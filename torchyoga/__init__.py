@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from .reading.stream import Stream
     from .rows.collate import jagged, padded
     from .rows.schema import Schema
-    from .sampling.batch_sampler import ResumableBatchSampler
-    from .sampling.sampler import ResumableSampler
+    from .sampling.sampler import ResumableBatchSampler, ResumableSampler
     from .storage import Storage
     from .tables.arrow_ref import from_arrow
     from .tables.foreign.json_lines import from_jsonl
@@ -95,7 +94,7 @@ _PLACES = {  # of the public names
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
     "RaggedColumn": ".views.ragged",
-    "ResumableBatchSampler": ".sampling.batch_sampler",
+    "ResumableBatchSampler": ".sampling.sampler",
     "ResumableSampler": ".sampling.sampler",
     "Schema": ".rows.schema",
     "ShuffleQuality": ".order.quality",

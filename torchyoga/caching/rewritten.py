@@ -14,8 +14,7 @@ from ..rows.types import Ints, Json
 from ..stores.refs import fetched
 from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
-from ..versions.deleted import MOST_DELETED, Deleted
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry
 from ..views.where import Condition
 from .appended import Growth
 

@@ -178,7 +178,7 @@ class Checkpoint:
             StateError: a part, or a loader, refuses what was saved under its name, or nothing was; or a step
                 holds what no Checkpoint saves.
         """
-        answers = self._said("nothing was loaded", lambda: {"names": self._names()})
+        answers = self._said("nothing was loaded", self._names, by_first=True)
         names: list[str] = answers[0]["names"]
         are_damaged = False
         for name in names:
@@ -212,7 +212,7 @@ class Checkpoint:
 
         After the last one it saves what is not saved yet: started again, the program has nothing to do.
         """
-        self._said("nothing was trained", self._look)
+        self._said("nothing was trained", self._look, by_first=True)
         self._stops.listen()
         try:
             for epoch in range(self.epoch, as_int("count", count, low=0)):
@@ -474,11 +474,11 @@ class Checkpoint:
                 )
         items.refuse_divided(self._parts)
         what = f"step {self.steps} was not saved in {self._place.place}, those before it are as they were"
-        name = self._said(what, self._begin)[0]["name"]
+        name = self._said(what, self._begin, by_first=True)[0]["name"]
         try:
             entries = self._said(what, lambda: {"files": self._write_files(name)})
             files = {file: entry for answer in entries for file, entry in answer["files"].items()}
-            self._said(what, lambda: self._publish(name, files))
+            self._said(what, lambda: self._publish(name, files), by_first=True)
         except Exception:
             if self._ranks.rank == 0:
                 self._place.give_up(name)
@@ -487,11 +487,11 @@ class Checkpoint:
         if self._ranks.rank == 0:
             self._clean(name)
 
-    def _said(self, what: str, do: Any) -> list[Saved]:
-        """The answers of all ranks to what each does; if one of them fails, all raise."""
+    def _said(self, what: str, do: Callable[[], Saved], by_first: bool = False) -> list[Saved]:
+        """The answers of all ranks to what each does, or rank 0 alone; if one of them fails, all raise."""
         error: Exception | None = None
         try:
-            message: Saved = do()
+            message: Saved = {} if by_first and self._ranks.rank else do()
         except Exception as problem:
             message, error = {}, problem
             if type(problem) is OSError:
@@ -501,8 +501,6 @@ class Checkpoint:
 
     def _look(self) -> Saved:
         """Looks at what is there; refuses a folder that holds steps which are not of this program."""
-        if self._ranks.rank:
-            return {}
         if is_one_of_several() and self._ranks.size == 1:
             raise YogaError(
                 "WORLD_SIZE says that there are other processes, but torch.distributed is not initialised, "
@@ -524,8 +522,6 @@ class Checkpoint:
 
     def _begin(self) -> Saved:
         self._look()
-        if self._ranks.rank:
-            return {}
         name = self._place.next_name(self.steps)
         self._place.begin(name)
         return {"name": name}
@@ -542,8 +538,6 @@ class Checkpoint:
         return files
 
     def _publish(self, name: str, files: dict[str, list[int]]) -> Saved:
-        if self._ranks.rank:
-            return {}
         numbers = {key: value for key, value in self.values.items() if isinstance(value, (int, float))}
         self._place.finish(name, {"ranks": self._ranks.size, "files": files, "values": numbers})
         self._known = {*(self._known or ()), name}
@@ -576,12 +570,10 @@ class Checkpoint:
 
     # -- what is loaded
 
-    def _names(self) -> list[str]:
-        if self._ranks.rank:
-            return []
+    def _names(self) -> Saved:
         names = self._place.names()
         self._known = set(names)
-        return names[:_MOST_NAMED]
+        return {"names": names[:_MOST_NAMED]}
 
     def _read(self, name: str) -> tuple[Saved, Saved, Saved]:
         """The index, this rank's place and the items' states of a step.

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeGuard
 
@@ -211,7 +212,7 @@ class DecodedRef(ChangedRows):
             _run(function, 0, count)
             return
         bounds = np.linspace(0, count, min(count, threads * _PARTS) + 1).astype(np.int64).tolist()
-        pool = _pool(threads)
+        pool = _pool(os.getpid(), threads)
         parts = [pool.submit(_run, function, start, stop) for start, stop in itertools.pairwise(bounds)]
         try:
             for part in parts:
@@ -362,16 +363,13 @@ def _first_values(ref: DataRef, schema: Schema, number: int) -> Iterator[Bytes]:
 
 
 def _row_of(block: Block, rows: Ints, place: int) -> str:
-    return f"row {int(rows[place])}{_path_of(block, place)}"
-
-
-def _path_of(block: Block, place: int) -> str:
-    """The words of a column named "path" for a row, for messages."""
+    """The number of a row, and the words of its column named "path", for messages."""
+    row = f"row {int(rows[place])}"
     for column, data in zip(block.schema.columns, block.data, strict=True):
         if column.name == "path" and column.kind == "str":
             (path,) = leaf_values(column, data.slice(place, place + 1), 1)
-            return f" ({path!s:.200})"
-    return ""
+            row += f" ({path!s:.200})"
+    return row
 
 
 def _spread(data: Data, valid: npt.NDArray[np.bool_]) -> Data:
@@ -398,14 +396,7 @@ def _run(function: Callable[[int], None], start: int, stop: int) -> None:
             raise RowError(i, str(error)) from error.__cause__
 
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked child has none of its parent's."""
-    key = os.getpid(), threads
-    if key not in _pools:
-        for other in [other for other in _pools if other[0] != key[0]]:
-            del _pools[other]
-        _pools[key] = ThreadPoolExecutor(threads, "torchyoga-decode")
-    return _pools[key]
+@lru_cache(8)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of a process: a forked child has none of its parent's."""
+    return ThreadPoolExecutor(threads, "torchyoga-decode")

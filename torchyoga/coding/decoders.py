@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..rows.image_formats import ENDINGS
 from ..rows.meaning import Codec
 from ..views.draw import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
-from .images import array, image
+from .images import ArrayDecoder, image
 from .libraries import library, used_for
 from .sounds import samples_of
 
@@ -61,14 +62,8 @@ _MOST_TEXT = 2**31  # bytes of one value
 
 def _decompressor(codec: Codec) -> Callable[[Bytes], bytes]:
     zstandard = library("zstd")
-    encoded = str(dict(codec.parameters).get("dictionary", ""))
-    found = _DICTIONARIES.get(encoded)
-    if found is None:
-        given = zstandard.ZstdCompressionDict(base64.b64decode(encoded)) if encoded else None
-        if len(_DICTIONARIES) > 64:
-            _DICTIONARIES.clear()
-        found = _DICTIONARIES[encoded] = given
-    made = zstandard.ZstdDecompressor(dict_data=found)  # not for several threads at once
+    dictionary = _dictionary(str(dict(codec.parameters).get("dictionary", "")))
+    made = zstandard.ZstdDecompressor(dict_data=dictionary)  # not for several threads at once
 
     def decompress(value: Bytes) -> bytes:
         size = zstandard.frame_content_size(value)
@@ -79,7 +74,9 @@ def _decompressor(codec: Codec) -> Callable[[Bytes], bytes]:
     return decompress
 
 
-_DICTIONARIES: dict[str, Any] = {}
+@lru_cache(64)
+def _dictionary(encoded: str) -> Any:
+    return library("zstd").ZstdCompressionDict(base64.b64decode(encoded)) if encoded else None
 
 
 def audio(*, dtype: Literal["int16", "float32"] = "int16") -> Decoder:
@@ -119,7 +116,7 @@ class _Audio(Decoder):
 def decoder_of(codec: Codec) -> Decoder | None:
     """The decoder of what was encoded; None if there is no such codec here."""
     if form_of(codec):
-        return array(codec)
+        return ArrayDecoder(codec)
     if codec.name in ENDINGS or codec.name == "image":
         return image()
     if codec.name == "zstd":

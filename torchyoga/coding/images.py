@@ -191,7 +191,7 @@ class _Image(Decoder):
     def libraries(self) -> list[str]:
         """The libraries that decode, with their versions."""
         resizing = [] if self.size is None else [used_for("resizing")]
-        there = [] if self.device is None else _used_on_device()
+        there = [] if self.device is None else [used_for("jpeg on cuda"), f"torch {torch.__version__}"]
         here = [used_for("jpeg"), used_for("png"), used_for("other images"), *resizing]
         return list(dict.fromkeys([*there, *here]))
 
@@ -239,10 +239,8 @@ class _Image(Decoder):
         boxes = self._boxes(headers, draw)
         flips = self._flips(len(values), draw)
         lost = self._lost(run)
-        if self.device is not None and self.mode in (
-            "rgb",
-            "gray",
-        ):  # else a column of PNG, as its codec notes
+        # In another mode it is a column of PNG, as its codec notes.
+        if self.device is not None and self.mode in ("rgb", "gray"):
             self._decode_there(torch.device(self.device), values, headers, boxes, flips, out, failed, lost)
             return Data(out), failed
 
@@ -429,14 +427,9 @@ class _Image(Decoder):
         return (channels, *found.shape) if self.layout == "chw" else (*found.shape, channels)
 
 
-def array(codec: Codec) -> Decoder:
-    """Decodes arrays and tensors that were encoded as images; they come back as they were."""
-    return _Array(codec)
-
-
 @dataclass(frozen=True)
-class _Array(Decoder):
-    """Arrays and tensors as they were before they were encoded: what `codec` notes of them."""
+class ArrayDecoder(Decoder):
+    """Decodes arrays and tensors that were encoded as images; they come back as they were."""
 
     codec: Codec
 
@@ -689,8 +682,3 @@ def part_on(pixels: torch.Tensor, turn: int, box: Ints, size: tuple[int, int]) -
         return part
     scaled = interpolate(part[None].float(), size, mode="bilinear", antialias=True)
     return scaled[0].round().clamp(0, 255).byte()
-
-
-def _used_on_device() -> list[str]:
-    """The libraries that decode and resize on a device, with their versions."""
-    return [used_for("jpeg on cuda"), f"torch {torch.__version__}"]

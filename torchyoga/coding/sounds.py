@@ -14,9 +14,8 @@ from ..errors import CorruptError
 from .libraries import library
 
 T = TypeVar("T")
-_STREAMED = (
-    0x7FFF0000  # of a chunk that was begun before its size was known; programs differ in what they write
-)
+# The size of a chunk that was begun before its size was known: programs write this or more.
+_STREAMED = 0x7FFF0000
 _CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
     b"RIFF": (b"data", "little"),
     b"FORM": (b"SSND", "big"),

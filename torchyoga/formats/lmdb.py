@@ -76,14 +76,8 @@ class Writer:
             for name in column.parts:
                 array = np.ascontiguousarray(data.part(name)).reshape(-1)
                 key = b"%010d/%s/%s" % (len(self._rows), column.name.encode(), name.encode())
-                parts.append(
-                    (
-                        key,
-                        array.view(np.uint8)
-                        if array.size and array.dtype.itemsize
-                        else np.empty(0, np.uint8),
-                    )
-                )
+                has_bytes = array.size and array.dtype.itemsize
+                parts.append((key, array.view(np.uint8) if has_bytes else np.empty(0, np.uint8)))
         # One core copies and writes while another computes; both release Python's lock.
         errand = Errand(self._checksums, partial(self._add_checksums, [data for _, data in parts]))
         self._put(parts)

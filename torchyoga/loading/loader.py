@@ -22,12 +22,11 @@ from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
-from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
-from ..sampling.sampler import ResumableSampler, kind_for
+from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
     Seeing,

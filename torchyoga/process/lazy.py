@@ -68,17 +68,14 @@ def cached_with(maxsize: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
     return decorated
 
 
-def later(name: str) -> object:
+class later:
     """A stand-in for a module; its attributes are found once, and then cost what a module's do.
 
     Example:
         >>> later("math").floor(2.5)
         2
     """
-    return _Later(name)
 
-
-class _Later:
     def __init__(self, name: str) -> None:
         self.__dict__["__name__"] = name
 
@@ -91,7 +88,7 @@ class _Later:
         return f"<{self.__dict__['__name__']}, when it is used>"
 
 
-def methods_of(name: str) -> object:
+class methods_of:
     """A stand-in for a module whose functions become methods of a class; it is loaded when one is looked at.
 
     Example:
@@ -100,10 +97,7 @@ def methods_of(name: str) -> object:
         >>> Numbers([1, 3]).mean()
         2
     """
-    return _Methods(name)
 
-
-class _Methods:
     def __init__(self, name: str) -> None:
         self.__dict__["__name__"] = name
 

@@ -1,8 +1,18 @@
-"""The progress of work into a bar on a terminal, which no other process can block."""
+"""The progress of work into a bar on a terminal, which no other process can block.
+
+Note 16. Processes share no locks except locks on files, which the kernel frees.
+All forked processes share the lock of tqdm's bars. A process that is killed while it holds that lock leaves
+all others waiting for ever; hidden bars take it, too.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
+from functools import lru_cache
+from typing import Any
+
+from .forks import renew_in_children
 
 
 class Bar:
@@ -32,6 +42,22 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
         shown = sys.stderr is not None and sys.stderr.isatty()
     if not shown:
         return Bar()
-    from .bar import TqdmBar  # tqdm takes time to load
+    found: Bar = _bars()(total=total, desc=what, unit=unit, **more)
+    return found
 
-    return TqdmBar(total=total, desc=what, unit=unit, **more)
+
+@lru_cache(None)
+def _bars() -> Any:
+    """The class of tqdm's bars whose lock belongs to its process."""
+    from tqdm import tqdm  # which takes time to load
+
+    class TqdmBar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # its thread takes the lock, too
+
+        @classmethod
+        def renew(cls) -> None:
+            cls.set_lock(threading.RLock())
+
+    TqdmBar.renew()
+    renew_in_children(TqdmBar)
+    return TqdmBar

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import pickle
 import random
 import struct
 import sys
@@ -325,20 +326,8 @@ def seed_noted() -> contextlib.AbstractContextManager[None]:
 
 def generators() -> tuple[object, ...]:
     """Where `random`, NumPy and torch are, to find out whether something drew from them."""
-    numpy = np.random.get_state(legacy=False)  # of any of NumPy's generators
-    return (
-        random.getstate(),
-        *((part.tobytes() if isinstance(part, np.ndarray) else part) for part in _leaves(numpy)),
-        torch.default_generator.get_state().numpy().tobytes(),
-    )
-
-
-def _leaves(state: object) -> Iterator[object]:
-    if isinstance(state, dict):
-        for part in state.values():
-            yield from _leaves(part)
-    else:
-        yield state
+    numpy = pickle.dumps(np.random.get_state(legacy=False))  # of any of NumPy's generators
+    return random.getstate(), numpy, torch.default_generator.get_state().numpy().tobytes()
 
 
 class OwnGenerators:

@@ -13,39 +13,24 @@ from time import perf_counter, process_time
 
 from .control_group import scheduled
 
-STAGES = (
-    "sampler",  # which rows come next
-    "disk",  # pages of files that were not in memory
-    "download",  # files of a store
-    "read",  # rows out of memory
-    "transform",  # the user's dataset and functions
-    "decode",  # images, sound, compressed bytes
-    "collate",  # rows into batches
-    "start-up",  # worker processes begin and end; the loop waits meanwhile
-    "transfer",  # from a worker process to this one
-    "pin",  # into pinned memory
-    "copy",  # to the device
-)
-
 
 class Stage:
     """The number of each stage in `STAGES`."""
 
-    (
-        SAMPLER,
-        DISK,
-        DOWNLOAD,
-        READ,
-        TRANSFORM,
-        DECODE,
-        COLLATE,
-        START_UP,
-        TRANSFER,
-        PIN,
-        COPY,
-    ) = range(len(STAGES))
+    SAMPLER = 0  # which rows come next
+    DISK = 1  # pages of files that were not in memory
+    DOWNLOAD = 2  # files of a store
+    READ = 3  # rows out of memory
+    TRANSFORM = 4  # the user's dataset and functions
+    DECODE = 5  # images, sound, compressed bytes
+    COLLATE = 6  # rows into batches
+    START_UP = 7  # worker processes begin and end; the loop waits meanwhile
+    TRANSFER = 8  # from a worker process to this one
+    PIN = 9  # into pinned memory
+    COPY = 10  # to the device
 
 
+STAGES = tuple(name.lower().replace("_", "-") for name in vars(Stage) if name.isupper())
 # After the stages: CPU seconds of worker processes, and those in which they wanted a CPU and had none.
 CPU, DELAY = len(STAGES), len(STAGES) + 1
 _NUM = len(STAGES) + 2

@@ -56,9 +56,8 @@ _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # 
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
-_MOST_ENTRIES = (
-    4096  # of a list or an array of which there are digests; of longer ones, some from all over it
-)
+# Entries of a list or an array of which there are digests; of longer ones, some from all over it.
+_MOST_ENTRIES = 4096
 _MOST_BYTES = 2**16  # of a generator's state
 
 
@@ -465,9 +464,7 @@ class Drawing:
             if self.start.number:
                 foreign.tell(epoch)
             foreign.take(self.start.kept, None)
-            if (
-                not self.start.number
-            ):  # what was kept at the end of an epoch may say that it is still that one
+            if not self.start.number:  # what was kept at an epoch's end may say that it is still that one
                 foreign.tell(epoch)
             foreign.check_held(epoch, self.start.held)
             foreign.begins()

@@ -204,7 +204,8 @@ class Replay(Indices):
         with self.cursor.lock:
             self.ranks.check_alone()
             self.check_length(self._num_rows, "loader")
-            self._check_world()
+            if self._world is not None and self._world != self.num_replicas:
+                raise _unlike("num_replicas", self._world, self.num_replicas)
             has_drawn = self.cursor.fix_seed()
             counts = options.counts and not is_only_looked_at()
             # A sampler of the user's makes batches of its own, each of which is one step.
@@ -391,12 +392,13 @@ class Replay(Indices):
 
     def _check_same(self, state: Saved) -> None:
         world, rank = self.ranks.now()
+        # A loader may be made, and load its state, before torch.distributed knows of the others.
+        is_early = self.ranks.follows and is_one_of_several() and (world, rank) == (1, 0)
         mine = {
             "sampler": self.name,
             "batch_size": self._foreign.size,
             "drop_last": self._foreign.drop_last,
-            # A loader may be made, and load its state, before torch.distributed knows of the others.
-            "num_replicas": state.get("num_replicas") if self._is_to_be_told else world,
+            "num_replicas": state.get("num_replicas") if is_early else world,
             "length": self._num_rows,
             "fingerprint": self.cursor.fingerprint,
         }
@@ -407,15 +409,6 @@ class Replay(Indices):
             raise StateError(
                 f"the state is of rank {state['rank']} alone, this is rank {rank}; load each rank's own"
             )
-
-    @property
-    def _is_to_be_told(self) -> bool:
-        return self.ranks.follows and is_one_of_several() and self.ranks.now() == (1, 0)
-
-    def _check_world(self) -> None:
-        """Raises StateError if the state that was loaded is of another number of ranks."""
-        if self._world is not None and self._world != self.num_replicas:
-            raise _unlike("num_replicas", self._world, self.num_replicas)
 
     def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""

@@ -38,28 +38,6 @@ class Seeing(Protocol):
     _batch_sampler: Iterable[Index]
 
 
-class _Fetching(Protocol):
-    """An iterator of torch's loader that has worker processes."""
-
-    _task_info: Mapping[int, object]
-
-
-class _Fitting(Protocol):
-    """Lightning's loop over epochs."""
-
-    _combined_loader: Any
-    _combined_loader_states_to_load: Sequence[Saved]
-
-
-class _KerasEpochs(Protocol):
-    """Keras's EpochIterator."""
-
-    steps_per_epoch: int | None
-    data_adapter: Any
-    _steps_seen: int
-    _num_batches: int | None
-
-
 def batches_of_torch() -> tuple[int, Mapping[int, object]]:
     """Facts about torch's loader, if it asks for rows.
 
@@ -76,8 +54,7 @@ def batches_of_torch() -> tuple[int, Mapping[int, object]]:
         if kind == "BatchSampler":
             size = frame.f_locals["self"].batch_size
         elif kind == "_MultiProcessingDataLoaderIter":
-            iterator: _Fetching = frame.f_locals["self"]
-            tasks = iterator._task_info
+            tasks = frame.f_locals["self"]._task_info
     return size, tasks
 
 
@@ -163,9 +140,9 @@ def left_by_lightning(loader: object) -> tuple[Sequence[Saved], Saved] | None:
     for frame in _callers() if _is_lightning_here() else ():
         if not _module_of(frame).endswith("loops.fit_loop") or frame.f_locals.get("self") is None:
             continue
-        loop: _Fitting = frame.f_locals["self"]
-        if loop._combined_loader_states_to_load:
-            states = loop._combined_loader_states_to_load
+        loop: Any = frame.f_locals["self"]
+        states: Sequence[Saved] = loop._combined_loader_states_to_load
+        if states:
             stateful = [one for one in loop._combined_loader.flattened if hasattr(one, "load_state_dict")]
             for one, state in zip(stateful, states, strict=False):
                 if one is loader:
@@ -248,7 +225,7 @@ def epochs_without_length() -> int:
         found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
         if found is not None and found.f_code.co_name == "fit":
             fit = found.f_locals
-            epochs: _KerasEpochs = fit["epoch_iterator"]
+            epochs: Any = fit["epoch_iterator"]
             if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
                 return int(fit["epochs"]) - int(fit["initial_epoch"])
     return 0
@@ -259,7 +236,7 @@ def told_by_keras() -> tuple[bool, bool] | None:
 
     None if the caller is not Keras.
     """
-    epochs: _KerasEpochs | None = None
+    epochs: Any = None  # Keras's EpochIterator
     for frame in _callers():
         name, module = frame.f_code.co_name, _module_of(frame)
         if epochs is None and module == "keras.src.trainers.epoch_iterator":

@@ -9,6 +9,8 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import getitem
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +21,7 @@ from ..reading.dataref import DataRef
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import Collector
 from ..rows.types import Batch, Json, Row
-from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
+from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, expect_raised, run_all
 
 
 class ResumableLoader(Protocol):
@@ -139,11 +141,8 @@ def _check_indices(ref: DataRef[Row], expected: dict[int, Row]) -> None:
     compare_rows(ref[[number - length for number in some]], some, expected, "a list of negative indices")
     compare_rows(ref[np.array(some, np.int32)], some, expected, "an array of indices")
     for index in (length, -length - 1, [length], [-length - 1]):
-        try:
-            ref[index]
-        except IndexError:
-            continue
-        raise AssertionError(f"ref[{index}] raised no IndexError, but there are {length} rows")
+        otherwise = f"ref[{index}] raised no IndexError, but there are {length} rows"
+        expect_raised(IndexError, otherwise, partial(getitem, ref, index))
     for number, row in enumerate(itertools.islice(ref, 300)):
         if number in expected:
             assert_rows_equal(row, expected[number], f"row {number} of the iteration")

@@ -18,7 +18,7 @@ from ..rows.collector import Collector
 from ..rows.schema import Schema
 from ..rows.types import Row
 from ..versions.file_entry import FileEntry
-from .rows import assert_rows_equal
+from .rows import assert_rows_equal, expect_raised
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
@@ -81,11 +81,9 @@ def _expect_corrupt(
 ) -> None:
     broken = path.with_name("broken" + format.SUFFIX)
     broken.write_bytes(data)
-    try:
-        _reader(format, broken, schema, entry).take(np.arange(entry.rows))
-    except CorruptError:
-        return
-    raise AssertionError(f"{path.name}: a file {what} was not refused")
+    otherwise = f"{path.name}: a file {what} was not refused"
+    rows = np.arange(entry.rows)
+    expect_raised(CorruptError, otherwise, lambda: _reader(format, broken, schema, entry).take(rows))
 
 
 def _sample_rows() -> dict[str, list[Row]]:

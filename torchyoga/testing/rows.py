@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -35,11 +35,8 @@ def assert_rows_equal(found: Row, expected: Row, where: str = "row") -> None:
 def _bits(leaf: Row) -> object:
     if isinstance(leaf, torch.Tensor):
         flat = leaf.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-        return (
-            flat.dtype,
-            flat.shape,
-            flat.reshape(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b"",
-        )
+        data = flat.reshape(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        return flat.dtype, flat.shape, data
     if isinstance(leaf, (np.ndarray, np.generic)):
         return leaf.dtype, leaf.shape, leaf.tobytes()
     return np.asarray(leaf).tobytes() if isinstance(leaf, (float, complex)) else leaf
@@ -49,6 +46,15 @@ def expect(is_so: bool, otherwise: str) -> None:
     """Raises AssertionError with this message unless something is so."""
     if not is_so:
         raise AssertionError(otherwise)
+
+
+def expect_raised(kind: type[Exception], otherwise: str, call: Callable[[], object]) -> None:
+    """Raises AssertionError with this message unless a call raises an exception of a kind."""
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(otherwise)
 
 
 def compare_rows(found: Sequence[Row], numbers: Sequence[int], expected: dict[int, Row], how: str) -> None:

@@ -26,7 +26,7 @@ from ..stores.refs import fetched
 from ..stores.sharing import Sharing
 from ..stores.transfer import copied
 from ..versions.manifest import Manifest
-from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, run_all
+from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, expect_raised, run_all
 
 _NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
 
@@ -44,16 +44,14 @@ def check_source(
     """
     storage = Storage(directory)
     ref = storage.submit(make_data(), "source", "1", progress=False, **options)
-    if len(ref) != len(expected):
-        raise AssertionError(f"found {len(ref)} rows, expected {len(expected)}")
+    expect(len(ref) == len(expected), f"found {len(ref)} rows, expected {len(expected)}")
     for i, row in enumerate(expected):
         assert_rows_equal(ref[i], row, f"row {i}")
     for i, (found, row) in enumerate(zip(ref, expected, strict=True)):
         assert_rows_equal(found, row, f"row {i} of the iteration")
     storage.check("source", "1")
     again = storage.submit(make_data(), "source", "2", progress=False, **options)
-    if again.fingerprint != ref.fingerprint:
-        raise AssertionError("reading the source twice gave two different contents")
+    expect(again.fingerprint == ref.fingerprint, "reading the source twice gave two different contents")
 
 
 def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Row]]]) -> None:
@@ -77,10 +75,8 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
         stream, epoch_of = ref.stream(**options), export(ref.stream(**options))
         for epoch in range(3):
             found, expected = list(epoch_of()), list(map(plain_row, stream))
-            if len(found) != len(expected):
-                raise AssertionError(
-                    f"{options}, epoch {epoch}: found {len(found)} rows, expected {len(expected)}"
-                )
+            counts = f"found {len(found)} rows, expected {len(expected)}"
+            expect(len(found) == len(expected), f"{options}, epoch {epoch}: {counts}")
             for i, (a, b) in enumerate(zip(found, expected, strict=True)):
                 assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
 
@@ -138,13 +134,7 @@ def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row]
 
 
 def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -> None:
-    try:
-        call()
-    except kind:
-        return
-    except YogaError as error:
-        raise AssertionError(f"{how}: expected {kind.__name__}, found {error!r}") from error
-    raise AssertionError(f"{how}: expected {kind.__name__}, and nothing was raised")
+    expect_raised(kind, f"{how}: expected {kind.__name__}, and nothing was raised", call)
 
 
 def _check_nothing_there(store: Versions) -> None:

@@ -22,8 +22,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from .checks import fingerprint_of, list_of, refuse_unfit
 from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
-from .deleted import MOST_DELETED
-from .file_entry import FileEntry, is_data_file, is_token
+from .file_entry import MOST_DELETED, FileEntry, is_data_file, is_token
 from .info import plain
 from .lineage import Parent
 from .listed import LIST, SIZES, Listed, entries_of, grouped, pieces_of, text_of

@@ -13,7 +13,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from multiprocessing import context, reduction
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,6 @@ from ...rows.data import bounds_of
 CELL = 2**16  # bytes of a file to a mark: blocks of that size or more do not begin in the same cell
 _MOST_BYTES = 2**44  # of files that are marked, in 256 MiB
 _NAME_BYTES = 8  # before the marks of each file: which file they are about
-
-
-class _Descriptor(Protocol):
-    """A file descriptor on its way into another process."""
-
-    def detach(self) -> int:
-        """The descriptor in the process that asks."""
 
 
 class Marks:
@@ -106,9 +99,9 @@ class Marks:
             self._close(self._descriptor)
 
 
-def _shared(nbytes: Sequence[int], passed: _Descriptor) -> Marks:
-    """The marks of the process that starts this one."""
-    found, descriptor = Marks(nbytes), passed.detach()
+def _shared(nbytes: Sequence[int], passed: Any) -> Marks:
+    """The marks of the process that starts this one, whose `reduction.DupFd` is passed."""
+    found, descriptor = Marks(nbytes), int(passed.detach())
     try:
         found._map(descriptor)
     finally:

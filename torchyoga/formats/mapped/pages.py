@@ -47,9 +47,8 @@ from ...rows.types import Ints
 
 PAGE = 4096
 _RANDOM, _WILLNEED = 1, 3
-_PROCESS_MADVISE = (
-    440  # the same on every architecture of Linux that torch knows; glibc has it only since 2.36
-)
+# The same on every architecture of Linux that torch knows; glibc has it only since 2.36.
+_PROCESS_MADVISE = 440
 _MOST_RANGES = 1024  # IOV_MAX: ranges of one call
 
 
