@@ -46,9 +46,9 @@ def hashes(rows: list[Any], schema: Schema | None = None) -> list[tuple[int, ...
 
 
 def told(value: Any) -> Any:
-    """A value as something that is equal for equal bits only."""
+    """A value as something that is equal for equal bits only, whatever the order of keys."""
     if isinstance(value, dict):
-        return tuple((key, told(item)) for key, item in value.items())
+        return tuple(sorted((key, told(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
         return type(value).__name__, *map(told, value)
     if isinstance(value, float):

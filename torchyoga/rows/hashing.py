@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
+from xxhash import xxh3_128_digest
 
 from ..process.digests import word_of
 from ..process.words import splitmix
@@ -116,7 +116,7 @@ def row_hashes(block: Block) -> Hashes:
     parts = [part for part in parts if part.shape[1]]
     seed = _seed(columns)
     if not parts:
-        empty = np.frombuffer(xxhash.xxh3_128_digest(b"", seed), "<u8")
+        empty = np.frombuffer(xxh3_128_digest(b"", seed), "<u8")
         return np.tile(empty, (block.num_rows, 1))
     if len(parts) == 1:
         return _digests(parts[0], seed).view("<u8")
@@ -175,9 +175,7 @@ def _bytes_of(values: Array, column: Column) -> Array:
 
 def _digests(messages: Iterable[bytes | memoryview] | Array, seed: int) -> Array:
     """(N, 16) uint8 the digests of the rows of an array (N, bytes)."""
-    return np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, messages, repeat(seed))), np.uint8).reshape(
-        -1, 16
-    )
+    return np.frombuffer(b"".join(map(xxh3_128_digest, messages, repeat(seed))), np.uint8).reshape(-1, 16)
 
 
 def _ragged_digests(column: Column, data: Data, num_rows: int) -> Array:

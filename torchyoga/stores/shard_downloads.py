@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import xxhash
 
 from ..errors import CorruptError
 from ..files.regular import read_regular
@@ -186,11 +187,7 @@ class ShardDownloads(Downloads[int]):
 
 
 def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:
-    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits.
-
-    Raises:
-        ImportError: an algorithm is one of xxhash, which is not installed.
-    """
+    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits."""
     for algorithm, expected in hashes:
         if algorithm in hashlib.algorithms_guaranteed and not algorithm.startswith("shake"):
             digits = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
@@ -199,13 +196,7 @@ def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) ->
                 f"the index has hashes by {algorithm!r:.40}, not a known one; see verify=False"
             )
         else:
-            try:
-                digits = getattr(import_module("xxhash"), algorithm)(data).hexdigest()
-            except ImportError:
-                raise ImportError(
-                    f"the index has hashes by {algorithm}, which needs xxhash; pip install xxhash, or pass "
-                    "verify=False"
-                ) from None
+            digits = getattr(xxhash, algorithm)(data).hexdigest()
         if digits != expected.lower():
             raise CorruptError(f"its {algorithm} is {digits}, the index says {expected}")
 
