@@ -145,11 +145,9 @@ def test_rows_of_all_kinds_in_both_formats(
         for rows, version, form in ((old, "1", "lmdb"), (new, "2", format))
     ]
     check_content(yoga.diff(*refs), list(map(repr, old)), list(map(repr, new)))
-    check_content(yoga.diff(*refs, confirm=True), list(map(repr, old)), list(map(repr, new)))
     by_id = [{row["id"]: repr(row) for row in rows} for rows in (old, new)]
     if all(len(found) == len(rows) for found, rows in zip(by_id, (old, new), strict=True)):
-        for confirm in (False, True):
-            check_keyed(yoga.diff(*refs, key="id", confirm=confirm), *by_id)
+        check_keyed(yoga.diff(*refs, key="id"), *by_id)
     else:
         with pytest.raises(ValueError, match="the key 'id' must be another one in each row"):
             yoga.diff(*refs, key=["id"])
@@ -291,7 +289,7 @@ def test_types_and_orders_that_hold_the_same(storage: yoga.Storage) -> None:
         "other type: a: int <i8 [scalar] -> scalar <i8 [scalar]",
         "the rows nest otherwise, or have their keys in another order",
     ]
-    assert yoga.diff(old, new, key="a", confirm=True).unchanged == 2
+    assert yoga.diff(old, new, key="a").unchanged == 2
 
 
 def test_none_is_not_zero_where_only_one_version_has_none(storage: yoga.Storage) -> None:
@@ -440,13 +438,11 @@ def test_hashes_of_another_definition_are_made_anew_in_a_store_too(
 
 
 @pytest.mark.damages("kept hashes are forged")
-def test_one_forged_hash_is_found_by_check_and_told_apart_by_confirm(storage: yoga.Storage) -> None:
-    old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
-    new = storage.submit(rows_of(range(4001)), "a", "2", progress=False)
+def test_one_forged_hash_is_found_by_check(storage: yoga.Storage) -> None:
+    storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
     forge(storage, one_wrong)
     with pytest.raises(CorruptError, match="the hash of row 50 is not that of its values"):
         storage.check("a", "1")
-    assert yoga.diff(old, new, confirm=True).unchanged == 4000
 
 
 @pytest.mark.damages("a file of the kept hashes is cut")
@@ -497,39 +493,7 @@ def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -
     assert yoga.diff(old.decoded(), new.decoded()).removed.tolist() == [0]
 
 
-# -- hashes that agree
-
-
-def weak(block: Block) -> Any:
-    found = np.zeros((block.num_rows, 2), np.uint64)
-    found[:, 1] = block.data[0].values.astype(np.uint64) % np.uint64(3)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_hashes_that_agree_are_confirmed_by_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    hash_rows_by(weak, monkeypatch)
-    monkeypatch.setattr(diffs, "_CONFIRMED", 3)
-    rng = np.random.default_rng(seed)
-    old, new = (rng.integers(0, 8, rng.integers(0, 12)).tolist() for _ in range(2))
-    d = yoga.diff(fixed(old), fixed(new), confirm=True)
-    before, after = Counter(old), Counter(new)
-    assert Counter(old[n] for n in d.removed.tolist()) == before - after
-    assert Counter(new[n] for n in d.added.tolist()) == after - before
-    assert d.unchanged == sum((before & after).values())
-    assert sorted(d.removed.tolist()) == d.removed.tolist()
-
-
-def test_contents_that_agree_are_confirmed_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hashes(block: Block) -> Any:
-        return row_hashes(block) if len(block.data) == 1 else np.zeros((block.num_rows, 2), np.uint64)
-
-    hash_rows_by(hashes, monkeypatch)
-    old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
-    new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
-    assert yoga.diff(old, new, key="id").unchanged == 5
-    d = yoga.diff(old, new, key="id", confirm=True)
-    assert (d.changed.tolist(), d.unchanged) == ([[2, 2]], 4)
+# -- hashes
 
 
 @pytest.mark.parametrize("word", [0, 1])
@@ -544,17 +508,6 @@ def test_both_words_of_a_hash_count(word: int, monkeypatch: pytest.MonkeyPatch) 
     new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
     assert yoga.diff(old, new, key="id").changed.tolist() == [[2, 2]]
     assert yoga.diff(old, new).added.tolist() == [2]
-
-
-def test_rows_of_one_fingerprint_are_confirmed_by_bytes(storage: yoga.Storage) -> None:
-    # CRC-32 is linear: a multiple of its polynomial changes nothing.
-    multiple = (0xEDB88320 << 1) | 1
-    old = storage.submit({"x": np.array([0, 5])}, "a", "1", progress=False)
-    new = storage.submit({"x": np.array([multiple, 5])}, "a", "2", progress=False)
-    assert old.fingerprint == new.fingerprint
-    assert yoga.diff(old, new).unchanged == 2
-    d = yoga.diff(old, new, confirm=True)
-    assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([0], [0], 1)
 
 
 def test_only_files_of_one_build_are_in_common(storage: yoga.Storage) -> None:
@@ -611,14 +564,13 @@ def test_codes_are_compared_by_their_words(storage: yoga.Storage, tmp_path: Path
 
     first = storage.submit(folder("1", "ant/0.png", "bee/1.png", "bee/2.png"), "a", "1", progress=False)
     grown = storage.append(folder("2", "bat/3.png", "ant/4.png"), "a", "2", after="1")
-    for confirm in (False, True):
-        d = yoga.diff(first, grown, confirm=confirm)
-        assert d.are_rows_compared
-        assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([3, 4], [], 3)
-        assert str(d).splitlines()[1:] == ["words of label: added bat"]
-        back = yoga.diff(grown, first, confirm=confirm)
-        assert (back.added.tolist(), back.removed.tolist(), back.unchanged) == ([], [3, 4], 3)
-        assert str(back).splitlines()[1:] == ["words of label: removed bat"]
+    d = yoga.diff(first, grown)
+    assert d.are_rows_compared
+    assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([3, 4], [], 3)
+    assert str(d).splitlines()[1:] == ["words of label: added bat"]
+    back = yoga.diff(grown, first)
+    assert (back.added.tolist(), back.removed.tolist(), back.unchanged) == ([], [3, 4], 3)
+    assert str(back).splitlines()[1:] == ["words of label: removed bat"]
     assert [d.schema.changed, d.schema.retyped, d.schema.is_comparable] == [(), ("label",), True]
     assert not d.same
 
@@ -628,8 +580,8 @@ def test_codes_are_compared_by_their_words(storage: yoga.Storage, tmp_path: Path
     d = yoga.diff(before, now)
     assert (d.removed.tolist(), d.unchanged) == ([0], 2)
     kept = storage.submit(now, "b", "1", progress=False)
-    for ref, confirm in ((now, False), (kept, False), (kept, True)):
-        d = yoga.diff(before, ref, key="image", confirm=confirm)
+    for ref in (now, kept):
+        d = yoga.diff(before, ref, key="image")
         assert [(first[int(one)]["path"], ref[int(other)]["label"]) for one, other in d.changed] == [
             ("ant/0.png", 1)
         ]

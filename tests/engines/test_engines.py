@@ -61,8 +61,11 @@ def test_process_pool_with_a_kill_after_every_other_note(method, tmp_path, marks
 def test_loky_with_kills(tmp_path, marks, expected):
     loky = pytest.importorskip("loky", reason="loky is not installed: make test-engines")
     storage = Storage(tmp_path / "storage")
-    executor = loky.get_reusable_executor(max_workers=2)
-    ref = storage.submit(Deadly(ROWS, marks, (20, 130)), "a", "1.0", executor=executor)
+
+    def pool():
+        return loky.get_reusable_executor(max_workers=2)
+
+    ref = storage.submit(Deadly(ROWS, marks, (20, 130)), "a", "1.0", executor=pool)
     assert ref.fingerprint == expected
     loky.get_reusable_executor(max_workers=2).shutdown(kill_workers=True)
 

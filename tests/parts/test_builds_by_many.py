@@ -364,7 +364,7 @@ def test_together_by_processes_of_which_two_die(tmp_path):
     assert storage.fetch("a", "1").fingerprint == storage.submit(Plain(60), "b", "1").fingerprint
 
 
-def test_a_pool_whose_workers_die_is_made_anew(tmp_path):
+def test_a_function_makes_another_pool_when_workers_have_died(tmp_path):
     (tmp_path / "marks").mkdir()
     made = []
 
@@ -378,8 +378,12 @@ def test_a_pool_whose_workers_die_is_made_anew(tmp_path):
     assert len(made) >= 3
     assert ref.fingerprint == storage.submit(Plain(80), "b", "1").fingerprint
     data = Deadly(80, tmp_path / "marks", (6,))
-    with ProcessPoolExecutor(2, get_context("fork")) as executor:  # one of a known kind is made anew, too
-        assert storage.submit(data, "a", "2", executor=executor).fingerprint == ref.fingerprint
+    with (
+        ProcessPoolExecutor(2, get_context("fork")) as executor,
+        pytest.raises(YogaError, match="pass a function that makes the executor"),
+    ):
+        storage.submit(data, "a", "2", executor=executor)
+    assert storage.submit(data, "a", "2", together=True).fingerprint == ref.fingerprint
 
 
 class AlwaysDeadly(Plain):

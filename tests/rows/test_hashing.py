@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.data import Data
-from torchyoga.rows.hashing import alike, exact_hashes, key_words, row_hashes
+from torchyoga.rows.hashing import alike, key_words, row_hashes
 from torchyoga.rows.schema import Schema
 
 MIXED = Schema.of(
@@ -46,9 +46,9 @@ def hashes(rows: list[Any], schema: Schema | None = None) -> list[tuple[int, ...
 
 
 def told(value: Any) -> Any:
-    """A value as something that is equal for equal bits only."""
+    """A value as something that is equal for equal bits only, whatever the order of keys."""
     if isinstance(value, dict):
-        return tuple((key, told(item)) for key, item in value.items())
+        return tuple(sorted((key, told(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
         return type(value).__name__, *map(told, value)
     if isinstance(value, float):
@@ -68,9 +68,6 @@ def test_rows_have_one_hash_if_they_are_equal_and_only_then(rows: list[Any], cut
     parts = [part for part in (whole.slice(0, cut), whole.slice(cut, len(rows))) if part.num_rows]
     assert np.concatenate([row_hashes(part) for part in parts]).tolist() == row_hashes(whole).tolist()
     assert row_hashes(joined(parts)).tolist() == row_hashes(whole).tolist()
-    exact = exact_hashes(whole).tolist()
-    for i, j in itertools.combinations(range(len(rows)), 2):
-        assert (exact[i] == exact[j]) == (found[i] == found[j])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,7 +175,6 @@ def test_words_of_keys_are_the_same_for_the_same_key_only(numbers: list[int], co
     values = np.array(numbers, np.int64).astype(code)
     for rows in ([{"id": value} for value in values], [{"id": str(value)} for value in values]):
         found = list(map(tuple, key_words(block_of(rows)).tolist()))
-        assert key_words(block_of(rows), certain=True).shape == (len(rows), 2)
         for i, j in itertools.combinations(range(len(rows)), 2):
             assert (found[i] == found[j]) == (values[i] == values[j])
             assert (found[i][0] == found[j][0]) == (found[i][1] == found[j][1]) == (values[i] == values[j])

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.compared import SchemaDiff, differing, schema_diff
-from ..rows.hashing import Hashes, alike, exact_hashes, key_words, values_of
+from ..rows.hashing import Hashes, alike, key_words, values_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
@@ -29,11 +28,10 @@ from ..versions.columns import parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded, with_names
-from .matching import GroupedRows, Side, dealt, grouped, matched
+from .matching import Side, dealt, grouped, matched
 from .row_hashes import PART_ROWS, Parts, Ranges, RowBlocks, known_schema
 
 _Name: TypeAlias = tuple[object, ...]
-_CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, by which most that are not there are told
@@ -223,9 +221,7 @@ class Diff:
         return f"<Diff: {str(self).splitlines()[0]}>"
 
 
-def diff(
-    old: DataRef, new: DataRef, key: str | Sequence[str] | None = None, *, confirm: bool = False
-) -> Diff:
+def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> Diff:
     """Which rows of a dataset were added, removed and changed since another one.
 
     The order of rows does not count, how often a row occurs does: of a row that the old one has three times
@@ -243,8 +239,6 @@ def diff(
             once in each dataset. If the columns of the datasets differ, those that both have are compared.
             Without a key, rows are compared as wholes, and only if the columns are the same. Codes with
             words, such as those of classes, are compared by their words.
-        confirm: compute all hashes anew, do not trust fingerprints, and compare the bytes of rows whose
-            hashes agree.
 
     Raises:
         KeyError: a dataset has no column of the key.
@@ -277,7 +271,7 @@ def diff(
     names = _compared(first, second, keys)
     lengths = len(old), len(new)
     same = tuple(names)
-    if not confirm and _are_same_rows(old, new):
+    if _are_same_rows(old, new):
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
     mine, theirs = old, new
     if schema.retyped and first is not None and second is not None:
@@ -286,16 +280,12 @@ def diff(
         if _codes_change(second, words):
             old, new = mine, theirs  # bytes that both versions have mean other rows in each
         first, second = with_names(first, words), with_names(second, words)
-    differs = None if confirm else differing_values(old, new)
+    differs = differing_values(old, new)
     if not schema.is_comparable and not keys:
         return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
     rest_of_old, rest_of_new, common = apart(old, new, names, differs)
-    task = _Comparison(
-        Side(mine, first, names, keys, rest_of_old, confirm),
-        Side(theirs, second, names, keys, rest_of_new, confirm),
-        confirm,
-    )
-    found = task.by_key(common) if keys else task.by_content()
+    sides = Side(mine, first, names, keys, rest_of_old), Side(theirs, second, names, keys, rest_of_new)
+    found = _by_key(*sides, common) if keys else _by_content(*sides)
     unchanged = found.equal + sum(stop - start for start, stop in common)
     return Diff(
         found.added, found.removed, found.changed, unchanged, schema, keys, same, lengths, differing=differs
@@ -368,82 +358,50 @@ class _Differences(NamedTuple):
     equal: int
 
 
-class _Comparison:
-    """The comparison of the rows that two datasets do not have in common files.
+def _by_content(left: Side, right: Side) -> _Differences:
+    """Rows compared as wholes."""
+    added, removed, equal = [_NONE], [_NONE], 0
+    for old, new in dealt(left, right):
+        found = matched(grouped(old[:, :2], new[:, :2]), len(old))
+        removed.append(_rows(old)[found.removed])
+        added.append(_rows(new)[found.added])
+        equal += len(found.old)
+    return _Differences(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
+
+
+def _by_key(left: Side, right: Side, common: Ranges) -> _Differences:
+    """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
+    added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
+    _refuse_shared_keys(left, right, common)
+    for old, new in dealt(left, right):
+        groups = grouped(old[:, :2], new[:, :2])
+        firsts, news = groups.starts[:-1], np.diff(groups.starts) - groups.olds
+        _refuse_twice(left, old, groups.olds, groups.order, firsts)
+        _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
+        found = matched(groups, len(old))
+        differs = (old[found.old, 3] != new[found.new, 3]) | (old[found.old, 4] != new[found.new, 4])
+        mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
+        changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
+        equal += len(mine) - len(changed[-1])
+        removed.append(_rows(old)[found.removed])
+        added.append(_rows(new)[found.added])
+    every = np.concatenate(changed)
+    return _Differences(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
+
+
+def _refuse_twice(side: Side, words: Hashes, counts: Ints, order: Ints, firsts: Ints) -> None:
+    """Raises ValueError if a group has several rows of a dataset.
 
     Args:
-        old: one dataset; `new`: the other.
-        new: see `old`.
-        confirm: compare the bytes of rows whose hashes agree.
+        side: the dataset.
+        words: of its rows.
+        counts: how many of them each group has.
+        order: the places of rows, a group after the other.
+        firsts: where those of this dataset begin in each group.
     """
-
-    def __init__(self, old: Side, new: Side, confirm: bool) -> None:
-        self._old = old
-        self._new = new
-        self._confirm = confirm
-
-    def by_content(self) -> _Differences:
-        """Rows compared as wholes."""
-        added, removed, equal = [_NONE], [_NONE], 0
-        for old, new in dealt(self._old, self._new):
-            found = matched(grouped(old[:, :2], new[:, :2]), len(old))
-            if self._confirm and self._unequal(_rows(old)[found.old], _rows(new)[found.new]).any():
-                # Some rows of one hash differ, so it does not say which are equal.
-                found = matched(grouped(_exact(self._old, old), _exact(self._new, new)), len(old))
-            removed.append(_rows(old)[found.removed])
-            added.append(_rows(new)[found.added])
-            equal += len(found.old)
-        return _Differences(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
-
-    def by_key(self, common: Sequence[tuple[int, int]]) -> _Differences:
-        """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
-        added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
-        _refuse_shared_keys(self._old, self._new, common)
-        for old, new in dealt(self._old, self._new):
-            groups = grouped(old[:, :2], new[:, :2])
-            self._refuse_twice(groups, old, new)
-            found = matched(groups, len(old))
-            differs = (old[found.old, 3] != new[found.new, 3]) | (old[found.old, 4] != new[found.new, 4])
-            mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
-            if self._confirm:
-                left = np.flatnonzero(~differs)
-                differs[left] = self._unequal(mine[left], theirs[left])
-            changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
-            equal += len(mine) - len(changed[-1])
-            removed.append(_rows(old)[found.removed])
-            added.append(_rows(new)[found.added])
-        every = np.concatenate(changed)
-        return _Differences(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
-
-    def _refuse_twice(self, groups: GroupedRows, old: Hashes, new: Hashes) -> None:
-        news = np.diff(groups.starts) - groups.olds
-        for side, words, counts, first in (
-            (self._old, old, groups.olds, groups.starts[:-1]),
-            (self._new, new, news, groups.starts[:-1] + groups.olds),
-        ):
-            several = np.flatnonzero(counts > 1)
-            if len(several):
-                places = groups.order[first[several[:_NAMED]]] - (0 if words is old else len(old))
-                raise _repeated(side, _rows(words[places]), len(several))
-
-    def _unequal(self, old: Ints, new: Ints) -> npt.NDArray[np.bool_]:
-        """(K,) whether the bytes of pairs of rows differ, although their hashes agree."""
-        found = np.zeros(len(old), np.bool_)
-        order = np.argsort(old)
-        for start in range(0, len(old), _CONFIRMED):
-            some = order[start : start + _CONFIRMED]
-            found[some] = differing(self._old.blocks.take(old[some]), self._new.blocks.take(new[some])).any(
-                axis=1
-            )
-        return found
-
-
-def _exact(side: Side, words: Hashes) -> Hashes:
-    """(N, 2) hashes of some rows that nobody can make agree."""
-    rows = _rows(words)
-    starts = range(0, len(rows), _CONFIRMED)
-    found = [exact_hashes(side.blocks.take(rows[start : start + _CONFIRMED])) for start in starts]
-    return np.concatenate(found) if found else words[:, :2]
+    several = np.flatnonzero(counts > 1)
+    if len(several):
+        raise _repeated(side, _rows(words[order[firsts[several[:_NAMED]]]]), len(several))
 
 
 def _rows(words: Hashes) -> Ints:

@@ -140,7 +140,6 @@ class Side:
         names: of the values that are compared.
         keys: names of the columns that say which rows belong together; empty for whole rows.
         ranges: the rows that are compared, ascending.
-        anew: hashes are computed, whatever is kept.
     """
 
     ref: DataRef
@@ -148,7 +147,6 @@ class Side:
     names: Sequence[str]
     keys: Sequence[str]
     ranges: Ranges
-    anew: bool = False
 
     @cached_property
     def blocks(self) -> RowBlocks:
@@ -189,7 +187,7 @@ class Side:
                     yield _words(kept.read(first, last), np.arange(first, last))
 
     def _kept(self) -> HashReader | None:
-        if self.blocks.of is not None or self.anew or not isinstance(self.ref, VersionRef) or not self.ranges:
+        if self.blocks.of is not None or not isinstance(self.ref, VersionRef) or not self.ranges:
             return None
         # All are made only if all are wanted.
         return (hashes_of if self.num_rows == len(self.ref) else kept_hashes)(self.ref)
@@ -198,8 +196,7 @@ class Side:
         if not self.keys:
             return _words(row_hashes(block), rows)
         keys = Projection.of(block.schema, self.keys).block(block)
-        # Where contents are confirmed, keys are certain, too.
-        return _words(key_words(keys, self.anew), rows, row_hashes(block))
+        return _words(key_words(keys), rows, row_hashes(block))
 
     def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
         """The columns of the key of some rows: the first row of each block, and the block."""

@@ -1,10 +1,9 @@
-"""An executor, or a function that makes one -> one that is made anew whenever its workers have died."""
+"""An executor; or a function that makes one, which is called again when the workers have died."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any
 
 from ..errors import YogaError
@@ -30,7 +29,6 @@ class Pools:
             )
         self._make: Any = None if is_pool else given
         self._made: Any = given if is_pool else None
-        self._is_ours = not is_pool
 
     @property
     def _pool(self) -> Any:
@@ -49,9 +47,8 @@ class Pools:
 
     @property
     def can_renew(self) -> bool:
-        """True if it can be made anew."""
-        kind = type(self._pool)
-        return self._make is not None or kind is ProcessPoolExecutor or kind.__module__.startswith("loky.")
+        """True if another one can be made."""
+        return self._make is not None
 
     def submit(self, function: Callable[..., Any], *args: object) -> Future[Any]:
         """Hands work over.
@@ -69,29 +66,23 @@ class Pools:
             raise
 
     def renew(self, why: str) -> None:
-        """Makes the executor anew.
+        """Makes another executor.
 
         Raises:
-            YogaError: it is one that cannot be.
+            YogaError: there is no function that makes one.
         """
         old = self._pool
-        if not self.can_renew:
+        if self._make is None:
             raise YogaError(
                 f"workers of the {type(old).__name__} have died ({why}); parts that are done stay. Call "
-                "again, or pass a function that makes the executor, so that it can be made anew"
+                "again, or pass a function that makes the executor, so that another one can be made"
             )
-        workers, self._made = self.workers, None
+        self._made = None
         _close(old)
-        if self._make is None and type(old) is ProcessPoolExecutor:
-            self._is_ours = True
-            names = ("_max_workers", "_mp_context", "_initializer", "_initargs")  # nothing public tells them
-            self._made = ProcessPoolExecutor(*(getattr(old, name) for name in names))
-        elif self._make is None:
-            self._made = sys.modules["loky"].get_reusable_executor(max_workers=workers)
 
     def close(self) -> None:
         """Ends the workers, if they were begun here."""
-        if self._is_ours and self._made is not None:
+        if self._make is not None and self._made is not None:
             _close(self._made)
 
 

@@ -1,7 +1,7 @@
 """Data that a user passes -> a published version of it.
 
 Rows are read a second time after the build.
-They are compared with copies taken as they went by. Reading them before the build would move generators that
+They are compared by hashes taken as they went by. Reading them before the build would move generators that
 datasets have for themselves, and so change what is stored.
 """
 
@@ -21,9 +21,8 @@ from ..errors import SchemaError
 from ..process.seeding import GeneratorsPutBack
 from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
-from ..rows.encoding import split
-from ..rows.leaf import Leaf
-from ..rows.node import Node, leaf_paths
+from ..rows.collector import block_of
+from ..rows.hashing import row_hashes
 from ..rows.types import Json, Row
 from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of
@@ -144,7 +143,7 @@ class Watched(RowSource):
         self.length = source.length
         self.name, self.schema, self.fingerprint = source.name, source.schema, source.fingerprint
         self.source = source
-        self._read: dict[int, tuple[Node, list[Leaf]]] = {}
+        self._read: dict[int, bytes] = {}
         self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile
         self._num_read = 0
 
@@ -157,7 +156,7 @@ class Watched(RowSource):
             self._num_read, self._seconds = number + 1 - start, time.monotonic() - started
             if number in watched:
                 with contextlib.suppress(SchemaError):  # the build's error says more
-                    self._read[number] = split(row)
+                    self._read[number] = _hash_of(row)
             yield row
 
     @property
@@ -184,26 +183,12 @@ class Watched(RowSource):
             row = self.source.row(number)
         except Exception:  # of a source that gives each row once
             return False
-        tree, before = self._read[number]
         try:
-            now_tree, now = split(row)
+            return _hash_of(row) != self._read[number]
         except SchemaError:
             return True
-        if _sorted_keys(tree) != _sorted_keys(now_tree):
-            return True
-        places = {path: leaf for path, leaf in zip(leaf_paths(now_tree), now, strict=True)}
-        now = [places[path] for path in leaf_paths(tree)]
-        return any(
-            (one.kind, one.dtype, one.array.shape, one.array.tobytes())
-            != (other.kind, other.dtype, other.array.shape, other.array.tobytes())
-            for one, other in zip(before, now, strict=True)
-        )
 
 
-def _sorted_keys(node: Node) -> Node:
-    """A tree with the keys of its dicts in one order."""
-    children = [_sorted_keys(child) for child in node.children]
-    if node.kind != "dict":
-        return replace(node, children=tuple(children))
-    pairs = sorted(zip(node.keys, children, strict=True), key=lambda pair: repr(pair[0]))
-    return replace(node, keys=tuple(key for key, _ in pairs), children=tuple(child for _, child in pairs))
+def _hash_of(row: Row) -> bytes:
+    """A hash of a row, whatever the order of its keys; SchemaError if it cannot be kept."""
+    return row_hashes(block_of([row])).tobytes()

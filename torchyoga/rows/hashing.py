@@ -5,14 +5,13 @@ Of a column whose rows differ in length, or are long, the message holds the leng
 the bytes, so long values are hashed where they lie. What the columns are is in the seed. So the hash is the
 same for the same row in any format, block, file and order of keys, and an array, a tensor and a number of one
 dtype are alike. The hash is xxh3 of 128 bits (Yann Collet, https://xxhash.com): it is not made to withstand
-someone who looks for two rows of one hash, so what must be certain is compared by bytes.
+someone who looks for two rows of one hash.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, repeat
@@ -20,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
+from xxhash import xxh3_128_digest
 
 from ..process.digests import word_of
 from ..process.words import splitmix
@@ -32,7 +31,6 @@ from .schema import Schema
 from .types import Array
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
-Digest: TypeAlias = Callable[[bytes | memoryview, int], bytes]
 
 HASH = "xxh3-128 of columns by name, 1"  # another definition has another name
 _INLINE = 1024  # bytes of a row of a column that are part of the message as they are
@@ -110,15 +108,27 @@ def row_hashes(block: Block) -> Hashes:
         >>> found.shape, (found[0] == found[1]).any(), (found[0] == found[2]).all()
         ((3, 2), np.False_, np.True_)
     """
-    return _hashes(block, xxhash.xxh3_128_digest)
+    order = sorted(range(len(block.data)), key=lambda number: block.schema.columns[number].name)
+    columns = tuple(block.schema.columns[number] for number in order)
+    parts: list[Array] = []
+    for column, number in zip(columns, order, strict=True):
+        parts += _message(column, block.data[number], block.num_rows)
+    parts = [part for part in parts if part.shape[1]]
+    seed = _seed(columns)
+    if not parts:
+        empty = np.frombuffer(xxh3_128_digest(b"", seed), "<u8")
+        return np.tile(empty, (block.num_rows, 1))
+    if len(parts) == 1:
+        return _digests(parts[0], seed).view("<u8")
+    step = max(1, _CACHE_BYTES // sum(part.shape[1] for part in parts))
+    found = np.empty((block.num_rows, 16), np.uint8)
+    for start in range(0, block.num_rows, step):  # messages are made in memory that is in the cache
+        some = np.concatenate([part[start : start + step] for part in parts], axis=1)
+        found[start : start + step] = _digests(some, seed)
+    return found.view("<u8")
 
 
-def exact_hashes(block: Block) -> Hashes:
-    """(N, 2) what `row_hashes` gives, but by BLAKE2b: nobody can make two rows of one hash; slower."""
-    return _hashes(block, _blake)
-
-
-def key_words(block: Block, certain: bool = False) -> Hashes:
+def key_words(block: Block) -> Hashes:
     """(N, 2) two words for each row that are the same for equal rows only, and look random.
 
     Of one number they are what SplitMix64 (Steele, Lea and Flood, 2014) makes of it in one and in two steps,
@@ -126,11 +136,10 @@ def key_words(block: Block, certain: bool = False) -> Hashes:
 
     Args:
         block: the columns of a key.
-        certain: nobody can make two rows of the same words.
     """
     columns, data = block.schema.columns, block.data
     if len(columns) != 1 or columns[0].is_ragged or not 0 < columns[0].row_bytes <= 8:
-        return exact_hashes(block) if certain else row_hashes(block)
+        return row_hashes(block)
     padded = np.zeros((block.num_rows, 8), np.uint8)
     padded[:, : columns[0].row_bytes] = _bytes_of(data[0].values, columns[0]).reshape(block.num_rows, -1)
     number = padded.view("<u8")[:, 0]
@@ -142,44 +151,19 @@ def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return splitmix(numbers + np.uint64(0x9E3779B97F4A7C15))
 
 
-def _blake(message: bytes | memoryview, seed: int) -> bytes:
-    return hashlib.blake2b(message, digest_size=16, key=seed.to_bytes(8, "little")).digest()
-
-
-def _hashes(block: Block, digest: Digest) -> Hashes:
-    order = sorted(range(len(block.data)), key=lambda number: block.schema.columns[number].name)
-    columns = tuple(block.schema.columns[number] for number in order)
-    parts: list[Array] = []
-    for column, number in zip(columns, order, strict=True):
-        parts += _message(column, block.data[number], block.num_rows, digest)
-    parts = [part for part in parts if part.shape[1]]
-    seed = _seed(columns)
-    if not parts:
-        empty = np.frombuffer(digest(b"", seed), "<u8")
-        return np.tile(empty, (block.num_rows, 1))
-    if len(parts) == 1:
-        return _digests(parts[0], seed, digest).view("<u8")
-    step = max(1, _CACHE_BYTES // sum(part.shape[1] for part in parts))
-    found = np.empty((block.num_rows, 16), np.uint8)
-    for start in range(0, block.num_rows, step):  # messages are made in memory that is in the cache
-        some = np.concatenate([part[start : start + step] for part in parts], axis=1)
-        found[start : start + step] = _digests(some, seed, digest)
-    return found.view("<u8")
-
-
 @lru_cache(maxsize=256)
 def _seed(columns: tuple[Column, ...]) -> int:
     return word_of(json.dumps([HASH, _looks(columns)]).encode("utf-8", "surrogatepass"))
 
 
-def _message(column: Column, data: Data, num_rows: int, digest: Digest) -> list[Array]:
+def _message(column: Column, data: Data, num_rows: int) -> list[Array]:
     """The bytes that a column adds to the messages of the rows, each (N, bytes) of uint8."""
     if not column.is_ragged:
         values = _bytes_of(data.values, column).reshape(num_rows, column.row_bytes)
-        return [values if column.row_bytes <= _INLINE else _digests(values, 0, digest)]
+        return [values if column.row_bytes <= _INLINE else _digests(values, 0)]
     extents = np.diff(data.part("offsets")) if column.ndim == 1 else data.part("shapes")
     known = np.ascontiguousarray(extents, "<i8").reshape(num_rows, -1).view(np.uint8)
-    return [known, _ragged_digests(column, data, num_rows, digest)]
+    return [known, _ragged_digests(column, data, num_rows)]
 
 
 def _bytes_of(values: Array, column: Column) -> Array:
@@ -189,12 +173,12 @@ def _bytes_of(values: Array, column: Column) -> Array:
     return np.ascontiguousarray(values, column.storage).reshape(-1).view(np.uint8)
 
 
-def _digests(messages: Iterable[bytes | memoryview] | Array, seed: int, digest: Digest) -> Array:
+def _digests(messages: Iterable[bytes | memoryview] | Array, seed: int) -> Array:
     """(N, 16) uint8 the digests of the rows of an array (N, bytes)."""
-    return np.frombuffer(b"".join(map(digest, messages, repeat(seed))), np.uint8).reshape(-1, 16)
+    return np.frombuffer(b"".join(map(xxh3_128_digest, messages, repeat(seed))), np.uint8).reshape(-1, 16)
 
 
-def _ragged_digests(column: Column, data: Data, num_rows: int, digest: Digest) -> Array:
+def _ragged_digests(column: Column, data: Data, num_rows: int) -> Array:
     """(N, 16) uint8 the digests of the values of each row of a ragged column."""
     if not num_rows:
         return np.empty((0, 16), np.uint8)
@@ -206,4 +190,4 @@ def _ragged_digests(column: Column, data: Data, num_rows: int, digest: Digest) -
         held = values.tobytes() if len(values) < _SHORT * num_rows else values.data
         ends = (data.part("offsets") * column.storage.itemsize).tolist()
         texts = [held[start:stop] for start, stop in pairwise(ends)]
-    return _digests(texts, 0, digest)
+    return _digests(texts, 0)

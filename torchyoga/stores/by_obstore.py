@@ -1,4 +1,4 @@
-"""Objects of S3, GCS, Azure and web servers, read by obstore where it is installed.
+"""Objects of S3, GCS and web servers, read by obstore where it is installed.
 
 It takes a fifth of the processor's time of the clients below fsspec, and gives up the interpreter's lock. It
 is told what fsspec's filesystem has found out: the server, the region, the credentials, asked for again when
@@ -220,41 +220,6 @@ def _of_gcsfs(fs: Any, bucket: str, seconds: float) -> Any:
     return GCSStore(bucket, base_url=url, skip_signature=is_anonymous, **config, **_client(seconds))
 
 
-def _of_adlfs(fs: Any, container: str, seconds: float) -> Any:
-    """The store of a container; None if the filesystem was told what obstore would not do."""
-    from obstore.store import AzureStore
-
-    client = fs.service_client
-    parts = urlsplit(client.url)
-    url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    if fs.version_aware or fs.location_mode != "primary" or _is_by_proxy(url):
-        return None
-    known = client.credential
-    key, ask = getattr(known, "account_key", None), getattr(known, "get_token", None)
-    sas = getattr(known, "signature", None) or parts.query
-    if ask is None and known is not None and not key and not sas:
-        return None  # of a kind that is not known here
-
-    def provided() -> Any:
-        if key:
-            return {"access_key": key, "expires_at": None}
-        if ask is None:
-            return {"sas_token": sas.lstrip("?"), "expires_at": None}
-        found = _awaited(fs, lambda: ask("https://storage.azure.com/.default"))
-        return {"token": found.token, "expires_at": min(_soon(), _time(found.expires_on))}
-
-    is_anonymous = known is None and not sas
-    config: dict[str, Any] = {} if is_anonymous else {"credential_provider": provided}
-    name = client.account_name
-    return AzureStore(
-        container, account_name=name, endpoint=url, skip_signature=is_anonymous, **config, **_client(seconds)
-    )
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, timezone.utc)
-
-
 def _of_web(fs: Any, host: str, seconds: float) -> Any:
     """The store of a web server; None if the filesystem was told what obstore would not do."""
     from obstore.store import HTTPStore
@@ -272,9 +237,6 @@ _MADE_BY: dict[str, Callable[[Any, str, float], Any]] = {
     "s3a": _of_s3fs,
     "gs": _of_gcsfs,
     "gcs": _of_gcsfs,
-    "az": _of_adlfs,
-    "abfs": _of_adlfs,
-    "abfss": _of_adlfs,
     "http": _of_web,
     "https": _of_web,
 }

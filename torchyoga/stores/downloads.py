@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Generic, Protocol, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 import numpy as np
 
@@ -51,15 +51,7 @@ _POLL = 0.02  # seconds
 _ROWS_WEIGHED, _MOST_WEIGHED = 16, 2**20
 
 
-class Download(Protocol):
-    """A file in the cache; its `nbytes` are those that it has there."""
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-
-
-EntryT = TypeVar("EntryT", bound=Download)
+EntryT = TypeVar("EntryT")
 
 
 class Downloads(ABC, Generic[EntryT]):
@@ -97,9 +89,13 @@ class Downloads(ABC, Generic[EntryT]):
     def _name_of(self, entry: EntryT) -> str:
         """The name of a file in the store."""
 
+    @abstractmethod
+    def _size(self, entry: EntryT) -> int:
+        """Bytes of a file in the cache."""
+
     def _sent(self, entry: EntryT) -> int:
         """Bytes of a file in the store."""
-        return entry.nbytes
+        return self._size(entry)
 
     @abstractmethod
     def _load(self, entries: Sequence[EntryT]) -> None:
@@ -132,7 +128,7 @@ class Downloads(ABC, Generic[EntryT]):
         self._downloaded: set[str] = set()
         self._checked: set[str] = set()
 
-    def _where(self, entry: EntryT) -> str:
+    def where(self, entry: EntryT) -> str:
         """The URL of a file, for messages."""
         return self.remote.where(self._name_of(entry))
 
@@ -149,7 +145,7 @@ class Downloads(ABC, Generic[EntryT]):
             RemoteError: the store cannot be reached.
             OSError: the disk is full.
         """
-        return self._awaited_path(entry, partial(self._warn_of_small_cache, entry.nbytes))
+        return self._awaited_path(entry, partial(self._warn_of_small_cache, self._size(entry)))
 
     def _awaited_path(self, entry: EntryT, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
@@ -166,7 +162,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _deleted(self, entry: EntryT) -> RemoteError:
         return RemoteError(
-            f"{self._where(entry)} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
+            f"{self.where(entry)} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
             "it could be read; set a larger cache_bytes"
         )
 
@@ -235,7 +231,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     # -- ahead of time
 
-    def follow(self, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress) -> None:
+    def _download_ahead(self, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files ahead of time, on a thread, as far as the cache has space."""
         plan = self._plan = object()
         self._downloaded.clear()  # downloading a file again in another epoch is not wasteful
@@ -247,7 +243,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _weighed(self, entries: Sequence[EntryT], order: Iterable[Ints]) -> Iterable[Ints]:
         """This order; warns if it reads from more files at once than the cache keeps."""
-        limit, total = self.cache.limit, sum(entry.nbytes for entry in entries)
+        limit, total = self.cache.limit, sum(map(self._size, entries))
         if limit is None or total <= limit or self.name in _WARNED:
             return order
         left = iter(order)
@@ -260,10 +256,10 @@ class Downloads(ABC, Generic[EntryT]):
             joined = np.concatenate(seen)
             before, after = np.array_split(joined[:wanted], 2)
             at_once = np.intersect1d(before, after).tolist()
-            nbytes = sum(entries[number].nbytes for number in at_once)
+            nbytes = sum(self._size(entries[number]) for number in at_once)
             if nbytes > limit:
                 enough = total if 2 * nbytes > total else 2 * nbytes
-                largest = max(entry.nbytes for entry in entries)
+                largest = max(map(self._size, entries))
                 self._warn(
                     f"this order reads from {len(at_once)} files of {nbytes / 1e6:.1f} MB at once, but the "
                     f"cache keeps cache_bytes={limit}. Files deleted while they are read still take their "
@@ -288,7 +284,7 @@ class Downloads(ABC, Generic[EntryT]):
                 if number in planned:
                     continue
                 planned.add(number)
-                nbytes = entries[number].nbytes
+                nbytes = self._size(entries[number])
                 while ahead and sum(size for _, size in ahead) + nbytes > most:
                     reached = progress()
                     if reached is None or self._plan is not plan:
@@ -360,7 +356,7 @@ class Downloads(ABC, Generic[EntryT]):
             waited = (time.perf_counter() - began) / max(1e-6, time.thread_time() - busy)
             with self._lock:
                 self._under_way.pop(self.key(entry), None)
-                self._weigh(entry.nbytes, waited)
+                self._weigh(self._size(entry), waited)
             if error is not None:
                 future.set_exception(error)
             else:
@@ -387,7 +383,7 @@ class Downloads(ABC, Generic[EntryT]):
         _check(self._ending)
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
-        self.cache.get(key, entry.nbytes, partial(self._download, entry), self._where(entry))
+        self.cache.get(key, self._size(entry), partial(self._download, entry), self.where(entry))
         self._downloaded.add(key)
 
     def _download(self, entry: EntryT, path: Path) -> None:

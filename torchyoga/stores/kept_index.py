@@ -108,7 +108,8 @@ def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> File
     Args:
         of: the file, as it was found: `IndexOf.file(path, kind)`, `IndexOf.remote(url, about, nbytes, kind)`.
         make: reads the file; its errors are passed on, and nothing is kept then.
-        cache: `cache_of(cache_dir, cache_bytes)`, or that of `RemoteShards`. An index counts among its files.
+        cache: `cache_of(cache_dir, cache_bytes)`, or that of `ShardDownloads`. An index counts
+            among its files.
 
     Example:
         >>> _ = (tmp_path / "x.txt").write_text("one\\ntwo")

@@ -25,9 +25,8 @@ import contextlib
 import logging
 import re
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -563,17 +562,8 @@ class Mirror(Versions):
 
 def _in_turn(items: Iterable[S], call: Callable[[S], T], at_once: int, name: str) -> Iterator[T]:
     """The results of `call` for each item, in order; the calls are made by some threads of this name."""
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
-    waiting: deque[Future[T]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(call, item))
-            if len(waiting) >= 2 * at_once:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with ThreadPoolExecutor(at_once, thread_name_prefix=name) as pool:
+        yield from pool.map(call, items)
 
 
 def _crc_of(path: str, entry: FileEntry) -> int:

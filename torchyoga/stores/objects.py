@@ -219,7 +219,8 @@ class Remote:
         def read(kind: Kind, path: str) -> None:
             if self._obstore.read(kind.fs, path, sink, nbytes, seconds_for(nbytes - sink.at)):
                 return
-            kind.stream(path, sink, nbytes)
+            if sink.at < nbytes:
+                kind.stream(path, sink, nbytes)
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 

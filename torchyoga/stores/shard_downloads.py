@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import xxhash
 
 from ..errors import CorruptError
 from ..files.regular import read_regular
@@ -64,40 +65,70 @@ class StoredShard:
     whole: int | None = None
 
 
-class ShardDownloads(Downloads[StoredShard]):
-    """Shards in a folder of a store."""
+class ShardDownloads(Downloads[int]):
+    """Shards by number, downloaded into the cache of this machine; pickles by the URL.
+
+    Args:
+        remote: the folder.
+        shards: below it.
+        cache: where they are kept.
+
+    Attributes:
+        nbytes: the size of each, decompressed.
+    """
 
     _advice = "write the dataset again"
     _smaller = "write smaller files of about {nbytes} bytes"
+
+    def __init__(self, remote: Remote, shards: Sequence[StoredShard], cache: Cache) -> None:
+        self._shards = tuple(shards)
+        self.nbytes = tuple(shard.nbytes for shard in shards)
+        super().__init__(remote, cache)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ShardDownloads, (self.remote, self._shards, self.cache)
 
     @property
     def name(self) -> str:
         """The URL of the folder."""
         return self.remote.url
 
-    def key(self, entry: StoredShard) -> str:
+    def head(self, number: int, count: int) -> bytes:
+        """The first bytes of a shard that is not compressed; the others are not downloaded."""
+        shard = self._shards[number]
+        return self.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads shards ahead of time, in the order in which rows of them will be read."""
+        self._download_ahead(range(len(self._shards)), order, progress)
+
+    def key(self, number: int) -> str:
         """The name of a shard in the cache."""
-        return f"{hexdigest(f'{self._where(entry)} {entry!r}')}.shard"
+        return f"{hexdigest(f'{self.where(number)} {self._shards[number]!r}')}.shard"
 
-    def _name_of(self, entry: StoredShard) -> str:
-        return entry.name
+    def _name_of(self, number: int) -> str:
+        return self._shards[number].name
 
-    def _sent(self, entry: StoredShard) -> int:
-        return entry.sent
+    def _size(self, number: int) -> int:
+        return self.nbytes[number]
 
-    def _append(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
-        if entry.hashes or entry.raw_hashes:
-            return self._appended(name, entry, file)
+    def _sent(self, number: int) -> int:
+        return self._shards[number].sent
+
+    def _append(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.hashes or shard.raw_hashes:
+            return self._appended(name, number, file)
         # Nothing but the store can tell that all of it is of one writing, and of the one that was indexed.
-        before = entry.tag
+        before = shard.tag
         if before is None:
             file.truncate(0)
             found = self.remote.find_one(name)
             before = None if found is None else found.state
-        crc = self._appended(name, entry, file)
+        crc = self._appended(name, number, file)
         if not self._is_still(name, before):
             file.truncate(0)
-            raise CorruptError(f"{self._where(entry)} has changed since it was opened; open it again")
+            raise CorruptError(f"{self.where(number)} has changed since it was opened; open it again")
         return crc
 
     def _is_still(self, name: str, state: str | None) -> bool:
@@ -109,127 +140,54 @@ class ShardDownloads(Downloads[StoredShard]):
             found = self.remote.find(folder).get(last)
         return found is not None and found.state == state
 
-    def _appended(self, name: str, entry: StoredShard, file: BinaryIO) -> int:
-        if entry.whole is None:
-            return super()._append(name, entry, file)
+    def _appended(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.whole is None:
+            return super()._append(name, number, file)
         at = file.seek(0, os.SEEK_END)
-        if at > entry.sent:
+        if at > shard.sent:
             at = file.truncate(file.seek(0))
         try:
-            while at < entry.sent:
-                run = entry.begin + at, entry.begin + min(at + _RUN, entry.sent)
-                (data,) = self.remote.read_ranges(name, [run], entry.whole)
+            while at < shard.sent:
+                run = shard.begin + at, shard.begin + min(at + _RUN, shard.sent)
+                (data,) = self.remote.read_ranges(name, [run], shard.whole)
                 # A server that knows no ranges sends all.
                 at += file.write(data if len(data) == run[1] - run[0] else data[slice(*run)])
         except FileNotFoundError:
-            self._raise_what_happened(entry)
+            self._raise_what_happened(number)
         file.flush()
         return 0
 
-    def _load(self, entries: Sequence[StoredShard]) -> None:
-        for name in {entry.compression for entry in entries} & {*_PYARROW, "frames"}:
+    def _load(self, entries: Sequence[int]) -> None:
+        for name in {self._shards[number].compression for number in entries} & {*_PYARROW, "frames"}:
             _pyarrow(str(name))
 
-    def _check_size(self, entry: StoredShard) -> None:
+    def _check_size(self, number: int) -> None:
         """Leaves it to the download, which says as much."""
 
-    def _raise_what_happened(self, entry: StoredShard) -> None:
-        raise CorruptError(f"{self._where(entry)} is missing though the index names it; {self._advice}")
+    def _raise_what_happened(self, number: int) -> None:
+        raise CorruptError(f"{self.where(number)} is missing though the index names it; {self._advice}")
 
-    def _arrived(self, entry: StoredShard, crc: int, path: Path) -> str | None:
-        if not (entry.compression or entry.hashes or entry.raw_hashes):
+    def _arrived(self, number: int, crc: int, path: Path) -> str | None:
+        shard = self._shards[number]
+        if not (shard.compression or shard.hashes or shard.raw_hashes):
             return None
         try:
-            data = read_regular(path, entry.sent)
-            check_hashes(data, entry.hashes)
-            if entry.compression:
-                data = decompressed(data, entry.compression, entry.nbytes)
-                with self.cache.part(self.key(entry)) as file:
+            data = read_regular(path, shard.sent)
+            check_hashes(data, shard.hashes)
+            if shard.compression:
+                data = decompressed(data, shard.compression, shard.nbytes)
+                with self.cache.part(self.key(number)) as file:
                     file.truncate(0)
                     file.write(data)
-            check_hashes(data, entry.raw_hashes)
+            check_hashes(data, shard.raw_hashes)
         except CorruptError as error:
             return str(error)
         return None
 
 
-class RemoteShards:
-    """Shards by number, in the cache of this machine; pickles by the URL.
-
-    Args:
-        remote: the folder.
-        shards: below it.
-        cache: where they are kept.
-
-    Attributes:
-        nbytes: the size of each, decompressed.
-    """
-
-    is_remote = True
-
-    def __init__(self, remote: Remote, shards: Sequence[StoredShard], cache: Cache) -> None:
-        self._shards = tuple(shards)
-        self._downloads = ShardDownloads(remote, cache)
-        self.nbytes = tuple(shard.nbytes for shard in shards)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return RemoteShards, (self._downloads.remote, self._shards, self._downloads.cache)
-
-    @property
-    def name(self) -> str:
-        """The URL of the folder."""
-        return self._downloads.name
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        """A share of the cache."""
-        return self._downloads.ahead_bytes
-
-    def where(self, number: int) -> str:
-        """The URL of a shard."""
-        return self._downloads.remote.where(self._shards[number].name)
-
-    def path(self, number: int) -> str:
-        """The path of a shard in the cache; waits until it is downloaded and decompressed.
-
-        Raises:
-            CorruptError: it is damaged, or missing.
-            RemoteError: the store cannot be reached.
-        """
-        return self._downloads.path(self._shards[number])
-
-    def head(self, number: int, count: int) -> bytes:
-        """The first bytes of a shard that is not compressed; the others are not downloaded."""
-        shard = self._shards[number]
-        return self._downloads.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
-
-    def is_here(self, number: int) -> bool:
-        """True if it is in the cache."""
-        return self._downloads.is_here(self._shards[number])
-
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Begins to download shards."""
-        self._downloads.begin(self._shards[number] for number in numbers)
-
-    def note_use(self, numbers: Iterable[int]) -> None:
-        """Notes that shards are being read."""
-        self._downloads.note_use(self._shards[number] for number in numbers)
-
-    def forget(self, number: int) -> None:
-        """Deletes a shard from the cache."""
-        self._downloads.forget(self._shards[number])
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Downloads shards ahead of time, in the order in which rows of them will be read."""
-        self._downloads.follow(self._shards, order, progress)
-
-
 def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:
-    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits.
-
-    Raises:
-        ImportError: an algorithm is one of xxhash, which is not installed.
-    """
+    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits."""
     for algorithm, expected in hashes:
         if algorithm in hashlib.algorithms_guaranteed and not algorithm.startswith("shake"):
             digits = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
@@ -238,13 +196,7 @@ def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) ->
                 f"the index has hashes by {algorithm!r:.40}, not a known one; see verify=False"
             )
         else:
-            try:
-                digits = getattr(import_module("xxhash"), algorithm)(data).hexdigest()
-            except ImportError:
-                raise ImportError(
-                    f"the index has hashes by {algorithm}, which needs xxhash; pip install xxhash, or pass "
-                    "verify=False"
-                ) from None
+            digits = getattr(xxhash, algorithm)(data).hexdigest()
         if digits != expected.lower():
             raise CorruptError(f"its {algorithm} is {digits}, the index says {expected}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from ..errors import CorruptError, NotFoundError, RemoteError
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
 from ..reading.reader import Reader
+from ..rows.types import Ints
 from ..versions.columns import ColumnGroup
 from ..versions.file_entry import FileEntry
-from ..versions.location import MANIFEST, list_bytes
+from ..versions.location import MANIFEST, Progress, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
@@ -97,6 +98,13 @@ class VersionDownloads(Downloads[FileEntry]):
     def _name_of(self, entry: FileEntry) -> str:
         return f"{self._folder_of(entry)}/{entry.name}"
 
+    def _size(self, entry: FileEntry) -> int:
+        return entry.nbytes
+
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads files ahead of time, on a thread, as far as the cache has space."""
+        self._download_ahead(entries, order, progress)
+
     def _load(self, entries: Sequence[FileEntry]) -> None:
         for name in {entry.format for entry in entries} & set(FORMATS):
             format_named(name)
@@ -162,7 +170,7 @@ class VersionDownloads(Downloads[FileEntry]):
         if entry.name in {file.name for file in (*now.lists, *now.files)}:
             whose = "its manifest" if entry.of is None else f"the manifest of {self.name}"
             raise CorruptError(
-                f"{self._where(entry)} is missing though {whose} names it; remove the version and publish it "
+                f"{self.where(entry)} is missing though {whose} names it; remove the version and publish it "
                 "again"
             )
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")

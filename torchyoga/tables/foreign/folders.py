@@ -19,7 +19,7 @@ from ...stores.cache import Cache
 from ...stores.kept_index import cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
-from ...stores.shard_downloads import RemoteShards, StoredShard
+from ...stores.shard_downloads import ShardDownloads, StoredShard
 
 _AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes
@@ -152,7 +152,7 @@ class IndexedFolder:
             for file, shard in zip(stored, shards, strict=True)
             if not (file.hashes or file.sent_hashes)
         ]
-        return RemoteShards(self.remote, shards, self.cache), (), self._told(unsaid)
+        return ShardDownloads(self.remote, shards, self.cache), (), self._told(unsaid)
 
     def _told(self, files: Sequence[tuple[str, int]]) -> list[str]:
         """What tells some of the files of these names and sizes from others; the same behind any URL."""

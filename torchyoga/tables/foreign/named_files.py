@@ -22,7 +22,7 @@ from ...stores.cache import Cache
 from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
 from ...stores.kinds import Found
 from ...stores.objects import Remote
-from ...stores.shard_downloads import RemoteShards, StoredShard
+from ...stores.shard_downloads import ShardDownloads, StoredShard
 from ...versions.names import natural
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
@@ -83,7 +83,7 @@ class NamedFiles:
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
         shards = [StoredShard(name, nbytes, nbytes, tag=state.tag) for name, nbytes, state in objects]
         return NamedFiles(
-            RemoteShards(store.remote, shards, cache), tuple(state for *_, state in objects), cache
+            ShardDownloads(store.remote, shards, cache), tuple(state for *_, state in objects), cache
         )
 
     @staticmethod
@@ -103,7 +103,7 @@ class NamedFiles:
     def head(self, number: int, most: int) -> bytes:
         """The first bytes of a file; of one of a store no others are downloaded."""
         count = min(most, self.states[number].nbytes)
-        if isinstance(self.files, RemoteShards):
+        if isinstance(self.files, ShardDownloads):
             return self.files.head(number, count) if count else b""
         with open(open_regular(self.states[number].where), "rb") as file:
             return file.read(count)
@@ -116,7 +116,7 @@ class NamedFiles:
             make: makes one of the file at a path.
         """
         wanted = [IndexOf(state.where, state.nbytes, state.tag, kind) for state in self.states]
-        if not isinstance(self.files, RemoteShards):
+        if not isinstance(self.files, ShardDownloads):
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 yield from pool.map(lambda of: kept_index(of, lambda: make(of.where), self.cache), wanted)
             return
@@ -132,7 +132,7 @@ class NamedFiles:
                 self.files.begin(islice(missing, 1))
 
     @staticmethod
-    def _made(files: RemoteShards, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
+    def _made(files: ShardDownloads, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
         """The index of a file of a store, once that is downloaded."""
         for _ in range(_MOST_DOWNLOADS):
             path = files.path(number)

@@ -35,7 +35,7 @@ from ...stores.address import directory_of, is_url
 from ...stores.kept_index import FileIndex, IndexOf, cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
-from ...stores.shard_downloads import RemoteShards, StoredShard
+from ...stores.shard_downloads import ShardDownloads, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
 
@@ -321,7 +321,7 @@ def from_megatron(
     starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
     cache = cache_of(cache_dir, cache_bytes)
     state = IndexOf.remote(f"{where}.bin", about, size, "")
-    return _opened(NamedFiles(RemoteShards(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
+    return _opened(NamedFiles(ShardDownloads(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
 
 
 def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
