@@ -30,9 +30,9 @@ from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
-from ..rows.node import WRAPPERS, Node, leaf_names
+from ..rows.node import WRAPPERS, Node
 from ..rows.projection import Projection, unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Row, Seeds
 from ..rows.values import leaf_values
 from ..views.draw import Draw
@@ -228,10 +228,8 @@ class DecodedRef(ChangedRows):
         assert schema is not None
         numbers: list[int] = []
         tree = self._whole_tree(of.schema.tree, (self._numbers[n] for n in of.columns), numbers)
-        columns = (
-            replace(schema.columns[n], name=name) for n, name in zip(numbers, leaf_names(tree), strict=True)
-        )
-        whole = self.whole._projected(Projection(Schema(tree, tuple(columns)), tuple(numbers)))
+        own = schema_under(tree, (schema.columns[number] for number in numbers))
+        whole = self.whole._projected(Projection(own, tuple(numbers)))
         decoders = {place: self._decoders[n] for place, n in enumerate(numbers) if n in self._decoders}
         return DecodedRef(whole, decoders, self._threads) if decoders else whole
 

@@ -11,17 +11,18 @@ import numpy as np
 from ..process.digests import hexdigest
 from ..process.distinct import spread
 from ..process.lazy import cached_property
-from ..rows.block import Block, Rows
+from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Ints, Row
+from ..rows.types import Ints
 from .dataref import DataRef
+from .stored_ref import StoredRef
 
 _TEXT = 100  # bytes of a ragged value, where they are not known
 
 
-class ColumnsRef(DataRef):
+class ColumnsRef(StoredRef):
     """Rows over columns that stay where they are, such as arrays in memory or in a file of any format.
 
     Args:
@@ -33,8 +34,6 @@ class ColumnsRef(DataRef):
         has_runs: whether the functions take a slice of rows, too, and give these without a copy.
     """
 
-    is_thread_safe = True
-
     def __init__(
         self,
         name: str,
@@ -44,16 +43,11 @@ class ColumnsRef(DataRef):
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
         has_runs: bool = False,
     ) -> None:
-        self._name = name
-        self._schema = schema
-        self._length = length
+        super().__init__(name, schema, length)
         self._columns = columns
         self._remade = remade
         self._has_runs = has_runs
         self._of: tuple[ColumnsRef, Projection] | None = None  # what it is made of, if it is projected
-
-    def __len__(self) -> int:
-        return self._length
 
     @property
     def _keeps_rows(self) -> bool:
@@ -65,11 +59,8 @@ class ColumnsRef(DataRef):
         """True for arrays; other columns may have to be decoded."""
         return self._has_runs
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
-        return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
+    def _block(self, rows: Ints) -> Block:
+        return Block(self._schema, len(rows), tuple(column(rows) for column in self._columns))
 
     def run(self, start: int, stop: int) -> Block:
         """The rows start..stop-1, over the memory where they lie if they do: nobody may write into it."""
@@ -92,11 +83,6 @@ class ColumnsRef(DataRef):
         """Bytes of an average row, as far as its schema says."""
         return sum(column.row_bytes if not column.is_ragged else _TEXT for column in self._schema.columns)
 
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
-
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of its schema, its length and 64 rows spread over it."""
@@ -111,9 +97,6 @@ class ColumnsRef(DataRef):
                 data = take(rows)
                 parts += [np.ascontiguousarray(data.part(part)).tobytes() for part in column.parts]
         return hexdigest(*parts)
-
-    def _title(self) -> str:
-        return f"DataRef {self._name}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Ints, Json, Row
+from ..rows.types import Array, Ints, Json
 from .dataref import DataRef
 from .file_parts import Names, WholeFiles
 from .left_out import LeftOut
+from .stored_ref import StoredRef
 
 
-class FilesRef(DataRef):
+class FilesRef(StoredRef):
     """Rows whose bytes lie in files, which are read when a row is wanted.
 
     Args:
@@ -37,8 +38,6 @@ class FilesRef(DataRef):
         left_out: as passed: pairs of a name and the reason.
     """
 
-    is_thread_safe = True
-
     def __init__(
         self,
         name: str,
@@ -50,15 +49,11 @@ class FilesRef(DataRef):
         left_out: tuple[LeftOut, ...],
     ) -> None:
         self.name, self.left_out = name, left_out
-        self._schema, self._length, self._columns = schema, length, columns
-        self._content, self._info = content, info
+        super().__init__(name, schema, length)
+        self._columns, self._content, self._info = columns, content, info
 
-    def __len__(self) -> int:
-        return self._length
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one block."""
-        return self.begin(rows)() if len(rows) else []
+    def _block(self, rows: Ints) -> Block:
+        return self.begin(rows)().block
 
     def begin(self, rows: Ints) -> Callable[[], Rows]:
         """Begins to read rows by threads; returns what waits for them. At least one row."""
@@ -79,11 +74,6 @@ class FilesRef(DataRef):
         return FilesRef(self.name, of.schema, *how)
 
     @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
-
-    @property
     def info(self) -> Json:
         """All that is known besides the rows; `left_out` says how many files are damaged, and names some."""
         found: Json = json.loads(json.dumps(self._info))
@@ -99,9 +89,6 @@ class FilesRef(DataRef):
     def fingerprint(self) -> str:
         """A name for the content, made of the names and sizes of all files."""
         return self._content
-
-    def _title(self) -> str:
-        return f"DataRef {self.name}"
 
     def _counted(self) -> str:
         left_out = f", {len(self.left_out):,} left out" if self.left_out else ""

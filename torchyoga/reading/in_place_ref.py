@@ -14,7 +14,7 @@ from ..formats.mapped.items import MappedRuns
 from ..formats.mapped.pages import usage
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
-from ..rows.block import Block, Rows
+from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.pieces import check_parts
 from ..rows.projection import Projection
@@ -24,6 +24,7 @@ from ..versions.location import Progress
 from .dataref import DataRef
 from .readahead import Prefetch
 from .shards import MappedShards, ShardFiles
+from .stored_ref import StoredRef
 
 
 class ForeignRows(Protocol):
@@ -50,7 +51,7 @@ class ForeignRows(Protocol):
         """True if threads of one process read as fast as processes."""
 
 
-class ForeignRef(DataRef):
+class ForeignRef(StoredRef):
     """Rows of a dataset that others have written.
 
     Args:
@@ -58,16 +59,11 @@ class ForeignRef(DataRef):
         of: the columns; all by default.
     """
 
-    is_thread_safe = True
-
     def __init__(self, source: ForeignRows, of: Projection | None) -> None:
         self._rows, self._of = source, of
-        self._length = int(source.starts[-1])
-        self._schema = source.schema if of is None else of.schema
-        self._columns = tuple(range(len(self._schema.columns))) if of is None else of.columns
-
-    def __len__(self) -> int:
-        return self._length
+        schema = source.schema if of is None else of.schema
+        super().__init__(source.name, schema, int(source.starts[-1]))
+        self._columns = tuple(range(len(schema.columns))) if of is None else of.columns
 
     def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read."""
@@ -78,19 +74,9 @@ class ForeignRef(DataRef):
         """The same rows with these columns of all."""
 
     @property
-    def _keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
-        return False
-
-    @property
     def _only_copies(self) -> bool:
         """True if threads of one process read as fast as processes."""
         return self._rows.only_copies
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
 
     @property
     def file_starts(self) -> Ints:
@@ -101,9 +87,6 @@ class ForeignRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content."""
         return self._rows.content if self._of is None else self._of.pinned(self._rows.content)
-
-    def _title(self) -> str:
-        return f"DataRef {self._rows.name}"
 
     @property
     @abstractmethod
@@ -234,10 +217,7 @@ class InPlaceRef(ForeignRef):
     def __reduce__(self) -> tuple[object, ...]:
         return InPlaceRef, (self._layout, self._of)
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
+    def _block(self, rows: Ints) -> Block:
         with timed(Stage.READ):
             before, warmth = usage(), self._shards.warmth
             if warmth.cold:
@@ -245,7 +225,7 @@ class InPlaceRef(ForeignRef):
             data = self._layout.gather(self._shards, rows, self._columns)
             if usage().faults > before.faults:
                 warmth.after_fault()
-        return Rows(Block(self.schema, len(rows), tuple(data)))
+        return Block(self.schema, len(rows), tuple(data))
 
     @property
     def _is_cold(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import SchemaError
 from ..process.lazy import cached_property, np
@@ -134,3 +134,14 @@ def column_of(name: str, leaf: Leaf, ragged: bool) -> Column:
         # A length does not describe a 0-d row, so such a column keeps shapes.
         return Column(name, leaf.kind, leaf.dtype, None, leaf.array.ndim or 2, leaf.meaning)
     return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim, leaf.meaning)
+
+
+def stacked(column: Column, count: int | None = None) -> Column:
+    """The column of several rows of a column, of any number if `count` is None: tensors, or else arrays.
+
+    Rows of unknown shape, as images in their own size, must have one shape, which shows when they are read.
+    """
+    is_kept = column.shape is None or column.kind == "tensor"
+    kind, dtype = (column.kind, column.dtype) if is_kept else ("ndarray", column.storage.str)
+    shape = None if column.shape is None or count is None else (count, *column.shape)
+    return replace(column, kind=kind, dtype=dtype, shape=shape, ndim=column.ndim + 1)

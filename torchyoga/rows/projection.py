@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..process.digests import hexdigest
-from .node import WRAPPERS, Node, leaf_paths, outermost, path_name, readable_name, spelled
-from .schema import PACK_LENGTHS, Schema
+from .node import WRAPPERS, Node, outermost, path_name, readable_name, spelled
+from .schema import PACK_LENGTHS, Schema, schema_under
 
 if TYPE_CHECKING:
     from .block import Block
@@ -134,11 +134,10 @@ class Projection:
 
 def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
     """The columns of these numbers, named after their places in a tree."""
-    paths = leaf_paths(tree)
-    named = [replace(whole.columns[n], name=path_name(p)) for n, p in zip(columns, paths, strict=True)]
-    kept = {column.name for column in named}
+    found = schema_under(tree, (whole.columns[number] for number in columns))
+    kept = {column.name for column in found.columns}
     packed = tuple(name for name in whole.packed if name in kept) if tree.kind == "dict" else ()
-    return Schema(tree, tuple(named), packed if PACK_LENGTHS in packed else ())
+    return replace(found, packed=packed) if PACK_LENGTHS in packed else found
 
 
 def _pruned(

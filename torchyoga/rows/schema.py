@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
@@ -124,6 +124,12 @@ class Schema:
             return Schema(Node.from_json(data["tree"]), tuple(columns))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the schema in the manifest is damaged: {error}") from error
+
+
+def schema_under(tree: Node, columns: Iterable[Column]) -> Schema:
+    """The schema of columns that get their names from their places in a tree."""
+    named = zip(columns, leaf_names(tree), strict=True)
+    return Schema(tree, tuple(replace(column, name=name) for column, name in named))
 
 
 def _check_wrappers(node: Node, columns: Iterator[Column], depth: int, is_text: bool = False) -> None:

@@ -21,8 +21,8 @@ from ..errors import CorruptError, SchemaError
 from ..rows.block import Block, joined
 from ..rows.data import Data, bounds_of
 from ..rows.meaning import PLAIN, Meaning
-from ..rows.node import ITEMS, Path, leaf_names, path_name
-from ..rows.schema import Schema
+from ..rows.node import ITEMS, Path, path_name
+from ..rows.schema import Schema, schema_under
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
 from .buffers import (
@@ -111,10 +111,7 @@ def plan_of(
     _refuse_twins(names, ())
     fields = tuple(maker.held(part.type, (part.name,), False) for part in schema)
     form = Structs(names, fields)
-    columns = [
-        replace(column, name=name) for name, column in zip(leaf_names(form.node), form.columns, strict=True)
-    ]
-    return ArrowPlan(Schema(form.node, tuple(columns)), names, form)
+    return ArrowPlan(schema_under(form.node, form.columns), names, form)
 
 
 def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: ArrowPlan) -> Block:

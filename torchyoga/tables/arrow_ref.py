@@ -18,11 +18,11 @@ from ..process.distinct import spread
 from ..process.lazy import cached_property
 from ..reading.columns_ref import projected_again
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
+from ..reading.stored_ref import StoredRef
+from ..rows.block import Block
 from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection
-from ..rows.schema import Schema
-from ..rows.types import Ints, Json, Row
+from ..rows.types import Ints, Json
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .frames import table_of_frame
 from .in_place import GatheredPart, part_of
@@ -32,7 +32,7 @@ Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow 
 _SAMPLE = 64
 
 
-class ArrowRef(DataRef):
+class ArrowRef(StoredRef):
     """Rows of Arrow chunks that stay where they are.
 
     Args:
@@ -43,8 +43,6 @@ class ArrowRef(DataRef):
         info: what is known besides the rows.
     """
 
-    is_thread_safe = True
-
     def __init__(
         self,
         name: str,
@@ -53,10 +51,9 @@ class ArrowRef(DataRef):
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
         info: Json | None = None,
     ) -> None:
-        self._name = name
-        self._schema = plan.schema
         self._batches = [batch for batch in batches if len(batch)]
         self._starts = bounds_of(map(len, self._batches))
+        super().__init__(name, plan.schema, int(self._starts[-1]))
         self._numbering = Numbering()
         if self._batches:
             self._numbering.append(self._starts[:-1], len(self))
@@ -73,13 +70,7 @@ class ArrowRef(DataRef):
             self._parts.append((part_of(form, arrays, pool.empty), list(enumerate(numbers))))
             first = numbers.stop
 
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
+    def _block(self, rows: Ints) -> Block:
         chunks = self._numbering.blocks(rows)
         places = rows - self._starts.take(chunks)
         data: list[Data] = [Data(None)] * len(self._schema.columns)
@@ -87,7 +78,7 @@ class ArrowRef(DataRef):
             found = part.take(chunks, places, None)
             for nth, number in wanted:
                 data[number] = found[nth]
-        return Rows(Block(self._schema, len(rows), tuple(data)))
+        return Block(self._schema, len(rows), tuple(data))
 
     def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; other fields are not touched."""
@@ -107,9 +98,7 @@ class ArrowRef(DataRef):
 
     def _some(self) -> Block:
         """Rows that are spread over the table."""
-        rows = self.take(spread(len(self), _SAMPLE))
-        assert isinstance(rows, Rows)
-        return rows.block
+        return self._block(spread(len(self), _SAMPLE))
 
     @cached_property
     def _row_bytes(self) -> int:
@@ -122,11 +111,6 @@ class ArrowRef(DataRef):
     def file_starts(self) -> Ints:
         """Where each chunk begins."""
         return self._starts
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of the rows."""
-        return self._schema
 
     @property
     def info(self) -> Json:
@@ -143,9 +127,6 @@ class ArrowRef(DataRef):
             for piece in self._some().checked():
                 found.update(piece.data)
         return found.hexdigest()
-
-    def _title(self) -> str:
-        return f"DataRef {self._name}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade

@@ -28,9 +28,9 @@ from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.leaf import Leaf, encode
-from ..rows.node import VALID, WRAPPERS, Node, leaf_names, leaf_paths, outermost, path_name
+from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
 from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Schema, schema_under
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from .draw import Draw
 from .over import ChangedRows
@@ -270,11 +270,7 @@ def _block(tree: Node, parts: Mapping[str, _Argument], num_rows: int) -> Block:
     return Block(_schema(tree, columns), num_rows, data)
 
 
-@lru_cache(maxsize=_MOST_SCHEMAS)
-def _schema(tree: Node, columns: tuple[Column, ...]) -> Schema:
-    """Of columns that are named by their places in a tree; one for all batches that look alike."""
-    names = map(path_name, leaf_paths(tree))
-    return Schema(tree, tuple(replace(one, name=name) for one, name in zip(columns, names, strict=True)))
+_schema = lru_cache(maxsize=_MOST_SCHEMAS)(schema_under)  # one for all batches that look alike
 
 
 def _is_own(part: _Argument) -> bool:

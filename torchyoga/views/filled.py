@@ -18,9 +18,9 @@ from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
-from ..rows.node import Node, Path, leaf_names, leaf_paths, path_name
+from ..rows.node import Node, Path, path_name
 from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, schema_under
 from ..rows.types import Array, Ints, Seeds
 from .over import ChangedRows
 
@@ -110,11 +110,7 @@ class _Filling:
         tree = self._visited(schema.tree, (), 0)
         for name in self._left:
             raise unknown_column(schema, name)
-        names = [path_name(path) for path in leaf_paths(tree)]
-        columns = [schema.columns[part.number] for part in self.parts]
-        self.schema = Schema(
-            tree, tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
-        )
+        self.schema = schema_under(tree, (schema.columns[part.number] for part in self.parts))
 
     def _visited(self, node: Node, path: Path, first: int) -> Node:
         """A node as it becomes; adds its columns. `first` is the number of the first of them."""
@@ -224,8 +220,7 @@ def _array(values: Sequence[object], name: str, column: Column) -> Array:
 
 def _row(tree: Node, columns: Sequence[Column], name: str, value: object) -> tuple[Data, ...]:
     """A value as a row of some columns; ValueError if it cannot be one."""
-    named = zip(columns, leaf_names(tree), strict=True)
-    schema = Schema(tree, tuple(replace(column, name=own) for column, own in named))
+    schema = schema_under(tree, columns)
     try:
         return block_of([value], schema).data
     except SchemaError as error:

@@ -17,9 +17,9 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
-from ..rows.node import Node, leaf_names
+from ..rows.node import Node
 from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
@@ -83,9 +83,7 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
 
 def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
     """Columns of a schema under a tree of their own."""
-    names = leaf_names(tree)
-    columns = [replace(whole.columns[n], name=name) for n, name in builtins.zip(numbers, names, strict=True)]
-    return Projection(Schema(tree, tuple(columns)), tuple(numbers))
+    return Projection(schema_under(tree, (whole.columns[n] for n in numbers)), tuple(numbers))
 
 
 class ZippedRef(ChangedRows):
@@ -155,8 +153,7 @@ class ZippedRef(ChangedRows):
         tree = Node("tuple", (), (one.tree, other.tree))
         if one.tree.kind == "dict":
             tree = Node("dict", one.tree.keys + other.tree.keys, one.tree.children + other.tree.children)
-        columns = builtins.zip(one.columns + other.columns, leaf_names(tree), strict=True)
-        return Schema(tree, tuple(replace(column, name=name) for column, name in columns))
+        return schema_under(tree, one.columns + other.columns)
 
     @property
     def info(self) -> Json:

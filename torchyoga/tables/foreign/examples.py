@@ -9,7 +9,7 @@ learned of some messages: which features have one value, or many, and are always
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -21,8 +21,8 @@ from ...process.lazy import cached_property
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.leaf import first_not_text
-from ...rows.node import Node, leaf_names
-from ...rows.schema import Schema
+from ...rows.node import Node
+from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Json
 from .messages import BYTES, FLOATS, INTS, KINDS, Feature, Message, message_of, written
 from .wire import FIRST, SECOND, Odd, Span, Wire
@@ -428,8 +428,7 @@ def learned(shown: SeenFeatures, schema: Schema | None) -> Examples:
     if schema is None:
         looks = [seen[name].looks(total) for name in names]
         tree = Node("dict", tuple(names), tuple(node for node, _ in looks))
-        columns = zip((one for _, some in looks for one in some), leaf_names(tree), strict=True)
-        schema = Schema(tree, tuple(replace(column, name=name) for column, name in columns))
+        schema = schema_under(tree, (one for _, some in looks for one in some))
     lists = frozenset(name for name in names if name in seen and seen[name].rows[1])
     made = Examples(schema, {}, lists)
     for name, first in zip(names, made.firsts, strict=True):

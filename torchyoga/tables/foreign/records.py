@@ -28,8 +28,8 @@ from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.leaf import first_not_text
 from ...rows.meaning import PLAIN, Meaning
-from ...rows.node import Node, leaf_names
-from ...rows.schema import Schema
+from ...rows.node import Node
+from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Row
 from ...stores.shard_downloads import check_hashes
 
@@ -96,8 +96,9 @@ def leaf(
     kind: str, dtype: str, shape: tuple[int, ...] | None = (), ndim: int = 0, meaning: Meaning = PLAIN
 ) -> Schema:
     """The schema of values of one column; a ragged one has the shape None."""
-    (name,) = leaf_names(Node("leaf"))
-    return Schema(Node("leaf"), (Column(name, kind, dtype, shape, len(shape) if shape else ndim, meaning),))
+    return schema_under(
+        Node("leaf"), [Column("", kind, dtype, shape, len(shape) if shape else ndim, meaning)]
+    )
 
 
 def schema_of(tree: Node, values: Sequence[RecordValue]) -> Schema:
@@ -107,8 +108,7 @@ def schema_of(tree: Node, values: Sequence[RecordValue]) -> Schema:
         tree: how they nest, with their own trees in it.
         values: in the order of the tree.
     """
-    columns = [column for value in values for column in value.schema.columns]
-    return Schema(tree, tuple(replace(c, name=n) for c, n in zip(columns, leaf_names(tree), strict=True)))
+    return schema_under(tree, (column for value in values for column in value.schema.columns))
 
 
 @dataclass(frozen=True)

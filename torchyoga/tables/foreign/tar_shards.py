@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.meaning import PLAIN, Codec, Meaning
-from ...rows.node import Node, leaf_names
-from ...rows.schema import Schema
+from ...rows.node import Node
+from ...rows.schema import schema_under
 from ...rows.types import Array, Ints
 from ...stores.kept_index import FileIndex
 from .named_files import NamedFiles
@@ -180,7 +180,7 @@ def samples_of(
             looks.append(Column("", "bool", "|b1", (), 0))
             parts.append(is_there)
     tree = Node("dict", (KEY, *names), tuple(nodes))
-    schema = Schema(tree, tuple(replace(c, name=n) for c, n in zip(looks, leaf_names(tree), strict=True)))
+    schema = schema_under(tree, looks)
     content = content_of(schema, keys, np.array(counts), *sizes)
     return InPlaceRef(_Members(title, named.files, bounds_of(counts), schema, content, keys, tuple(parts)))
 

@@ -22,7 +22,7 @@ from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads
 from ...reading.in_place_ref import ForeignRef
 from ...reading.readahead import Prefetch
-from ...rows.block import Block, Rows
+from ...rows.block import Block
 from ...rows.data import Data, bounds_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
@@ -105,13 +105,10 @@ class ZarrRef(ForeignRef):
     def __reduce__(self) -> tuple[object, ...]:
         return ZarrRef, (self._source, self._of)
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
+    def _block(self, rows: Ints) -> Block:
         with timed(Stage.READ):
             data = self._source.gather(rows, self._columns)
-        return Rows(Block(self._schema, len(rows), tuple(data)))
+        return Block(self._schema, len(rows), tuple(data))
 
     @property
     def _is_cold(self) -> bool:

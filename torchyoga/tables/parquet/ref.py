@@ -25,11 +25,11 @@ from ...process.lazy import cached_property
 from ...process.texts import count_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
-from ...rows.block import Block, Rows, joined
+from ...reading.stored_ref import StoredRef
+from ...rows.block import Block, joined
 from ...rows.node import VALID
 from ...rows.projection import Projection
-from ...rows.schema import Schema
-from ...rows.types import Ints, Row
+from ...rows.types import Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
 from ..groups import RowGroups
@@ -43,7 +43,7 @@ _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in p
 _THREADS = 4
 
 
-class ParquetRef(DataRef):
+class ParquetRef(StoredRef):
     """The rows of Parquet files. Pickles by their paths, and survives fork, spawn and threads.
 
     Args:
@@ -52,32 +52,22 @@ class ParquetRef(DataRef):
         cache_bytes: of decoded row groups to keep; None for a share of the memory.
     """
 
-    is_thread_safe = True
-
     def __init__(self, files: ParquetFiles, of: Projection, cache_bytes: int | None = None) -> None:
+        names = [footer.place.name for footer in files.footers]
+        name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        super().__init__(name, of.schema, int(files.starts[-1]))
         self._files, self._of = files, of
         self._cache_bytes = cache_bytes
         sizes = files.nbytes.sum(axis=1)
         fixed = sum(c.row_bytes for c in of.schema.columns if not c.is_ragged) * files.sizes
         self._group_bytes = np.maximum(sizes, fixed)
-        self._groups = RowGroups(self._name, files.starts, self._group_bytes, self._decoded, cache_bytes)
-
-    @property
-    def _name(self) -> str:
-        names = [footer.place.name for footer in self._files.footers]
-        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        self._groups = RowGroups(name, files.starts, self._group_bytes, self._decoded, cache_bytes)
 
     def _decoded(self, group: int) -> Block:
         return self._of.block(self._files.block(group))
 
-    def __len__(self) -> int:
-        return int(self._files.starts[-1])
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
-        return Rows(self._groups.take(rows))
+    def _block(self, rows: Ints) -> Block:
+        return self._groups.take(rows)
 
     def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
         """All rows from `start` on, in order, in blocks of about so many bytes, each group decoded once.
@@ -121,11 +111,6 @@ class ParquetRef(DataRef):
         return self._groups
 
     @property
-    def schema(self) -> Schema:
-        """The schema of the rows."""
-        return self._of.schema
-
-    @property
     def nulls(self) -> dict[str, int]:
         """The places of its columns that may be null, and how many are, as far as is known."""
         names = {column.name for column in self.schema.columns}
@@ -140,9 +125,6 @@ class ParquetRef(DataRef):
         """The same rows with these columns; nothing of the others is read."""
         files, part = self._files.projected(self._of.then(of))
         return ParquetRef(files, part, self._cache_bytes)
-
-    def _title(self) -> str:
-        return f"DataRef {self._name}"
 
     def _counted(self) -> str:
         return f"{super()._counted()} in {count_of(len(self._files.sizes), 'row group')}"

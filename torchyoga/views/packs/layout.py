@@ -20,12 +20,12 @@ import numpy as np
 from ...process.numbers import as_int
 from ...rows.block import Block
 from ...rows.collate import fill_value
-from ...rows.column import Column
+from ...rows.column import Column, stacked
 from ...rows.data import Data, bounds_of
-from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from ...rows.node import WRAPPERS, Node, outermost, path_name
 from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.schema import PACK_LENGTHS, Schema, schema_under
 from ...rows.types import Array, Ints
 from .made import Made, write_labels, write_positions
 from .members import Documents
@@ -135,10 +135,7 @@ class Layout:
         found += [_made(name, numbers.get(labels or "", -1)) for name in added]
         keys, children = (*tree.keys, *added), (*tree.children, *[_LEAF] * len(added))
         tree = replace(tree, keys=keys, children=children)
-        columns = [
-            replace(column, name=path_name(path))
-            for (_, column), path in zip(found, leaf_paths(tree), strict=True)
-        ]
+        columns = list(schema_under(tree, (column for _, column in found)).columns)
         fills: tuple[tuple[str, float], ...] = ()
         if width is not None:
             some = [n for n, (source, _) in enumerate(found) if source.way in _BY_TOKEN]
@@ -450,7 +447,7 @@ def _of_documents(node: Node, columns: Iterator[tuple[int, Column]], found: list
             found.append((PackSource("none", number), column))
             return node
         if column.shape is not None and column.kind != "decimal":
-            found.append((PackSource("values", number), _stacked(column)))
+            found.append((PackSource("values", number), stacked(column)))
             return _LEAF
         return Node("varying", (), (_item(node, iter([(number, column)]), found, 0),))
     return Node("varying", (), (_item(node, columns, found, 0),))
@@ -514,13 +511,6 @@ def _counter(item: Node, start: int, found: list[_Found]) -> int:
             return _counter(child, start, found)
         start += child.num_leaves
     return found[start][0].column
-
-
-def _stacked(column: Column) -> Column:
-    """A column of several rows of a column: tensors, or arrays of whatever else."""
-    if column.kind == "tensor":
-        return replace(column, shape=None, ndim=column.ndim + 1)
-    return replace(column, kind="ndarray", dtype=column.storage.str, shape=None, ndim=column.ndim + 1)
 
 
 def _in_list(column: Column) -> Column:

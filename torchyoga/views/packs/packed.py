@@ -256,11 +256,6 @@ class PackedRef(PackView):
         documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
         return documents.rows, documents.bounds
 
-    def tokens_of(self, packs: Ints) -> Ints:
-        """How much of the first budget these packs (B,) take; it is the same in every epoch."""
-        found = self._members.documents(packs)
-        return np.diff(bounds_of(found.costs)[found.bounds])
-
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the whole are in, in this epoch; -1 for those that are in none.
 

@@ -53,10 +53,6 @@ class PackView(Over):
         return None
 
     @abstractmethod
-    def tokens_of(self, packs: Ints) -> Ints:
-        """How much of the first budget these packs (B,) take; it is the same in every epoch."""
-
-    @abstractmethod
     def in_epoch(self, epoch: int) -> PackView:
         """The same packs with the rows that they hold in an epoch."""
 

@@ -172,8 +172,8 @@ class BatchMembers:
     Example:
         >>> members = BatchMembers(planned(np.array([5, 1, 4, 2, 2]), 8, 8, 1, None, 0), seed=7, epoch=0)
         >>> counts, rows = members.rows(np.arange(3))
-        >>> counts.tolist(), sorted(rows.tolist()), members.batches(rows).tolist()
-        ([1, 2, 2], [0, 1, 2, 3, 4], [0, 1, 1, 2, 2])
+        >>> counts.tolist(), sorted(rows.tolist())
+        ([1, 2, 2], [0, 1, 2, 3, 4])
     """
 
     def __init__(self, plan: BatchPlan, seed: int, epoch: int) -> None:
@@ -194,34 +194,3 @@ class BatchMembers:
         places = plan.places(np.repeat(first, counts) + numbered_within(counts))
         places = self._within.within(places, plan.starts, plan.classes(places), forward=True)
         return counts, plan.rows[places].astype(np.int64)
-
-    def batches(self, rows: Ints) -> Ints:
-        """The batch that each of these rows (R,) is in; -1 for rows that are in none."""
-        places = self._place_of
-        is_there = (rows >= 0) & (rows < len(places))
-        own = places[np.where(is_there, rows, 0)] if len(places) else np.full(len(rows), -1)
-        found = np.where(is_there, own, -1)
-        some = np.flatnonzero(found >= 0)
-        if len(some):
-            plan, kept = self._plan, found[some]
-            kept = self._within.within(kept, plan.starts, plan.classes(kept), forward=False)
-            slots = len(plan.rows) - 1 - kept if plan.slots is None else self._slot_of[kept]
-            found[some] = np.searchsorted(plan.bounds, slots, "right") - 1
-        return found
-
-    @cached_property
-    def _place_of(self) -> Ints:
-        """For each row its place in the rows of the plan; -1 for those that are not there."""
-        return _inverse(self._plan.rows)
-
-    @cached_property
-    def _slot_of(self) -> Ints:
-        assert self._plan.slots is not None
-        return _inverse(self._plan.slots)
-
-
-def _inverse(numbers: _Numbers) -> Ints:
-    """Where each number comes among these; -1 for numbers that do not."""
-    found = np.full(int(numbers.max()) + 1 if len(numbers) else 0, -1, np.int64)
-    found[numbers] = np.arange(len(numbers))
-    return found

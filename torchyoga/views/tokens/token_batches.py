@@ -142,10 +142,6 @@ class TokenBatchesRef(Over[Batch]):
         """
         return self._members.rows(row_numbers(np.atleast_1d(np.asarray(numbers)), len(self)))
 
-    def batch_of(self, rows: Ints) -> Ints:
-        """The batches (R,) that these rows of the whole are in, in this epoch; -1 for rows left out."""
-        return self._members.batches(rows)
-
     def in_epoch(self, epoch: int) -> TokenBatchesRef:
         """The same batches with the rows of an epoch."""
         whole = self.whole.in_epoch(epoch)

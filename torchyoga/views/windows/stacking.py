@@ -11,10 +11,10 @@ from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 import numpy as np
 
 from ...process.numbers import as_int
-from ...rows.column import Column
-from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from ...rows.column import Column, stacked
+from ...rows.node import WRAPPERS, Node, outermost, path_name
 from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Schema, schema_under
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -96,11 +96,7 @@ class Stacking:
             tree = _with_mask(tree)
             found.append(_mask(size))
         sources = tuple(source for source, _ in found)
-        named = [
-            replace(column, name=path_name(path))
-            for (_, column), path in zip(found, leaf_paths(tree), strict=True)
-        ]
-        return Stacking(Schema(tree, tuple(named)), sources, min(ends), max(ends))
+        return Stacking(schema_under(tree, (one for _, one in found)), sources, min(ends), max(ends))
 
     def projected(self, of: Projection) -> Stacking:
         """Some columns of these rows; the windows lie where they did."""
@@ -214,7 +210,7 @@ def _stacked(given: Iterable[_Found]) -> list[_Found]:
             elif (column.shape is None and column.ndim < 2) or column.kind in ("none", "decimal"):
                 refused.append(column.name)
             else:
-                column = _of_rows(column, len(source.offsets))
+                column = stacked(column, len(source.offsets))
         found.append((source, column))
     if refused:
         raise ValueError(
@@ -237,17 +233,6 @@ def _refuse_wrapped(kept: Projection, offsets_of: Container[int]) -> None:
                 f"{name!r} may be None or is a list of varying length, which cannot be stacked; use "
                 f"filled({{{name!r}: ...}}) or masked() before, or read it once, by static=[{name!r}]"
             )
-
-
-def _of_rows(column: Column, count: int) -> Column:
-    """A column of several rows of a column: tensors, or arrays of whatever else. Rows of unknown shape, as
-    images in their own size, must have one within a window, which shows when they are read."""
-    if column.shape is None:
-        return replace(column, ndim=column.ndim + 1)
-    shape = (count, *column.shape)
-    if column.kind == "tensor":
-        return replace(column, shape=shape, ndim=len(shape))
-    return replace(column, kind="ndarray", dtype=column.storage.str, shape=shape, ndim=len(shape))
 
 
 def _mask(offsets: Offsets) -> _Found:
