@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-__all__ = ["become", "finish", "leave", "run_main"]
-
 _FLAGS = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import fsspec
 
-__all__ = ["in_memory", "put"]
-
 
 def put(url: str, options: dict[str, Any] | None, folder: Path) -> None:
     """Writes all files below a folder to the same names below a URL."""

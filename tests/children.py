@@ -19,8 +19,6 @@ from typing import Any, TextIO
 from becoming import become, finish, run_main
 from waiting import PATIENCE
 
-__all__ = ["Program", "dies_in_a_child", "forked", "run_program", "started", "status_of_child"]
-
 _HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
 
 

@@ -29,21 +29,6 @@ from click.testing import CliRunner, Result
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 
-__all__ = [
-    "ENVIRONMENT",
-    "by_ada",
-    "entry_point",
-    "fresh_modules",
-    "hears_ctrl_c",
-    "made",
-    "on_terminal",
-    "parsed",
-    "process",
-    "run",
-    "said",
-    "timeless",
-]
-
 OWN = """
 import numpy as np
 

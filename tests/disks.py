@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["SmallDisk", "full_folder", "slow_disk", "small_disk"]
-
 
 class SmallDisk:
     """A small file system; made by `small_disk`."""

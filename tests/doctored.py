@@ -17,8 +17,6 @@ from torchyoga.tools.doctor.diagnosis import Check
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.trial import tried
 
-__all__ = ["Slow", "Held", "Drawing", "Hanging", "Sharded", "Streamed", "in_trial", "seeded_alike"]
-
 PATIENCE = 120.0  # seconds, for a step of a test
 
 

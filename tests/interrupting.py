@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["calls_of", "interrupted", "pressed"]
-
 
 @contextlib.contextmanager
 def calls_of(*functions: Callable[..., Any]) -> Iterator[list[dict[str, Any]]]:

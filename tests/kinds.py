@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["KINDS", "N", "Pair", "outcome"]
-
 
 class Pair(NamedTuple):
     image: Any

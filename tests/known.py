@@ -14,20 +14,6 @@ import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.names import folder_of
 
-__all__ = [
-    "FILE_ROWS",
-    "SCHEMA",
-    "Bystanders",
-    "KnownRows",
-    "files_like",
-    "generation_in",
-    "generation_of",
-    "objects_beside_versions",
-    "submit_known",
-    "survey",
-    "unexpected",
-]
-
 FILE_ROWS = 16  # of each file, so that a version of KnownRows has 2 to 4
 
 

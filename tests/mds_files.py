@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["encoded", "write"]
-
 
 def write(
     folder: Path, rows: list[dict[str, bytes]], per_shard: int, fixed: dict[str, int], **index: Any

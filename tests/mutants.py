@@ -30,8 +30,6 @@ from queue import SimpleQueue
 
 from mutations import Mutation, mutations
 
-__all__ = ["EQUAL", "ROOMS", "ROOT", "chosen", "files_of", "known_equal"]
-
 ROOT = Path(__file__).parents[1]
 EQUAL = Path(__file__).with_suffix(".txt")
 # Each room and the files of tests that are run for it: tests/<folder>/test_<name>.py.

@@ -7,8 +7,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["OPERATORS", "Mutation", "mutations"]
-
 OPERATORS = {
     "compare": "one comparison instead of another: < <=, == !=, in, is",
     "boolean": "and for or",

@@ -7,8 +7,6 @@ from typing import Any
 
 import torchyoga as yoga
 
-__all__ = ["Made", "Own"]
-
 
 class Made(yoga.DataRef[Any]):
     """Rows that are made when they are taken.

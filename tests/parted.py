@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Counted", "Deadly", "Plain", "Random", "read_lines"]
-
 
 class Plain:
     """Rows of every kind, each known by its number."""

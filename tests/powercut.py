@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 import lmdb
 import pytest
 
-__all__ = ["Cut", "Recorder", "Tree", "lay_out", "recorded"]
-
 T = TypeVar("T")
 Tree = dict[str, bytes | None]  # by path: the content of each file; None for a folder
 _OF_TWO = ("rename", "replace", "link")

@@ -12,8 +12,6 @@ from fnmatch import fnmatchcase
 import pytest
 from hypothesis import settings
 
-__all__ = ["examples", "leave_to_the_rest"]
-
 
 def examples(count: int) -> int:
     """So many examples of a law; half as many in `make test`, as in `make mutants`."""

@@ -12,8 +12,6 @@ import pytest
 
 from torchyoga.formats.mapped.pages import PAGE
 
-__all__ = ["linux", "mapped_files", "on_disk", "resident"]
-
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks Linux which files and pages are in memory"
 )

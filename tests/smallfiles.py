@@ -8,8 +8,6 @@ from typing import Any
 from torchyoga.building import build
 from torchyoga.building.build import BuildOptions
 
-__all__ = ["build_with", "make_blocks_of", "make_files_of"]
-
 Patch = Callable[[object, str, Any], None]
 
 

@@ -20,8 +20,6 @@ from torchyoga.versions.location import MANIFEST
 from torchyoga.versions.manifest import is_like_manifest
 from torchyoga.versions.names import decoded
 
-__all__ = ["check_stored", "check_versions", "versions_under"]
-
 
 def check_versions(folder: Path) -> None:
     """Checks every version in a folder as `Storage.check` does; fails the test if one is damaged."""

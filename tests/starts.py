@@ -4,7 +4,5 @@ from __future__ import annotations
 
 import pytest
 
-__all__ = ["FRESH_STARTS"]
-
 # Both send what a process needs as a pickle; a spawned one first imports torch, which takes seconds.
 FRESH_STARTS = ["forkserver", pytest.param("spawn", marks=pytest.mark.rest)]

@@ -15,8 +15,6 @@ from typing import Any
 from becoming import leave
 from waiting import PATIENCE
 
-__all__ = ["Killer", "Victim", "done_by_a_child"]
-
 # Operations of a process on the world outside, as far as Python's audit events report them.
 _TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
 

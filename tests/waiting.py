@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["PATIENCE", "eventually"]
-
 PATIENCE = 300.0  # seconds: anything that takes longer hangs, on any machine
 
 

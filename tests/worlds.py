@@ -16,8 +16,6 @@ from waiting import eventually
 
 import torchyoga as yoga
 
-__all__ = ["DirectoryWorld", "StoreWorld", "kill_many"]
-
 IDS, VERSIONS = ["a", "b c"], ["1", "2"]
 TARGETS = [(id, version) for id in IDS for version in VERSIONS]
 # A build has up to 4 files, a note, and temporary files of the note and the manifest; for each version, at

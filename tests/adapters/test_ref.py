@@ -97,27 +97,6 @@ def test_a_view_of_other_rows_starts_over(
     assert [row["n"] for row in found] == list(range(6, 201))
 
 
-def offline(ref: yoga.DataRef, rows: np.ndarray) -> Any:
-    raise ConnectionError("offline")
-
-
-def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(
-    tmp_path: Path, small_files: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, storage = Breaking(ROWS), yoga.Storage(tmp_path)
-    whole.fails_from = 150
-    with pytest.raises(ConnectionError):
-        storage.submit(whole[1:], "a", "1", progress=False)
-    view = whole[1:]
-    with monkeypatch.context() as patched:
-        patched.setattr(Breaking, "take", offline)
-        with pytest.raises(ConnectionError):
-            storage.submit(view, "a", "1", progress=False)
-    whole.fails_from, whole.read = None, []
-    assert_rows_equal(list(storage.submit(whole[1:], "a", "1", progress=False)), ROWS[1:])
-    assert min(whole.read) > 100
-
-
 def test_rows_that_are_random_start_over(
     tmp_path: Path, small_files: None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,8 +26,6 @@ from torch import nn
 
 import torchyoga as yoga
 
-__all__ = ["SHAPES", "Server"]
-
 KILLED = -signal.SIGKILL
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from torchyoga.coding import libraries
 
-__all__ = ["only"]
-
 
 @contextmanager
 def only(purpose: str, module: str) -> Iterator[None]:

@@ -11,8 +11,6 @@ from becoming import leave
 import torchyoga as yoga
 from torchyoga.adapters.keras import Checkpoint, make_keras_dataset
 
-__all__ = ["BATCH", "TRAIN", "network", "train"]
-
 BATCH = 4
 # For a process of its own.
 TRAIN = """

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import re
-import warnings
 
 import pytest
 from cursors import Held, begin, blocks, cursor, deliver, reach, report, start
 
-from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import Proof, prove, weight
-
-
-def test_an_offset_beyond_the_epoch_leaves_out_whole_epochs() -> None:
-    assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
-
-
-def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
-    one = cursor()
-    run = one.iteration()
-    run.taken = 9
-    one.reached(run)
-    assert one.state_dict()["position"] == 9
-    run.taken = 10
-    one.reached(run)
-    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
-    one.finished(run)
-    assert begin(one) == (1, 0)
 
 
 def test_bad_offsets_are_refused() -> None:
@@ -121,34 +101,6 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
 # -- looks, and epochs without rows left
 
 
-def test_a_first_batch_that_was_looked_at_comes_again() -> None:
-    one = cursor(20)
-    one.load_state_dict({**one.state_dict(), "position": 12})
-    for look in range(3):
-        run = start(one)
-        assert run.start[:2] == (0, 12)
-        assert (run.peeked, run.again) == (2 if look else 0, 0)
-        deliver(run, 1)
-        assert one.state_dict()["position"] == 14  # whoever asks: it changes nothing
-    deliver(start(one), 2)
-    assert start(one).start[:2] == (1, 0)
-
-
-def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
-    one, holder = cursor(20), Held()
-    made = one.num_begun
-    deliver(start(one, holder=holder), 1)
-    assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
-    assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
-    del holder
-    assert one.begin(2, made=made)[:2] == (0, 0)  # next(iter(loader)), after an iter(loader) that is kept
-    one, holder = cursor(20), Held()
-    deliver(start(one, holder=holder), 1)
-    assert begin(one, 2) == (1, 0)  # the first may go on
-    del holder
-    assert begin(one, 2) == (0, 0)
-
-
 def test_an_epoch_without_any_batch_ends() -> None:
     one = cursor(35, num_replicas=5)
     one.load_state_dict({**one.state_dict(), "position": 12})
@@ -203,15 +155,6 @@ def test_the_proof_of_an_epoch_that_was_begun_again_fails() -> None:
     assert "restarted: 6 rows" in str(prove([other.receipt()]))
 
 
-def test_a_look_is_reported_and_loses_nothing() -> None:
-    one = cursor(20)
-    deliver(start(one), 1)
-    deliver(start(one), 10)
-    proof = prove([one.receipt()])
-    assert proof
-    assert str(proof).endswith("each exactly once; again: 2 rows, after a batch had been looked at")
-
-
 def test_the_proof_holds_when_drop_leaves_out_rows_before_the_end() -> None:
     # In batches of 4 of 10 rows, the short last one came first; 5 ranks go on, and drop 3 of the 8 rows left.
     one = cursor(10)
@@ -258,37 +201,6 @@ def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
         run.after(run.num_delivered + 1)
 
 
-def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
-    drawn = []
-
-    def draw(for_order: bool) -> int:
-        assert for_order
-        drawn.append(5)
-        return 5
-
-    def unseeded(shuffle: bool = True) -> Cursor:
-        return Cursor(Order(10, 0, shuffle), Shard(), 0, "f", draw=draw)
-
-    one = unseeded()
-    assert (one.seed, one.length, begin(one), drawn) == (None, 10, (0, 0), [])
-    state = one.state_dict()
-    assert (state["seed"], one.seed, drawn) == (5, 5, [5])
-    one.fix_seed()
-    assert drawn == [5]
-    other = unseeded()
-    other.load_state_dict({**state, "seed": 9})
-    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 1)
-    other.fix_seed()
-    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 1)
-    plain = unseeded(shuffle=False)
-    plain.fix_seed()
-    assert (plain.state_dict()["seed"], len(drawn)) == (0, 1)
-    with pytest.raises(StateError, match=r"the state has seed 9, but here it is 1: .* leave seed= out"):
-        cursor().load_state_dict({**state, "seed": 9})
-    with pytest.raises(StateError, match="seed must be an int, found 'x'"):
-        unseeded().load_state_dict({**state, "seed": "x"})
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     for position, epochs in ((18, 3), (0, 3)):
@@ -311,14 +223,6 @@ def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     deliver(run, 1)
     one.finished(run)
     assert begin(one, 20) == (1, 0)
-
-
-def test_a_look_leaves_nothing_out() -> None:
-    one = cursor(20)
-    deliver(start(one), 1)
-    one.set_epoch(5)
-    deliver(start(one), 1)
-    assert "left_out" not in one.state_dict()
 
 
 def test_after_many_restarts_earlier_states_are_found() -> None:
@@ -439,16 +343,6 @@ def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
     assert (proof.rows, proof.since) == (20, 8)
 
 
-def test_a_seed_is_kept_once_rows_were_delivered_with_it() -> None:
-    for began in (False, True):
-        one = Cursor(Order(10), Shard(), 0, "f", draw=lambda _: 7)
-        one.fix_seed()
-        if began:
-            deliver(start(one), 1)
-        one.take_seed(0)
-        assert one.seed == (7 if began else 0)
-
-
 def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> None:
     for in_order in (True, False):
         one = cursor(20)
@@ -472,18 +366,6 @@ def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> 
         assert prove([one.receipt()]) == Proof(1, 20, 20)
 
 
-def test_a_row_that_comes_again_is_counted() -> None:
-    one = cursor(20)
-    deliver(start(one, 1), 2)
-    one.set_epoch(0)
-    run = start(one, 1)
-    assert (run.again, run.peeked) == (2, 0)
-    one = cursor(20)
-    deliver(start(one, 1), 1)
-    run = start(one, 1)
-    assert (run.again, run.peeked) == (0, 1)
-
-
 def test_what_no_batch_would_have_had_is_not_left_out() -> None:
     one = cursor(10)
     deliver(start(one, 2), 3)
@@ -505,38 +387,6 @@ def test_an_epoch_may_get_its_length_later() -> None:
     deliver(start(one, 1), 3)
     one.resize(7)
     assert (one.length, one.state_dict()["length"], one.steps(1, False)) == (7, 7, 7)
-
-
-@pytest.mark.parametrize(
-    ("one", "steps", "message"),
-    [
-        (
-            cursor(),
-            2,
-            "left after 4 of 10 rows of epoch 0; this one begins epoch 1, so the other 6 rows are left out,",
-        ),
-        (
-            Cursor(Order(UNKNOWN, shuffle=False), Shard(), unit="batches"),
-            150,
-            "left after 300 batches of epoch 0; this one begins epoch 1, so the other batches are left out,",
-        ),
-    ],
-)
-def test_a_loop_that_is_left_early_is_warned_once(one: Cursor, steps: int, message: str) -> None:
-    def epoch() -> None:
-        run = one.iteration(IterationOptions(2))
-        one.warn_of_rows_left_out(run)
-        one.begun(run)
-        run.taken = steps
-        one.reached(run)
-        assert one.position == 2 * steps
-
-    epoch()
-    with pytest.warns(UserWarning, match=re.escape(message)):
-        epoch()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        epoch()
 
 
 def test_what_a_cursor_keeps_does_not_grow_with_the_epochs() -> None:
@@ -578,21 +428,3 @@ def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
     assert rows() == 20
     del run
     assert rows() is None
-
-
-def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_begins() -> None:
-    drawn: list[int] = []
-    one = Cursor(Order(10, shuffle=False), Shard(), 0, "f", draw=lambda _: drawn.append(5) or 5)
-    one.load_state_dict({**one.state_dict(), "seed": 9})
-    one.needs_seed = True  # a loader that seeds rows has taken the sampler
-    assert (one.state_dict()["seed"], drawn) == (9, [])
-    one.fix_seed()
-    assert (one.state_dict()["seed"], drawn) == (9, [])
-    one.draw_for(one.iteration())
-    assert (one.state_dict()["seed"], drawn) == (9, [])
-    one.draws = True  # an order
-    one.draw_for(one.iteration())  # one number for each epoch that begins
-    assert (one.state_dict()["seed"], drawn) == (9, [5])
-    one.load_state_dict({**one.state_dict(), "position": 4, "steps": 2, "proof": None})
-    one.draw_for(one.iteration())  # this one goes on
-    assert (one.state_dict()["seed"], drawn) == (9, [5])

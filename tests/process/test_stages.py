@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import time
 
 import pytest
@@ -28,12 +27,6 @@ def test_the_innermost_stage_is_charged_and_all_add_up() -> None:
     assert not is_timed()
 
 
-def test_nobody_measures_by_default() -> None:
-    with timed(Stage.COPY):
-        assert not is_timed()
-        shift(1.0, Stage.COPY, Stage.DISK)
-
-
 def test_errors_leave_stages_as_they_were() -> None:
     watch = Stopwatch()
     with watch.running(Stage.READ):
@@ -44,34 +37,6 @@ def test_errors_leave_stages_as_they_were() -> None:
     with pytest.raises(KeyboardInterrupt), watch.running(Stage.PIN):
         raise KeyboardInterrupt
     assert not is_timed()
-
-
-def test_watches_nest() -> None:
-    outer, inner = Stopwatch(), Stopwatch()
-    with outer.running(Stage.READ):
-        with inner.running(Stage.DECODE):
-            time.sleep(0.02)
-        with timed(Stage.COLLATE):
-            time.sleep(0.01)
-    assert inner.seconds[Stage.DECODE] >= 0.02
-    assert outer.seconds[Stage.COLLATE] >= 0.01
-    assert outer.seconds[Stage.DECODE] == 0.0
-
-
-def test_threads_add_up() -> None:
-    watch = Stopwatch()
-
-    def work() -> None:
-        for _ in range(50):
-            with watch.running(Stage.DECODE):
-                time.sleep(0.0005)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert watch.seconds[Stage.DECODE] >= 4 * 50 * 0.0005
 
 
 def test_what_is_shifted_is_another_stages() -> None:

@@ -33,20 +33,6 @@ import pytest
 from torchyoga.stores.kinds import S3
 from torchyoga.stores.objects import Remote
 
-__all__ = [
-    "ALL_FAULTS",
-    "Broken",
-    "Gone",
-    "Machine",
-    "Modelled",
-    "Stored",
-    "World",
-    "current",
-    "drawn",
-    "explored",
-    "modelled",
-]
-
 ALL_FAULTS = frozenset({"crash", "lost", "cut", "cut after", "away", "pause", "slow"})
 # Before a read, these have the same effect as before the next request.
 _OF_WRITES = frozenset({"crash", "lost", "cut", "cut after", "away"})

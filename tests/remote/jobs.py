@@ -18,8 +18,6 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 
-__all__ = ["Job", "Rank", "done"]
-
 
 class Job(NamedTuple):
     """What a job does.

@@ -21,8 +21,6 @@ from typing import NoReturn, Protocol
 from becoming import become, run_main
 from waiting import PATIENCE
 
-__all__ = ["Machine", "machine", "running"]
-
 ROOT = Path(__file__).parents[2]
 GUARD = Path(__file__).with_name("programs") / "guard.py"
 _HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()

@@ -25,20 +25,6 @@ from typing import Any
 from machines import Machine, machine
 from waiting import PATIENCE
 
-__all__ = [
-    "BUCKETS",
-    "Fault",
-    "Files",
-    "Gcs",
-    "Proxy",
-    "Request",
-    "S3",
-    "faulty",
-    "gcs_server",
-    "http_server",
-    "s3_server",
-]
-
 PROGRAMS = Path(__file__).with_name("programs")
 REGION = "eu-central-1"
 # Requests to loopback must not go through the machine's HTTP proxy, if it has one.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Kept"]
-
 
 class Kept:
     """A sink in memory."""

@@ -94,19 +94,6 @@ def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
         assert_rows_equal(Rows(block.slice(start, len(rows))).exact(), rows[start:])
 
 
-@pytest.mark.parametrize(
-    "buffer",
-    [np.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, 3).t()],
-    ids=["array", "tensor", "bits", "across"],
-)
-def test_rows_are_copied_when_they_are_added(buffer: Any) -> None:
-    collector = Collector()
-    for i in range(3):
-        buffer[...] = i
-        collector.add({"x": buffer}, i)
-    assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
-
-
 TORCH_DTYPES = (
     "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128 "
     "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"

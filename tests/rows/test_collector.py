@@ -97,10 +97,11 @@ def test_quick_rows_are_the_same(data: Any, names: list[str]) -> None:
         np.zeros(3),
         torch.zeros(3),
         torch.zeros(3, dtype=torch.bfloat16),
+        torch.zeros(6)[::2],
         np.zeros(40_000),
         torch.zeros(40_000),
     ],
-    ids=["array", "tensor", "bits", "large array", "large tensor"],
+    ids=["array", "tensor", "bits", "across", "large array", "large tensor"],
 )
 @pytest.mark.parametrize("ragged", [[], ["x"]])
 def test_quick_rows_are_copied_when_they_are_added(buffer: Any, ragged: list[str]) -> None:

@@ -9,8 +9,6 @@ import pytest
 pytest.importorskip("google.protobuf")
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["Example", "SequenceExample"]
-
 _KINDS = descriptor_pb2.FieldDescriptorProto
 _FIELDS: dict[str, dict[str, Any]] = {
     "BytesList": {"value": (_KINDS.TYPE_BYTES, "")},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["forget_accelerators"]
-
 
 def forget_accelerators() -> None:
     """The next accelerator is as the first of a process."""

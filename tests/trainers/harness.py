@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from waiting import PATIENCE
 
-__all__ = ["NURSERIES", "Step", "evaluated", "launch", "record", "runs", "trained"]
-
 ROOT = Path(__file__).parents[2]
 # Programs that import about the same are started by one process.
 NURSERIES = {

@@ -6,8 +6,6 @@ import os
 import signal
 import threading
 
-__all__ = ["leash"]
-
 
 def leash() -> None:
     """Watches from a thread, for programs that do not read their standard input."""
