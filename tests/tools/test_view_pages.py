@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -236,3 +239,19 @@ def test_a_manifest_is_parsed_once_and_changes_are_seen(tmp_path: Path) -> None:
     storage.remove("a", "1")
     with pytest.raises(yoga.errors.NotFoundError):
         shelf.opened("a", "1")
+
+
+def test_rows_that_one_thread_may_read_are_read_by_one_at_once() -> None:
+    inside = threading.Semaphore(1)
+
+    def alone(row: dict[str, int]) -> dict[str, int]:
+        assert inside.acquire(blocking=False), "another thread reads rows"
+        time.sleep(0.001)
+        inside.release()
+        return row
+
+    ref = yoga.from_arrays({"x": np.arange(99)}).map(alone)
+    assert not ref.is_thread_safe
+    with yoga.view(ref) as shown, ThreadPoolExecutor(6) as pool:
+        asked = [f"{shown.url}rows?start={start}&where=x+%3E+{start}" for start in range(0, 60, 10)]
+        assert [page.status for page in pool.map(ask, asked)] == [200] * 6
