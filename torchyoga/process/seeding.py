@@ -21,22 +21,20 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .buffers import Ints
+from .buffers import Ints, Seeds
 from .digests import word_of
 from .forks import renew_in_children
 from .lazy import torch
 from .words import splitmix, words_at
 
-Words = npt.NDArray[np.uint64]
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 4  # numbers that are mixed in less time by themselves than as an array
 _TWISTER = struct.Struct("=I624I")  # of `random`: its position and its words; NumPy's has them the other way
 _AT = object.__basicsize__  # where they lie in a `random.Random` of CPython, if `_are_there`
 
 
-def row_seeds(seed: int, epoch: int, rows: Ints) -> Words:
+def row_seeds(seed: int, epoch: int, rows: Ints) -> Seeds:
     """(B,) the seed, in 0..2**63-1, of each of these rows in an epoch.
 
     Example:
@@ -48,7 +46,7 @@ def row_seeds(seed: int, epoch: int, rows: Ints) -> Words:
     return _mixed(_key("row", seed, epoch), rows)
 
 
-def seeds_within(seeds: Words, place: int | Ints) -> Words:
+def seeds_within(seeds: Seeds, place: int | Ints) -> Seeds:
     """Seeds, in 0..2**63-1, for what is made within rows that have seeds: others for each place from 0 on.
 
     Example:
@@ -60,12 +58,12 @@ def seeds_within(seeds: Words, place: int | Ints) -> Words:
     return found
 
 
-def drawn_seeds(count: int) -> Words:
+def drawn_seeds(count: int) -> Seeds:
     """Seeds (B,), in 0..2**63-1, that torch's global generator draws."""
     return torch.randint(2**63 - 1, (count,)).numpy().view(np.uint64)
 
 
-def batch_seeds(seed: int, epoch: int, positions: Ints) -> Words:
+def batch_seeds(seed: int, epoch: int, positions: Ints) -> Seeds:
     """The seed, in 0..2**63-1, of each batch that begins at one of these positions (B,) of an epoch."""
     return _mixed(_key("batch", seed, epoch), positions)
 
@@ -97,7 +95,7 @@ def _key(kind: str, seed: int, epoch: int) -> int:
     return word_of(f"torchyoga {kind} {seed} {epoch}".encode())
 
 
-def _mixed(key: int, numbers: Ints) -> Words:
+def _mixed(key: int, numbers: Ints) -> Seeds:
     """SplitMix64 from a key on, at these places; 63 bits of each.
 
     No more, because `torch.tensor(torch.initial_seed())`, which people write, would fail.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .lazy import np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-    Words = npt.NDArray[np.uint64]
-else:
-    Ints = Words = Any
+    from .buffers import Ints
+    from .buffers import Seeds as Words
 
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
