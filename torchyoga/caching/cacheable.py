@@ -86,25 +86,16 @@ class Cacheable:
     def _read_or_built(self, call: Call, recipe: FunctionCode, make: Callable[[], object]) -> DataRef:
         with contextlib.suppress(NotFoundError, _StaleError):
             return self._read(call, recipe)
-        if self.many is not None:
-            return self._built(call, recipe, make, self._replaced(call, recipe))
-        with self.lock(call.id, call.version):
+        with self.lock(call.id, call.version) if self.many is None else contextlib.nullcontext():
+            replaces = None
             try:
-                with contextlib.suppress(NotFoundError):
-                    return self._read(call, recipe)
+                return self._read(call, recipe)  # others may have built it meanwhile
+            except NotFoundError:
+                pass
             except _StaleError as error:
                 _log.warning("building %r %r anew: %s", call.id, call.version, error)
-            return self._built(call, recipe, make, self._replaced(call, recipe))
-
-    def _replaced(self, call: Call, recipe: FunctionCode) -> Seen | None:
-        """The version that is to be built anew; None if there is none."""
-        try:
-            self._read(call, recipe)
-        except _StaleError:
-            return self.store.seen(call.id, call.version)
-        except NotFoundError:
-            return None
-        return None
+                replaces = self.store.seen(call.id, call.version)
+            return self._built(call, recipe, make, replaces)
 
     def _built(
         self, call: Call, recipe: FunctionCode, make: Callable[[], object], replaces: Seen | None

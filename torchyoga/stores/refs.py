@@ -80,9 +80,6 @@ def store_of(files: Files, manifest: Manifest) -> Versions | None:
     return Store(Root(folder.parent.parent, shared=files.shared))
 
 
-_LOOKS = 4  # at versions that are removed or overwritten meanwhile
-
-
 @dataclass(frozen=True)
 class Choice:
     """Which version of an id: exactly one of `version`, `tag` (at a moment, `at`) and `latest`.
