@@ -18,12 +18,11 @@ from ..process.seeding import seeds_within
 from ..reading.contract import are_at_hand, identity, nameless_pin, taken_of, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, Translated
-from ..rows.block import Rows
+from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
-
 
 class Over(DataRef[RowT]):
     """Rows that are made of those of another DataRef: a subclass says only in which way they differ.
@@ -242,7 +241,25 @@ class SlicedRef(RowView[RowT]):
         return f"{super()._title()}[{part}]"
 
 
-class ProjectedRef(ChangedRows):
+class ChangedBlocks(ChangedRows):
+    """The rows of another DataRef, a block of them changed at once. A subclass sets `_schema`."""
+
+    _schema: Schema
+
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        return Rows(self._changed(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
+
+    @abstractmethod
+    def _changed(self, block: Block) -> Block:
+        """The rows of a block of the whole, changed."""
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._schema
+
+
+class ProjectedRef(ChangedBlocks):
     """Some columns of another DataRef, which reads them all.
 
     Args:
@@ -252,21 +269,16 @@ class ProjectedRef(ChangedRows):
 
     def __init__(self, whole: DataRef, of: Projection) -> None:
         super().__init__(whole, of)
-        self.of = of
+        self.of, self._schema = of, of.schema
 
     _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""
 
-    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        return Rows(self.of.block(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
+    def _changed(self, block: Block) -> Block:
+        return self.of.block(block)
 
     def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
         return self.whole._projected(self.of.then(of))
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self.of.schema
