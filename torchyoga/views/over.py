@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
+
+# The places of some rows of a DataRef, and their numbers.
+RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
+
 
 class Over(DataRef[RowT]):
     """Rows that are made of those of another DataRef: a subclass says only in which way they differ.
@@ -54,6 +58,28 @@ class Over(DataRef[RowT]):
     @abstractmethod
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
         """One or more rows (B,); made with seeds, one for each, if there are any."""
+
+    def _read_of(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The rows below rows of several views, this is the first; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+
+        Returns:
+            For each part the DataRef that rows are read from, the places of its rows among all, and these.
+        """
+        return None
+
+    def _together(
+        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
+    ) -> Sequence[Row] | None:
+        """Rows of several views, at their places, read at once; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+            read: reads rows of several DataRefs, so many in all.
+        """
+        return None
 
     def _title(self) -> str:
         return title_of(self.whole)
