@@ -27,7 +27,7 @@ from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.readahead import Grouped
 from torchyoga.testing import assert_rows_equal, check_view
 from torchyoga.views.packs import packing
-from torchyoga.views.packs.view import PackView
+from torchyoga.views.packs.packed import PackedRef
 
 OF_TOKENS = ("ids", "mask", "position_ids", "labels")
 
@@ -45,7 +45,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
     return yoga.Storage(tmp_path)
 
 
-def expected_of(packed: PackView, number: int) -> dict[str, Any]:
+def expected_of(packed: PackedRef, number: int) -> dict[str, Any]:
     """A pack, made of rows one by one."""
     rows, bounds = packed.members([number])
     assert bounds.tolist() == [0, len(rows)]

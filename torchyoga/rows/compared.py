@@ -43,11 +43,6 @@ def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None =
     return found
 
 
-def is_float(column: Column) -> bool:
-    """True for a column of floats or complex numbers, also of torch's types that NumPy lacks."""
-    return column.storage.kind in "fc" or column.dtype.startswith(("bfloat", "float8"))
-
-
 def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance: float | None) -> Bools:
     if not column.is_ragged:
         apart = _unequal(column, one.values, other.values, tolerance)
@@ -71,7 +66,7 @@ def _unequal(column: Column, one: Array, other: Array, tolerance: float | None) 
     size = column.storage.itemsize
     if not one.size or not size:
         return np.zeros(one.size, np.bool_)
-    if tolerance is None or not is_float(column):
+    if tolerance is None or column.letter not in "fc":
         mine, theirs = (values.view(np.uint8).reshape(-1, size) for values in (one, other))
         return np.asarray((mine != theirs).any(axis=1))
     one, other = _floats(column, one), _floats(column, other)

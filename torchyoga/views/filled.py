@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..reading.contract import known_schema, taken_of
+from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
@@ -21,8 +21,8 @@ from ..rows.data import Data, bounds_of
 from ..rows.node import Node, Path, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema, schema_under
-from ..rows.types import Array, Ints, Seeds
-from .over import ChangedRows
+from ..rows.types import Array
+from .over import ChangedBlocks
 
 _LEAF = Node("leaf")
 _FLOATS = 2**1023  # ints below it become floats
@@ -228,7 +228,7 @@ def _row(tree: Node, columns: Sequence[Column], name: str, value: object) -> tup
         raise ValueError(f"filled({{{name!r}: {value!r:.80}}}): {what}") from None
 
 
-class FilledRef(ChangedRows):
+class FilledRef(ChangedBlocks):
     """The rows of another DataRef, in which something is no longer None.
 
     Args:
@@ -244,18 +244,11 @@ class FilledRef(ChangedRows):
         self._parts = parts
         self._name = name
 
-    def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
-        block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
-        data = tuple(_part(block, part) for part in self._parts)
-        return Rows(Block(self._schema, block.num_rows, data))
+    def _changed(self, block: Block) -> Block:
+        return Block(self._schema, block.num_rows, tuple(_part(block, part) for part in self._parts))
 
     def _pinned(self, whole: str) -> str:
         return hexdigest(json.dumps([whole, "filled", self._name, self._schema.to_json()], default=repr))
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
 
     def _title(self) -> str:
         return f"{super()._title()} without None"

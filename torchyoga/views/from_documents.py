@@ -18,8 +18,8 @@ from .mixes import of_documents as _of_documents
 from .mixes.of_documents import MixedBatches, MixedPacks, MixedWindows
 from .packs import packed as _packed
 from .packs.layout import LabelKind
+from .packs.packed import PackedRef
 from .packs.request import Long, PackColumns, PackCost, Request
-from .packs.view import PackView
 from .tokens import token_batches as _token_batches
 from .tokens import token_windows as _token_windows
 from .tokens.token_batches import Batching, TokenBatchesRef
@@ -42,7 +42,7 @@ def packed(
     padded: float | Mapping[str, float] | None = None,
     balance: bool = False,
     seed: SupportsIndex = 0,
-) -> PackView | MixedPacks:
+) -> PackedRef | MixedPacks:
     """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
     Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same

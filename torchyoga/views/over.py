@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from ..process.seeding import seeds_within
 from ..reading.contract import are_at_hand, identity, nameless_pin, taken_of, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, Translated
-from ..rows.block import Rows
+from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
+
+# The places of some rows of a DataRef, and their numbers.
+RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
 
 
 class Over(DataRef[RowT]):
@@ -55,6 +58,28 @@ class Over(DataRef[RowT]):
     @abstractmethod
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
         """One or more rows (B,); made with seeds, one for each, if there are any."""
+
+    def _read_of(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The rows below rows of several views, this is the first; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+
+        Returns:
+            For each part the DataRef that rows are read from, the places of its rows among all, and these.
+        """
+        return None
+
+    def _together(
+        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
+    ) -> Sequence[Row] | None:
+        """Rows of several views, at their places, read at once; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+            read: reads rows of several DataRefs, so many in all.
+        """
+        return None
 
     def _title(self) -> str:
         return title_of(self.whole)
@@ -242,7 +267,25 @@ class SlicedRef(RowView[RowT]):
         return f"{super()._title()}[{part}]"
 
 
-class ProjectedRef(ChangedRows):
+class ChangedBlocks(ChangedRows):
+    """The rows of another DataRef, a block of them changed at once. A subclass sets `_schema`."""
+
+    _schema: Schema
+
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        return Rows(self._changed(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
+
+    @abstractmethod
+    def _changed(self, block: Block) -> Block:
+        """The rows of a block of the whole, changed."""
+
+    @property
+    def schema(self) -> Schema:
+        """How a row looks."""
+        return self._schema
+
+
+class ProjectedRef(ChangedBlocks):
     """Some columns of another DataRef, which reads them all.
 
     Args:
@@ -252,21 +295,16 @@ class ProjectedRef(ChangedRows):
 
     def __init__(self, whole: DataRef, of: Projection) -> None:
         super().__init__(whole, of)
-        self.of = of
+        self.of, self._schema = of, of.schema
 
     _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
         return self.of.pinned(whole) or ""
 
-    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        return Rows(self.of.block(block_of(taken_of(self.whole, rows, seeds), self.whole.schema)))
+    def _changed(self, block: Block) -> Block:
+        return self.of.block(block)
 
     def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
         return self.whole._projected(self.of.then(of))
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self.of.schema

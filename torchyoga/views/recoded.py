@@ -15,16 +15,14 @@ import numpy as np
 
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
-from ..reading.contract import taken_of
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
-from ..rows.collector import block_of
+from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Ints, Json, Row, Seeds
-from .over import ChangedRows, Over
+from ..rows.types import Ints, Json
+from .over import ChangedBlocks, Over
 
 Names: TypeAlias = Mapping[str, tuple[str, ...]]  # of the codes of columns, by the column's name
 _LAST = "append the rows as they were before map, or call map last, as concat([one, other]).map(function)"
@@ -140,7 +138,7 @@ def recoded(ref: DataRef, names: Names) -> DataRef:
     return RecodedRef(ref, made, tables)
 
 
-class RecodedRef(ChangedRows):
+class RecodedRef(ChangedBlocks):
     """The rows of another DataRef with other codes for the same names.
 
     Args:
@@ -156,12 +154,11 @@ class RecodedRef(ChangedRows):
 
     _keeps_rows = Over._keeps_rows
 
-    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        block = block_of(taken_of(self.whole, rows, seeds), self.whole.schema)
+    def _changed(self, block: Block) -> Block:
         data = list(block.data)
         for number, table in self._tables.items():
-            data[number] = _changed(self._schema.columns[number], data[number], table)
-        return Rows(Block(self._schema, block.num_rows, tuple(data)))
+            data[number] = _with_codes(self._schema.columns[number], data[number], table)
+        return Block(self._schema, block.num_rows, tuple(data))
 
     def _projected(self, of: Projection) -> DataRef:
         """Some columns; the others are not read."""
@@ -179,18 +176,13 @@ class RecodedRef(ChangedRows):
         return hexdigest(f"{whole} recoded {tables}") if tables else whole
 
     @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._schema
-
-    @property
     def info(self) -> Json:
         """The whole's, with the names of all codes."""
         assert self.whole.schema is not None
         return named_in(self.whole.info, self.whole.schema, self._schema)
 
 
-def _changed(column: Column, data: Data, table: Ints) -> Data:
+def _with_codes(column: Column, data: Data, table: Ints) -> Data:
     codes = data.values
     if codes.size and int(codes.max()) >= max(1, len(table)):  # without names, all values are None, kept as 0
         raise CorruptError(

@@ -43,11 +43,21 @@ def warn_if_arranged(ref: DataRef, what: str) -> None:
         )
 
 
-class ReweightedView(RowView[RowT]):
-    """Rows that come as often as weights say, which may change while they are read."""
+class ArrangedRef(RowView[RowT]):
+    """Rows of another DataRef, each as often as an arrangement says.
+
+    Its own rows, 0 to its length, are those of an epoch without shuffle.
+
+    Args:
+        whole: the other DataRef.
+    """
 
     @abstractmethod
-    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ReweightedView[RowT]:
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
+        """The order of every epoch."""
+
+    @abstractmethod
+    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ArrangedRef[RowT]:
         """The same rows with other weights from a state on; what came before stays.
 
         Load the same state into a loader of what this returns; without it, the loader cannot know what came
@@ -60,20 +70,6 @@ class ReweightedView(RowView[RowT]):
         Raises:
             StateError: the state is of other data, or of weights that this view has not had.
         """
-
-
-class ArrangedRef(RowView):
-    """Rows of another DataRef, each as often as an arrangement says.
-
-    Its own rows, 0 to its length, are those of an epoch without shuffle.
-
-    Args:
-        whole: the other DataRef.
-    """
-
-    @abstractmethod
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
-        """The order of every epoch."""
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""

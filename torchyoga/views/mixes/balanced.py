@@ -24,7 +24,7 @@ from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.types import Ints, RowT
 from ..split import labels_of
-from .arranged import ArrangedRef, MixArrangement, ReweightedView, warn_if_arranged
+from .arranged import ArrangedRef, MixArrangement, warn_if_arranged
 
 Shares: TypeAlias = Mapping[Hashable, float]
 _MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
@@ -37,7 +37,7 @@ def balanced(
     rows: int | None = None,
     batch: int = 64,
     shares: Shares | None = None,
-) -> ReweightedView[RowT]:
+) -> ArrangedRef[RowT]:
     """Rows of each class in fixed shares, in every batch: a mixture of the classes.
 
     Rows of each class come in an order of their own; a small class is read again when it is over.
@@ -117,7 +117,7 @@ def _weights(classes: Sequence[Hashable], shares: object) -> tuple[int, ...]:
     return whole_weights(found)
 
 
-class BalancedRef(ArrangedRef, ReweightedView):
+class BalancedRef(ArrangedRef):
     """Rows of another DataRef, those of each class in a fixed share: what `ref.balanced(column)` is.
 
     Args:

@@ -31,8 +31,7 @@ from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import JoinedRef
-from ..over import ProjectedRef
-from ..packs.view import RowsOf
+from ..over import ProjectedRef, RowsOf
 from .account import Account, SourceAccount, account_of, accounts_of
 from .arranged import MixArrangement, warn_if_arranged
 from .numbered import NumberedRef, check_column, with_column, with_numbers

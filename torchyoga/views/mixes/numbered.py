@@ -9,8 +9,6 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...process.digests import hexdigest
-from ...process.lazy import cached_property
-from ...reading.contract import taken_of
 from ...reading.dataref import DataRef
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
@@ -19,11 +17,11 @@ from ...rows.data import Data
 from ...rows.node import Node, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Ints, Row, Seeds
-from ..over import ChangedRows, ProjectedRef
+from ...rows.types import Ints, Row
+from ..over import ChangedBlocks, ProjectedRef
 
 
-class NumberedRef(ChangedRows):
+class NumberedRef(ChangedBlocks):
     """The rows of another DataRef, and a number: of the source that it is of a mixture.
 
     Args:
@@ -36,10 +34,12 @@ class NumberedRef(ChangedRows):
         super().__init__(whole, column, number)
         self._column, self._number = column, number
         check_column(whole.schema, column)
+        assert whole.schema is not None, "that was checked"
+        self._schema = with_column(whole.schema, column)
 
-    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
-        found = taken_of(self.whole, rows, seeds)
-        return with_numbers(found, self.whole.schema, self._column, np.full(len(rows), self._number))
+    def _changed(self, block: Block) -> Block:
+        numbers = Data(np.full(block.num_rows, self._number))
+        return Block(self._schema, block.num_rows, (*block.data, numbers))
 
     def _projected(self, of: Projection) -> DataRef:
         """Some columns; of the whole only these are read."""
@@ -51,12 +51,6 @@ class NumberedRef(ChangedRows):
         if not names or of.columns[-1] != own or of.schema.tree.kind != "dict":
             return ProjectedRef(self, of)
         return self.over(self.whole._projected(Projection.of(self.whole.schema, names)))
-
-    @cached_property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        assert self.whole.schema is not None, "that was checked"
-        return with_column(self.whole.schema, self._column)
 
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} numbered {self._number} {self._column}")

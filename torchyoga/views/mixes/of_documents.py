@@ -19,14 +19,15 @@ from ...reading.contract import row_numbers
 from ...reading.dataref import DataRef
 from ...rows.data import bounds_of
 from ...rows.types import Ints
-from ..packs.view import PackReport, PackView
+from ..packs.packed import PackedRef
+from ..packs.report import PackReport
 from ..tokens.plan import BatchReport
 from ..tokens.token_batches import TokenBatchesRef
 from ..tokens.token_windows import TokenWindowsRef
 from .mix import MixRef, Recipe, checked, mixture_of
 
 
-def packs_of(recipe: Recipe, make: Callable[[DataRef], PackView | MixedPacks]) -> MixedPacks:
+def packs_of(recipe: Recipe, make: Callable[[DataRef], PackedRef | MixedPacks]) -> MixedPacks:
     """A mixture of packs of each source: see `DataRef.packed`."""
     return _made_of(MixedPacks, "packed", recipe, make)
 
@@ -94,7 +95,7 @@ def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> D
 class MixedPacks(MixRef):
     """Packs of documents of several sources in fixed shares: what `mix(...).packed(...)` is."""
 
-    sources: tuple[PackView, ...]
+    sources: tuple[PackedRef, ...]
 
     def report(self) -> PackReport:
         """The outcome of packing all sources: how many packs, how full they are, what was left out."""
@@ -111,7 +112,7 @@ class MixedPacks(MixRef):
         They are numbered as if all sources were laid end to end.
         """
 
-        def of_packs(own: PackView, numbers: Ints) -> tuple[Ints, Ints]:
+        def of_packs(own: PackedRef, numbers: Ints) -> tuple[Ints, Ints]:
             rows, bounds = own.members(numbers)
             return np.diff(bounds), rows
 

@@ -22,12 +22,12 @@ from ...process.numbers import as_int
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.types import Ints, Numbers, RowT
-from .arranged import ArrangedRef, ReweightedView, warn_if_arranged
+from .arranged import ArrangedRef, warn_if_arranged
 
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
 
-def weighted(ref: DataRef[RowT], weights: Weights, rows: int | None = None) -> ReweightedView[RowT]:
+def weighted(ref: DataRef[RowT], weights: Weights, rows: int | None = None) -> ArrangedRef[RowT]:
     """Rows as often as their weights say: of `rows` places each row gets the whole number below or above
     its share, in every epoch.
 
@@ -69,7 +69,7 @@ def _ends(ref: DataRef, weights: Weights) -> Ints:
     return whole_ends(found)
 
 
-class WeightedRef(ArrangedRef, ReweightedView):
+class WeightedRef(ArrangedRef):
     """Rows of another DataRef, as often as their weights say: what `ref.weighted(weights)` is.
 
     Args:

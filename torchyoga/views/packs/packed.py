@@ -28,13 +28,13 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
-from ..over import Over
+from ..over import Over, RowsOf
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
 from .members import Documents, Members, documents_of_each
+from .report import PackReport
 from .request import PackColumns, Packing, Request, packing_of
-from .view import PackReport, PackView, RowsOf
 
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
@@ -130,7 +130,7 @@ def _lengths(few: DataRef, name: str) -> Ints:
     return np.concatenate(found)
 
 
-class PackedRef(PackView):
+class PackedRef(Over):
     """Packs of rows of another DataRef: what `ref.packed(...)` is.
 
     Args:
@@ -177,18 +177,16 @@ class PackedRef(PackView):
         most, empty = self._packing.most, self._pool.empty
         return Rows(self._layout.block(given, numbers, documents, most, empty))
 
-    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
-        """The documents of packs of several DataRefs: see `PackView.opened`."""
-        return self._opened(parts)[0] if self._are_alike(parts) else None
+    def _read_of(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        return self._documents_of(parts)[0] if self._are_alike(parts) else None
 
-    def together(
+    def _together(
         self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
     ) -> Sequence[Row] | None:
-        """Packs of several DataRefs: all of their documents are read at once."""
         if not self._are_alike(parts):
             return None
         assert self._layout is not None, "there are packs"
-        wholes, documents = self._opened(parts)
+        wholes, documents = self._documents_of(parts)
         ref, numbers = self._read
         given = block_of(read(wholes, len(documents.rows)), ref.schema)
         return Rows(self._layout.block(given, numbers, documents, self._packing.most, self._pool.empty))
@@ -204,7 +202,7 @@ class PackedRef(PackView):
         )
 
     @staticmethod
-    def _opened(parts: Sequence[RowsOf]) -> tuple[list[RowsOf], Documents]:
+    def _documents_of(parts: Sequence[RowsOf]) -> tuple[list[RowsOf], Documents]:
         """The documents of packs that are made alike: where they are read, and all of them in order."""
         views, places, packs = zip(*parts, strict=True)
         bounds = bounds_of(map(len, packs))

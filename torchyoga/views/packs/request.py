@@ -20,7 +20,7 @@ from ..ragged import RaggedColumn
 from ..scan import Scanned, scan
 from .layout import LabelKind, are_tokens
 from .plan import PackPlan, planned
-from .view import PackReport
+from .report import PackReport
 
 # Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
 PackCost: TypeAlias = Callable[[Any], Any]

@@ -1,60 +1,8 @@
-"""Packs as a DataRef, and the outcome of packing."""
+"""The outcome of packing."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, TypeAlias
-
-from ...reading.dataref import DataRef
-from ...rows.types import Ints
-from ..over import Over
-
-# The places of some rows of a DataRef, and their numbers.
-RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
-
-
-class PackView(Over):
-    """Packs of rows of another DataRef: what `ref.packed(...)` is."""
-
-    @abstractmethod
-    def report(self) -> PackReport:
-        """The outcome of packing: how many packs, how full they are, what was left out."""
-
-    @abstractmethod
-    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """The rows (S,) of the other DataRef in these packs, and where those of each begin (B + 1,)."""
-
-    @abstractmethod
-    def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
-        """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
-
-    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
-        """The rows of packs of several DataRefs, this is the first; None if these are not made alike.
-
-        Args:
-            parts: the packs.
-
-        Returns:
-            For each part the DataRef that rows are read from, the places of its rows among all, and these.
-        """
-        return None
-
-    def together(
-        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Any]]
-    ) -> Sequence[Any] | None:
-        """Packs of several DataRefs, at their places; None if these are not made alike, see `opened`.
-
-        Args:
-            parts: the packs.
-            read: reads rows of several DataRefs, so many in all.
-        """
-        return None
-
-    @abstractmethod
-    def in_epoch(self, epoch: int) -> PackView:
-        """The same packs with the rows that they hold in an epoch."""
 
 
 @dataclass(frozen=True)
