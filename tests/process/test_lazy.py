@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from torchyoga.process.lazy import later
+from torchyoga.process.lazy import later, methods_of
 
 
 def test_attributes_are_those_of_the_module_and_found_once() -> None:
@@ -25,6 +25,22 @@ def test_it_is_loaded_at_the_first_use() -> None:
     code += "print('colorsys' in sys.modules, m.rgb_to_hsv(0, 0, 0), 'colorsys' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.stdout.split()[0::4] == ["False", "True"], finished.stdout + finished.stderr
+
+
+def test_a_method_that_is_found_later_is_the_one_that_super_asks_for() -> None:
+    class Numbers(list):  # type: ignore[type-arg]
+        mean = methods_of("statistics").mean
+
+    class Doubled(Numbers):
+        calls = 0
+
+        def mean(self) -> object:
+            self.calls += 1
+            return 2 * super().mean()  # type: ignore[operator]
+
+    numbers = Doubled([1, 3])
+    assert [numbers.mean(), numbers.mean()] == [4, 4]
+    assert numbers.calls == 2
 
 
 LATER = """

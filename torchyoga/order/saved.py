@@ -73,4 +73,4 @@ def _taken_apart(text: str | None) -> tuple[str, dict[str, str]]:
 
 def _shown(text: str | None) -> str:
     """A view as messages show it, without digests."""
-    return "rows as they are" if text is None else f"{re.sub(r'(, )?[a-z]+=#[0-9a-f]+', '', text):.200}"
+    return "rows as they are" if text is None else re.sub(r"(, )?[a-z]+=#[0-9a-f]+", "", text[:1000])[:200]

@@ -18,6 +18,7 @@ from .stages import in_effect
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
+_PLAIN = (bool, int, str, type(None))
 _MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
@@ -172,9 +173,9 @@ class State:
                     "epoch and position"
                 )
             raise StateError(
-                f"the state has {_ARGUMENTS.get(key, key)} {found.get(key)!r}, but here it is "
-                f"{mine.get(key)!r}: it is of another dataset or loader. Use that, or pass strict=False "
-                "to take its epoch and position"
+                f"the state has {_ARGUMENTS.get(key, key)} {_shown(found.get(key))}, but here it is "
+                f"{_shown(mine.get(key))}: it is of another dataset or loader. Use that, or pass "
+                "strict=False to take its epoch and position"
             )
         if ("shards" in found) != ("shards" in mine):
             kinds = {True: "'shard'", False: "'global'"}
@@ -189,7 +190,7 @@ class State:
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
                 "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
-                f"position. It has files {found.get('files')!r}, here they are {mine.get('files')!r}"
+                f"position. It has files {found.get('files')!r:.100}, here they are {mine.get('files')!r:.100}"
             )
 
     def _check_view(self, mine: object, is_as_long: bool) -> None:
@@ -249,7 +250,7 @@ def _checked(state: object) -> Saved:
         key = next(key for key in counts if not are_counts(state[key]))
         raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
-        if type(state.get(key)) not in (bool, int, str, type(None), *(list, tuple) * (key in _LISTS)):
+        if not _is_plain(state.get(key), _LISTS[key] + 1 if key in _LISTS else 0):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -325,6 +326,13 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     if any(len(some) not in (2, 3) for some in lists):
         raise ValueError
     return ranges
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """True for a bool, an int, a text, None, and for lists of them that nest at most so deeply."""
+    if type(value) not in (list, tuple):
+        return type(value) in _PLAIN
+    return depth > 0 and all(_is_plain(one, depth - 1) for one in value if type(one) not in _PLAIN)
 
 
 def _converted(kind: Callable[[Any], Any], pin: Any, depth: int) -> Any:

@@ -115,8 +115,9 @@ class _Method:
         self._owner, self._name = owner, name
 
     def __get__(self, instance: object, owner: type | None = None) -> object:
-        setattr(self._owner, self._name, getattr(import_module(self._module), self._function))
-        return getattr(owner if instance is None else instance, self._name)
+        found = getattr(import_module(self._module), self._function)
+        setattr(self._owner, self._name, found)
+        return found if instance is None else found.__get__(instance, owner)
 
 
 def once_loaded(name: str, then: Callable[[Any], object]) -> None:

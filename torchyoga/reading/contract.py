@@ -342,6 +342,8 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         hint = "; for a mask use where(...), or np.flatnonzero(mask)" if found.dtype == np.bool_ else ""
         hint = "; columns are taken by ref.columns(names), or ref[name]" if found.dtype.kind in "UT" else hint
         raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}{hint}")
+    if found.dtype == np.uint64 and int(found.max(initial=0)) >= 2**63:  # as int64 it would be below 0
+        raise IndexError(f"row {int(found.max())} of a dataset of {length} rows")
     numbers = found.astype(np.int64, copy=False)
     if not len(numbers):
         return numbers

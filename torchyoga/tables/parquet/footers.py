@@ -153,18 +153,28 @@ def footers_of(places: Sequence[Place]) -> list[FooterIndex]:
 def _index_of(place: Place) -> FooterIndex:
     identity = place.identity()
     kept = kept_index(identity, lambda: _made(place, identity), cache_of(None, None))
-    arrays, info = kept.arrays, kept.info
-    return FooterIndex(
-        footer=Footer(place, identity, info["digest"]),
-        fields=_fields_of(arrays["schema"].tobytes()),
-        rows=arrays["rows"],
-        unpacked=arrays["unpacked"],
-        nulls=arrays["nulls"],
-        counts=arrays["counts"],
-        defined=arrays["defined"],
-        int96=info["int96"],
-        odd=info["odd"],
-    )
+    try:
+        return _read(place, identity, kept)
+    except (pa.ArrowException, KeyError, ValueError, TypeError, OSError):  # it was not made by this
+        return _read(place, identity, _made(place, identity))
+
+
+def _read(place: Place, identity: IndexOf, index: FileIndex) -> FooterIndex:
+    """The footer that an index describes; ValueError, TypeError, KeyError or Arrow's if it describes none."""
+    arrays, info = index.arrays, index.info
+    fields = _fields_of(arrays["schema"].tobytes())
+    rows, defined = arrays["rows"], arrays["defined"]
+    unpacked, nulls, counts = arrays["unpacked"], arrays["nulls"], arrays["counts"]
+    shape, every = (*rows.shape, len(fields.owners)), range(len(fields.owners))
+    marked = [info["int96"], info["odd"]]
+    is_sound = rows.ndim == 1 and unpacked.shape == nulls.shape == counts.shape == shape
+    is_sound = is_sound and all(one.dtype == np.int64 for one in (rows, defined, unpacked, nulls, counts))
+    is_sound = is_sound and rows.min(initial=0) >= 0 <= counts.min(initial=0)
+    is_sound = is_sound and counts.sum() == defined.size and set(every) >= {*marked[0], *marked[1]}
+    if not is_sound or type(info["digest"]) is not str:
+        raise ValueError("the arrays do not fit each other")
+    footer = Footer(place, identity, info["digest"])
+    return FooterIndex(footer, fields, rows, unpacked, nulls, counts, defined, *marked)
 
 
 @lru_cache(256)
