@@ -125,7 +125,7 @@ def test_packs_of_several_sources_are_those_of_each(seed: int, long: Any, count:
             }
     wholes: list[int] = []
     first, *_ = parts = [(ref, places, own) for ref, _, places, own in mix.dealt(numbers)]
-    opened: Any = first[0]._read_of(parts)
+    opened: Any = first[0].opened(parts)
     for _, places, rows in opened:
         wholes += places.tolist()
         assert len(places) == len(rows)

@@ -29,7 +29,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .over import Over, RowsOf, RowView
+from .over import GatheredView, RowsOf, RowView
 
 _MOST_NAMED = 3  # sources, in a `repr`
 
@@ -100,7 +100,7 @@ class JoinedRef(DataRef):
         """Rows of some DataRefs, each at its place; those of one, or of packs alike, are read at once."""
         wanted = _grounded(parts)
         first = wanted[0][0] if len(wanted) > 1 else None
-        packs = first._together(wanted, self._at_once) if isinstance(first, Over) else None
+        packs = first.together(wanted, self._at_once) if isinstance(first, GatheredView) else None
         if packs is not None:
             return packs
         lying = _located(wanted) if len(wanted) > 1 else None
@@ -282,7 +282,7 @@ def _announce(parts: Iterable[RowsOf], values: bool) -> None:
     """Tells all of them which rows are read next."""
     wanted = _grounded(parts)
     first = wanted[0][0] if len(wanted) > 1 else None
-    documents = first._read_of(wanted) if isinstance(first, Over) else None
+    documents = first.opened(wanted) if isinstance(first, GatheredView) else None
     if documents is not None:
         _announce(documents, values)
         return

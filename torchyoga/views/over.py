@@ -59,28 +59,6 @@ class Over(DataRef[RowT]):
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[RowT]:
         """One or more rows (B,); made with seeds, one for each, if there are any."""
 
-    def _read_of(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
-        """The rows below rows of several views, this is the first; None if these are not made alike.
-
-        Args:
-            parts: the rows of the views.
-
-        Returns:
-            For each part the DataRef that rows are read from, the places of its rows among all, and these.
-        """
-        return None
-
-    def _together(
-        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
-    ) -> Sequence[Row] | None:
-        """Rows of several views, at their places, read at once; None if these are not made alike.
-
-        Args:
-            parts: the rows of the views.
-            read: reads rows of several DataRefs, so many in all.
-        """
-        return None
-
     def _title(self) -> str:
         return title_of(self.whole)
 
@@ -137,6 +115,32 @@ class Over(DataRef[RowT]):
     def info(self) -> Json:
         """The whole's info."""
         return self.whole.info
+
+
+class GatheredView(Over):
+    """A view whose rows, if those of several views are made alike, are read at once."""
+
+    @abstractmethod
+    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The rows below rows of several views, this is the first; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+
+        Returns:
+            For each part the DataRef that rows are read from, the places of its rows among all, and these.
+        """
+
+    @abstractmethod
+    def together(
+        self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
+    ) -> Sequence[Row] | None:
+        """Rows of several views, at their places, read at once; None if these are not made alike.
+
+        Args:
+            parts: the rows of the views.
+            read: reads rows of several DataRefs, so many in all.
+        """
 
 
 class ChangedRows(Over[RowT]):

@@ -28,7 +28,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
-from ..over import Over, RowsOf
+from ..over import GatheredView, Over, RowsOf
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
@@ -130,7 +130,7 @@ def _lengths(few: DataRef, name: str) -> Ints:
     return np.concatenate(found)
 
 
-class PackedRef(Over):
+class PackedRef(GatheredView):
     """Packs of rows of another DataRef: what `ref.packed(...)` is.
 
     Args:
@@ -177,12 +177,14 @@ class PackedRef(Over):
         most, empty = self._packing.most, self._pool.empty
         return Rows(self._layout.block(given, numbers, documents, most, empty))
 
-    def _read_of(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+    def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
+        """The documents of packs of several DataRefs; None if these are not made alike."""
         return self._documents_of(parts)[0] if self._are_alike(parts) else None
 
-    def _together(
+    def together(
         self, parts: Sequence[RowsOf], read: Callable[[Iterable[RowsOf], int], Sequence[Row]]
     ) -> Sequence[Row] | None:
+        """Packs of several DataRefs: all of their documents are read at once."""
         if not self._are_alike(parts):
             return None
         assert self._layout is not None, "there are packs"
