@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from torchyoga.tools.doctor.diagnosis import Check
 from torchyoga.tools.doctor.patient import Patient
@@ -69,17 +69,6 @@ class Drawing(Dataset[float]):
             "torch": lambda: float(torch.rand(())),
         }
         return draws[self.kind]()
-
-
-class Streamed(IterableDataset[float]):
-    """Rows without numbers, of another dataset."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __iter__(self) -> Iterator[float]:
-        for row in range(len(self.rows)):
-            yield self.rows[row]
 
 
 class Hanging(Slow):

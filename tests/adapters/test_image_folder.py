@@ -113,19 +113,6 @@ def test_folders_without_classes(tmp_path: Path) -> None:
         assert [row["path"] for row in yoga.image_folder(tmp_path / "flat", classes=True)] == ["more/x.png"]
 
 
-@pytest.mark.parametrize("extensions", [None, [".png"]])
-def test_images_beside_folders_of_classes_are_counted(extensions: list[str] | None, tmp_path: Path) -> None:
-    names = ["cat/1.png", "cat/2.png", "dog/3.png", "cover.png", "odd.png"]
-    write(tmp_path, {name: image(1, "PNG") for name in names})
-    said = r"2 of 5 files .*are not read; move them.*'cover\.png' lies beside the folders of the classes"
-    with pytest.warns(UserWarning, match=said) as warned:
-        ref = yoga.image_folder(tmp_path, extensions=extensions)
-    assert len(warned) == 1
-    assert [row["path"] for row in ref] == names[:3]
-    assert ref.classes == ["cat", "dog"]
-    assert [one.name for one in ref.left_out] == names[3:]
-
-
 def test_classes_by_name(folder: Path) -> None:
     ref = yoga.image_folder(folder, classes=["eel", "cat"])
     assert ref.classes == ["eel", "cat"]

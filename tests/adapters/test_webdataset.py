@@ -306,34 +306,6 @@ def test_a_connection_that_breaks_off_is_no_cut_shard(
     assert "continuing an interrupted build at row" in caplog.text
 
 
-@pytest.mark.parametrize("rows_per_file", [7, 1000])
-def test_builds_of_compressed_shards_continue(
-    shards: Path,
-    tmp_path: Path,
-    files_of: Callable[[int], None],
-    rows_per_file: int,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
-    files_of(rows_per_file)
-    compressed(shards)
-    last, storage = shards / "s-002.tar.gz", yoga.Storage(tmp_path / "storage")
-    data = last.read_bytes()
-    ref = yoga.webdataset(shards / "s-*.gz", threads=1)
-    last.unlink()
-    with pytest.raises(FileNotFoundError):
-        storage.submit(ref, "x", "1")
-    last.write_bytes(data)
-    assert list(storage.submit(ref, "x", "1")) == ROWS
-    assert "continuing an interrupted build at row 40" in caplog.text
-    # A build of other columns, or over other shards, has another source.
-    last.unlink()
-    with pytest.raises(FileNotFoundError):
-        storage.submit(ref, "x", "2")
-    assert len(storage.submit(yoga.webdataset([*shards.glob("*.gz")]), "x", "2")) == 40
-    assert "starting over" in caplog.text
-
-
 def test_a_build_in_the_middle_of_a_shard_continues(
     tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from decoders import only
+from decoders import file_of, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -32,13 +32,6 @@ from torchyoga.testing import assert_rows_equal, check_dataref
 from torchyoga.views.draw import Draw
 
 CHINA: npt.NDArray[np.uint8] = np.array(load_sample_image("china.jpg"))[:120, :161]  # of odd width
-
-
-def file_of(image: Any, format: str = "JPEG", **options: Any) -> bytes:
-    image = image if isinstance(image, Image.Image) else Image.fromarray(image)
-    out = io.BytesIO()
-    image.save(out, format, **options)
-    return out.getvalue()
 
 
 def seen(data: bytes, mode: str = "RGB") -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from decoders import file_of
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
@@ -21,12 +22,6 @@ from torchyoga.errors import CorruptError, SchemaError
 CHINA = np.array(load_sample_image("china.jpg"))[:120, :161]
 HERE = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-def file_of(image: Any, format: str = "JPEG", **options: Any) -> bytes:
-    out = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, format, **options)
-    return out.getvalue()
 
 
 def by_the_processor(values: list[memoryview], is_gray: bool) -> list[torch.Tensor | None]:

@@ -13,14 +13,6 @@ from torchyoga.errors import CorruptError, YogaError
 from torchyoga.files.regular import open_regular, read_regular
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_something_that_is_not_a_file_is_named(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "found"
-    OTHERS[kind](path)
-    with pytest.raises(CorruptError, match=f"found is {kind} where a file should be; remove it"):
-        open_regular(path)
-
-
 def test_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("file")

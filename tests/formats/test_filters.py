@@ -47,26 +47,10 @@ def chunks(options: dict[str, Any], values: np.ndarray = VALUES) -> tuple[Any, S
         return filters, [(mask, np.frombuffer(data, np.uint8)) for mask, data in found]
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_chunks_are_decoded_as_hdf5_does(kind: str) -> None:
-    filters, stored = chunks(OPTIONS[kind])
-    for number, (mask, data) in enumerate(stored):
-        found = decoded(filters, data, mask, 8 * 7 * 8)
-        assert np.array_equal(found.view("<f8").reshape(8, 7), VALUES[8 * number : 8 * number + 8])
-
-
 def test_other_filters_are_left_to_hdf5() -> None:
     for options in ({"compression": "lzf"}, {"fletcher32": True}, compression_arguments("zstd")):
         assert chunks(options)[0] is None
     assert chunks({})[0] == ()
-
-
-def test_filters_that_a_chunk_left_out_are_not_applied() -> None:
-    filters, _ = chunks(OPTIONS["gzip, shuffled"])
-    raw = VALUES[:8].tobytes()
-    shuffled = np.frombuffer(raw, np.uint8).reshape(-1, 8).T.tobytes()
-    for mask, data in {3: raw, 2: shuffled, 1: zlib.compress(raw), 0: zlib.compress(shuffled)}.items():
-        assert decoded(filters, np.frombuffer(data, np.uint8), mask, len(raw)).tobytes() == raw
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OPTIONS if kind != "shuffled"])

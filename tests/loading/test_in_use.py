@@ -223,26 +223,6 @@ def test_a_prefetchers_batch_is_not_lost(options: Any) -> None:
         loader().state_after(0)
 
 
-def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -> None:
-    sampler = yoga.ResumableSampler(1000, seed=3)
-    batches = iter(torch.utils.data.DataLoader(range(1000), 10, sampler=sampler, num_workers=2))
-    trained = rows(itertools.islice(batches, 7))
-    with pytest.warns(UserWarning, match=r"sampler\.state_after\(steps, batch_size\)"):
-        state = sampler.state_dict()
-    assert state["position"] > 70
-    assert sampler.state_dict() == state  # warned once
-    state = sampler.state_after(7, 10)
-    assert (state["position"], state["steps"]) == (70, 7)
-    rest = yoga.ResumableSampler(1000, seed=3)
-    rest.load_state_dict(state)
-    assert sorted(trained + list(rest)) == list(range(1000))
-    rows(batches)
-    assert sampler.state_after(7, 10) == state
-    assert sampler.state_after(100, 10)["epoch"] == sampler.state_dict()["epoch"] == 1
-    with pytest.raises(ValueError, match=r"steps must be in 0\.\.100"):
-        sampler.state_after(101, 10)
-
-
 # -- batches that are late, and interrupts
 
 
@@ -694,32 +674,6 @@ def _itself(rows: Any) -> Any:
     return rows
 
 
-def test_steps_count_on_after_a_resume_and_the_last_accumulation_is_stepped() -> None:
-    """The shape of timm's loop: the optimizer steps every third batch, and at the epoch's last one."""
-
-    def stepped(loader: Any, stop: int | None = None) -> tuple[list[int], Any]:
-        steps = []
-        for step, _ in enumerate(loader, loader.steps):
-            if (step + 1) % 3 == 0 or step == len(loader) - 1:
-                steps.append(step)
-            if step == stop:
-                return steps, loader.state_dict()
-        return steps, None
-
-    def made() -> Any:
-        return yoga.DataLoader(list(range(20)), 2, shuffle=True, seed=7)
-
-    whole, _ = stepped(made())
-    assert whole == [2, 5, 8, 9]
-    for stop in range(9):
-        before, state = stepped(made(), stop)
-        loader = made()
-        loader.load_state_dict(state)
-        assert loader.steps == stop + 1
-        assert before + stepped(loader)[0] == whole
-        assert (loader.epoch, loader.steps) == (1, 0)
-
-
 def test_a_save_at_the_last_batch_trains_no_epoch_more() -> None:
     """As in the tutorial on DDP, with the loader's epoch as its counter."""
     loader = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
@@ -728,25 +682,6 @@ def test_a_save_at_the_last_batch_trains_no_epoch_more() -> None:
     resumed = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
     resumed.load_state_dict(state)
     assert [sum(1 for _ in resumed) for _ in range(resumed.epoch, 3)] == [3, 3]
-
-
-def test_set_epoch_reaches_a_users_batch_sampler_at_once() -> None:
-    class Batches:
-        epoch = 0
-
-        def set_epoch(self, epoch: int) -> None:
-            self.epoch = epoch
-
-        def __iter__(self) -> Any:
-            return iter([[0, 1], [2, 3]])
-
-        def __len__(self) -> int:
-            return 2
-
-    batches = Batches()
-    loader = yoga.DataLoader(list(range(4)), batch_sampler=batches)
-    loader.set_epoch(3)
-    assert batches.epoch == 3
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")

@@ -87,14 +87,6 @@ def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
     assert_rows_equal([*got, next(iterator)], whole[:3])
 
 
-@pytest.mark.parametrize("method", FRESH_STARTS)
-def test_a_cached_dataset_reads_in_new_workers(method: str, ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(
-        ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context=method
-    )
-    assert rows_of(loader) == rows_of(yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=0))
-
-
 def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef) -> None:
     plain = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=2)
     expected = [rows_of(plain) for _ in range(4)]

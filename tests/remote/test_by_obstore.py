@@ -72,8 +72,12 @@ def test_ranges_are_read_at_once(served: Any) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [Fault("status", "/m", status=503, times=1), Fault("cut body", "/m", bytes=30_000, times=1)],
-    ids=["503", "cut"],
+    [
+        Fault("status", "/m", status=503, times=1),
+        Fault("cut body", "/m", bytes=30_000, times=1),
+        Fault("refuse", "/m", times=1),
+    ],
+    ids=["503", "cut", "refuse"],
 )
 def test_others_go_on_where_it_fails(fault: Fault, served: Any) -> None:
     proxy, url, options = served

@@ -180,16 +180,6 @@ def test_an_outdated_look_at_a_claim_does_not_make_two_holders() -> None:
         assert claims(remote) == ["00000003.json"]
 
 
-def test_a_builder_that_was_slower_waits_for_the_faster_one() -> None:
-    remote = memory()
-    with Lease(remote, "l", "work", 60, 0) as holder:
-        view, looks = other_view(remote), [dict[str, Any]()]  # before the holder's claim
-        view.instead["find"] = lambda find, folder: looks.pop() if looks else find(folder)
-        with pytest.raises(BusyError, match=r"work is still held by process \d+ on "):
-            Lease(view, "l", "work", 60, 0).__enter__()
-        holder.check()
-
-
 def test_a_waiter_that_slept_does_not_take_the_holder_for_dead() -> None:
     """It has looked at a claim; before it reads the time, the holder has shown life many times."""
     remote = memory()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import http.client
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import botocore.exceptions
 import fsspec
 import pytest
 from machines import running
-from servers import S3, Fault, Gcs, Proxy, http_server, s3_server
+from servers import S3, Fault, Proxy
 from waiting import PATIENCE, eventually
 
 DATA = bytes(range(256)) * 1024
@@ -49,77 +46,6 @@ def get(proxy: Proxy, path: str, method: str = "GET") -> tuple[int, bytes]:
         connection.close()
 
 
-@pytest.mark.parametrize("size", [1, 11 << 20], ids=["small", "multipart"])
-def test_s3_creates_an_object_once(s3: S3, bucket: str, tmp_path: Path, size: int) -> None:
-    filesystem = s3fs_of(s3)
-    file = tmp_path / "file"
-    file.write_bytes(b"x" * size)
-    path = f"{bucket}/object"
-    filesystem.put_file(str(file), path, mode="create", chunksize=5 << 20)
-    with pytest.raises(FileExistsError):
-        filesystem.put_file(str(file), path, mode="create", chunksize=5 << 20)
-    with pytest.raises(FileExistsError):
-        filesystem.pipe_file(path, b"y", mode="create")
-    assert filesystem.info(path)["size"] == size
-
-
-def test_gcs_creates_an_object_once(gcs: Gcs) -> None:
-    filesystem = fsspec.filesystem("gs", **gcs.storage_options)
-    path = f"{gcs.new_bucket()}/object"
-    filesystem.pipe_file(path, b"x", mode="create")
-    with pytest.raises(FileExistsError):
-        filesystem.pipe_file(path, b"y", mode="create")
-    assert filesystem.cat_file(path) == b"x"
-
-
-@pytest.mark.parametrize("kind", ["s3", "gs"])
-def test_a_store_has_ranges_and_listings(kind: str, request: pytest.FixtureRequest) -> None:
-    server = request.getfixturevalue("s3" if kind == "s3" else "gcs")
-    filesystem = fsspec.filesystem(kind, **server.storage_options)
-    bucket = server.new_bucket()
-    for name in ("a", "b/c", "b/d/e"):
-        filesystem.pipe_file(f"{bucket}/{name}", DATA)
-    assert filesystem.cat_file(f"{bucket}/a", start=1000, end=3000) == DATA[1000:3000]
-    assert filesystem.cat_file(f"{bucket}/a", start=len(DATA) - 5, end=len(DATA) + 5) == DATA[-5:]
-    assert filesystem.cat_file(f"{bucket}/a", start=-7) == DATA[-7:]
-    assert sorted(filesystem.ls(f"{bucket}/b", detail=False)) == [f"{bucket}/b/c", f"{bucket}/b/d"]
-    assert sorted(filesystem.find(bucket)) == [f"{bucket}/{name}" for name in ("a", "b/c", "b/d/e")]
-    assert filesystem.find(f"{bucket}/none") == []
-    filesystem.rm_file(f"{bucket}/a")
-    assert not filesystem.exists(f"{bucket}/a")
-    age = datetime.datetime.now(datetime.timezone.utc) - filesystem.modified(f"{bucket}/b/c")
-    assert abs(age.total_seconds()) < 60
-
-
-def test_gcs_takes_large_objects(gcs: Gcs, tmp_path: Path) -> None:
-    filesystem = fsspec.filesystem("gs", **gcs.storage_options)
-    file = tmp_path / "file"
-    file.write_bytes(DATA * 24)
-    path = f"{gcs.new_bucket()}/object"
-    filesystem.put_file(str(file), path, chunksize=1 << 20)
-    assert filesystem.cat_file(path) == file.read_bytes()
-
-
-def test_a_folder_is_read_over_http(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    (tmp_path / "a").write_bytes(DATA)
-    (tmp_path / "b" / "c").write_bytes(b"c")
-    with http_server(tmp_path) as server:
-        filesystem = fsspec.filesystem("http", use_listings_cache=False, skip_instance_cache=True)
-        url = server.endpoint
-        assert filesystem.cat_file(f"{url}/a") == DATA
-        assert filesystem.cat_file(f"{url}/a", start=1000, end=3000) == DATA[1000:3000]
-        assert filesystem.cat_file(f"{url}/a", start=len(DATA) - 5, end=len(DATA) + 5) == DATA[-5:]
-        assert filesystem.info(f"{url}/a")["size"] == len(DATA)
-        assert {f"{url}/a", f"{url}/b/"} <= set(filesystem.ls(url, detail=False))
-        with pytest.raises(FileNotFoundError):
-            filesystem.cat_file(f"{url}/none")
-        with pytest.raises(urllib.error.HTTPError, match="501"):
-            urllib.request.urlopen(urllib.request.Request(f"{url}/new", b"x", method="PUT"), timeout=PATIENCE)
-        (tmp_path / "new").write_bytes(b"n")
-        assert filesystem.cat_file(f"{url}/new") == b"n"
-
-
 def test_the_proxy_counts(proxy: Proxy, bucket: str) -> None:
     filesystem = s3fs_of(proxy)
     filesystem.pipe_file(f"{bucket}/a b", DATA)
@@ -134,15 +60,6 @@ def test_the_proxy_counts(proxy: Proxy, bucket: str) -> None:
     ]
     proxy.clear()
     assert proxy.requests == []
-
-
-def test_large_uploads_pass_the_proxy(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(DATA * 44)
-    filesystem = s3fs_of(proxy)
-    filesystem.put_file(str(file), f"{bucket}/large", chunksize=5 << 20)
-    assert len(proxy.seen("PUT")) == 3
-    assert filesystem.cat_file(f"{bucket}/large") == file.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -336,13 +253,6 @@ def test_servers_and_machines_end_with_the_process_that_started_them(fresh: bool
     eventually(lambda: not is_alive(child_of(said)))
     for endpoint in said.split()[2:]:
         eventually(lambda endpoint=endpoint: not is_answered(endpoint))
-
-
-def test_buckets_do_not_share_objects(s3: S3, bucket: str) -> None:
-    with s3_server() as other:
-        assert other.endpoint != s3.endpoint
-        assert not s3fs_of(other).exists(f"{bucket}")
-    assert not is_answered(other.endpoint)
 
 
 def is_alive(pid: int) -> bool:

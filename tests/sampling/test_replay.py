@@ -45,7 +45,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRandomSampler
-from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -330,28 +329,6 @@ def test_a_sampler_that_fails_ends_no_epoch(error: BaseException, workers: int) 
     assert got == expected
 
 
-def test_batches_that_are_late_are_not_lost() -> None:
-    class Slow(Dataset[int]):
-        def __len__(self) -> int:
-            return 9
-
-        def __getitem__(self, index: int) -> int:
-            time.sleep(2.5 if index == 3 else 0)
-            return index
-
-    loader = yoga.DataLoader(Slow(), 2, sampler=[1, 2, 3, 4, 5], num_workers=1, timeout=1)
-    got, iterator, late = [], iter(loader), 0
-    while True:
-        try:
-            got.append(next(iterator).tolist())
-        except RuntimeError:
-            late += 1
-        except StopIteration:
-            break
-    assert late
-    assert got == [[1, 2], [3, 4], [5]]
-
-
 def test_epochs_advance_and_set_epoch_reaches_the_sampler() -> None:
     sampler = ByLength()
     loader = yoga.DataLoader(Noisy(), 5, sampler=sampler, seed=3)
@@ -439,15 +416,6 @@ def test_batches_left_out_are_reported() -> None:
         list(itertools.islice(iter(loader), 2))
         with pytest.warns(UserWarning, match=message):
             next(iter(loader))
-
-
-def test_an_iterator_from_before_a_load_is_stopped() -> None:
-    loader = loader_of("tasks", seed=3)
-    iterator = iter(loader)
-    next(iterator)
-    loader.load_state_dict(loader.state_dict())
-    with pytest.raises(StateError, match="call iter"):
-        next(iterator)
 
 
 def test_lengths() -> None:
@@ -631,16 +599,6 @@ def test_ranks_that_were_awaited_and_did_not_come_are_told(monkeypatch: pytest.M
         with warnings.catch_warnings(), refused if strict else contextlib.nullcontext():
             warnings.filterwarnings("ignore", "WORLD_SIZE is 2, but torch.distributed is not initialised")
             next(iter(loader))
-
-
-def test_only_a_sampler_that_heeds_its_rank_is_dealt_to_several() -> None:
-    for sampler, world, is_dealt_by_nobody in (
-        (Tasks(), 2, True),
-        (Tasks(), 1, False),
-        (StatefulDistributedSampler(range(ROWS), 2, 1), 2, False),  # type: ignore[arg-type]
-    ):
-        replay = Replay(range(ROWS), Foreign(sampler, 3, False, False), 3, Ranks(world, 0, None))
-        assert replay.is_dealt_by_nobody is is_dealt_by_nobody
 
 
 def test_torchs_own_samplers_become_ours() -> None:

@@ -18,7 +18,7 @@ from infiles import InFiles
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from torchyoga import DataLoader, ResumableBatchSampler, ResumableSampler, prove
+from torchyoga import ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.sampling.ranks import check_same
@@ -266,26 +266,6 @@ def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: l
     assert sampler.state_dict() == iterators[moves[-1]].state_dict()
 
 
-def test_an_abandoned_iteration_is_followed_by_the_next_epoch() -> None:
-    sampler = ResumableSampler(10, seed=1, start_offset=2)
-    assert list(itertools.islice(sampler, 3)) == list(ResumableSampler(10, seed=1))[2:5]
-    again = ResumableSampler(10, seed=1)
-    again.set_epoch(1)
-    with pytest.warns(
-        UserWarning, match="left after 5 of 10 rows of epoch 0.* the other 5 rows are left out"
-    ):
-        assert list(sampler) == list(again)
-
-
-def test_a_late_set_epoch_keeps_the_place() -> None:
-    sampler = ResumableSampler(10, seed=1)
-    iterator = iter(sampler)
-    first = [next(iterator) for _ in range(3)]
-    sampler.set_epoch(0)
-    assert first + list(iterator) == list(ResumableSampler(10, seed=1))
-    assert sampler.state_dict()["epoch"] == 1
-
-
 @pytest.mark.parametrize("length", [10, 5000])  # handed out at once, and some at a time
 def test_an_iterator_from_before_a_load_raises(length: int) -> None:
     sampler = ResumableSampler(length, seed=1)
@@ -349,26 +329,6 @@ def test_a_shorter_last_batch_is_a_step_unless_it_is_dropped() -> None:
         sampler.state_after(3, batch_size=4, drop_last=True)
 
 
-def test_a_loaders_state_after_so_many_batches_is_that_of_then() -> None:
-    loader = DataLoader(range(20), 4, True, seed=1)
-    states = [loader.state_dict()]
-    for _ in loader:
-        states.append(loader.state_dict())
-    assert [loader.state_after(steps) for steps in range(5)] == states[:5]
-
-
-def test_without_a_seed_torchs_generator_decides() -> None:
-    def rows(seed: int, generator: torch.Generator | None = None) -> list[int]:
-        torch.manual_seed(seed)
-        sampler = ResumableSampler(50)
-        if generator is not None:
-            sampler.draws_from = generator
-        return list(sampler)
-
-    assert rows(1) == rows(1) != rows(2)
-    assert rows(1, torch.Generator().manual_seed(5)) == rows(2, torch.Generator().manual_seed(5)) != rows(1)
-
-
 def test_in_a_job_of_several_processes_the_seed_is_the_same_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = ResumableSampler(10)
     sampler.state_dict()  # this draws one, before the process knows of the others
@@ -376,20 +336,6 @@ def test_in_a_job_of_several_processes_the_seed_is_the_same_on_all(monkeypatch: 
     with pytest.warns(UserWarning, match="WORLD_SIZE is 2"):
         assert list(sampler) == list(ResumableSampler(10, num_replicas=1, rank=0))
     assert sampler.seed == 0
-
-
-def test_an_iteration_draws_nothing_whether_a_state_was_loaded_or_not() -> None:
-    after = []
-    for loaded in (False, True):
-        sampler = ResumableSampler(10, shuffle=False)
-        if loaded:
-            sampler.load_state_dict(ResumableSampler(10, shuffle=False, start_offset=4, seed=3).state_dict())
-        loader = DataLoader(range(10), 2, sampler=sampler, seed_rows=True)
-        torch.manual_seed(1)
-        next(iter(loader))
-        after.append(float(torch.rand(())))
-    torch.manual_seed(1)
-    assert after == [float(torch.rand(()))] * 2
 
 
 def test_a_dataset_that_grows_is_noticed() -> None:
@@ -410,11 +356,6 @@ def test_a_sampler_says_what_it_is() -> None:
     assert "(10 rows, shuffle=True, seed=1, " in repr(ResumableSampler(10, seed=1))
     data = list(range(5))
     assert ResumableSampler(data).data_source is data
-
-
-def test_torchs_sequential_sampler_stays_sequential() -> None:
-    batches = ResumableBatchSampler(torch.utils.data.SequentialSampler(range(5)), 2)
-    assert list(batches) == [[0, 1], [2, 3], [4]]
 
 
 def test_an_iterator_that_was_held_when_another_began_ran_beside_it() -> None:

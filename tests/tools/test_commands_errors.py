@@ -59,14 +59,6 @@ def test_damage_is_json_too(storage: yoga.Storage) -> None:
     assert json.loads(found.stdout)["kind"] == "CorruptError"
 
 
-def test_the_command_most_like_the_one_asked_for_is_named(storage: yoga.Storage) -> None:
-    for asked, meant in {"list": "ls", "vew": "view", "statistics": "stats"}.items():
-        found = run(asked)
-        assert found.exit_code == 2
-        assert found.stderr.startswith(f"error: there is no command {asked!r}; did you mean {meant}?\n")
-    assert run("zzz").stderr == "error: there is no command 'zzz'\nTry 'yoga --help'\n"
-
-
 def test_files_are_named_as_they_were_asked_for(storage: yoga.Storage, tmp_path: Path) -> None:
     for arguments, name in (
         (["report", "images", "-o", "nowhere/page.html"], "nowhere/page.html"),

@@ -119,13 +119,6 @@ class TestAccelerate:
                 rest = list(SkipBatchSampler(one, skip_batches=2))
             assert rest == expected[2:]
 
-    def test_batches_are_skipped(self, accelerator: Any) -> None:
-        from accelerate import skip_first_batches
-
-        for one in (loader(), accelerator.prepare(loader())):
-            with pytest.warns(UserWarning, match="finds its place by skipping batches"):
-                assert rows_of(skip_first_batches(one, 2)) == WHOLE[2:]
-
     def test_batches_of_a_batch_sampler_without_a_length_are_skipped(self, accelerator: Any) -> None:
         from accelerate import skip_first_batches
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from mixtures import listed
 
 import torchyoga as yoga
 from torchyoga.order.iteration import IterationOptions
@@ -111,10 +112,6 @@ class Oracle:
     @property
     def counts(self) -> dict[str, int]:
         return {name: source.given for name, source in self.sources.items()}
-
-
-def listed(rows: list[Any]) -> list[Any]:
-    return rows
 
 
 class Loaders:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, listed, tell
+from growing import Cursors, Loaders, Oracle, Pass, Rows, delivered, tell
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mixtures import listed
 from quick import examples
 
 import torchyoga as yoga

@@ -502,13 +502,6 @@ def test_views_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> 
     assert isinstance(built, VersionRef)
 
 
-def test_views_come_from_worker_processes(ref: yoga.DataRef) -> None:
-    view = yoga.concat([ref.where("id", lambda y: y > 40), ref[:5]]).columns(["id", "text"])
-    loader = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
-    alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
-    assert [plain(batch) for batch in loader] == [plain(batch) for batch in alone]
-
-
 def test_a_view_of_a_billion_rows_is_opened_at_once() -> None:
     huge = Made(10**9, fingerprint="huge")
     view = yoga.concat([huge[5:].repeat(3), huge])[7::2]

@@ -384,25 +384,6 @@ def test_a_batch_is_one_read_of_each_offsets() -> None:
     assert windows["id_is_pad"]._row_bytes == 2
 
 
-@pytest.mark.damages("a byte of a column is changed")
-def test_columns_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    images = np.random.default_rng(0).integers(0, 256, (64, 4096), np.uint8)
-    data = {"image": images, "label": np.arange(64), "key": np.arange(64) // 8}
-    storage.submit(data, "a", "1", progress=False)
-    (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(images[33].tobytes()) + 100] ^= 1
-    path.write_bytes(whole)
-    ref = storage.fetch("a", "1")
-    windows = ref.windows({"label": range(4)}, group_by="key")
-    assert len(list(windows)) == 8 * 5
-    both = ref.windows(4, group_by="key")
-    assert [row.tolist() for row in both["label"]] == [row["label"].tolist() for row in windows]
-    with pytest.raises(yoga.errors.CorruptError):
-        list(both)
-
-
 def test_values_are_not_copied_a_second_time(ref: yoga.DataRef) -> None:
     (data,) = ref.columns(["obs/state"]).windows(4).take(np.array([3, 1])).block.data  # type: ignore[attr-defined]
     assert data.values.base is not None

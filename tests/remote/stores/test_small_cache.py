@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from publishing import download_one_by_one
-from stored import objects_of, short_waits, store_of, watched
+from stored import objects_of, store_of, watched
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.sources import RefSource
 from torchyoga.building.build import BuildOptions, build
-from torchyoga.errors import CorruptError
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.version_downloads import VersionDownloads
 
@@ -50,38 +48,6 @@ def before_downloads(act: Callable[[str], None], storage: yoga.Storage) -> None:
         return send(name, *rest)
 
     objects_of(storage).instead["stream"] = read
-
-
-def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path) -> None:
-    url, counts = f"memory://{uuid.uuid4().hex}", Counter[str]()
-    limit = published(url, tmp_path) // 2
-    storage = watched((url, None), tmp_path / "cache", cache_bytes=limit)
-
-    def note(name: str) -> None:
-        counts[name] += 1
-        time.sleep(0.02)
-
-    before_downloads(note, storage)
-    ref = storage.fetch("x", "1")
-    loader = yoga.DataLoader(ref, batch_size=256, shuffle="block", shuffle_window=2, seed=3)
-    for _ in range(3):
-        counts.clear()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            assert sum(len(batch["x"]) for batch in loader) == NUM_ROWS
-        assert not caught
-        assert counts.total() <= 1.1 * NUM_FILES
-
-
-def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
-    url = f"memory://{uuid.uuid4().hex}"
-    limit = published(url, tmp_path) // 4
-    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
-    rows = [row % NUM_ROWS for row in range(0, 100 * 4097, 4097)]
-    advice = "set cache_bytes to the size of the dataset.*shuffle='block'"
-    with pytest.warns(UserWarning, match=f"^{url}/x/1: .*{advice}"):
-        found = [ref[row]["x"][0] for row in rows]
-    assert found == [8 * row for row in rows]
 
 
 @pytest.mark.parametrize("said", [{"file_bytes": 2**16}, {"cache_bytes": 2**21}])
@@ -157,24 +123,6 @@ def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -
         eventually(lambda number=number: files.is_here(entries[number]), 60)
         reached[0] = number + 3
     reached[0] = NUM_FILES  # the plan ends
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])
-@pytest.mark.damages("a file is made longer or shorter")
-def test_an_object_of_another_size_is_named(
-    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fsspec
-
-    short_waits(0.01, patch=monkeypatch.setattr)
-    name = uuid.uuid4().hex
-    published(f"memory://{name}", tmp_path)
-    fs = fsspec.filesystem("memory")
-    path = next(path for path in sorted(fs.find(f"/{name}/x/1")) if "00000." in path)
-    fs.pipe_file(path, change(fs.cat_file(path)))
-    ref = yoga.Storage(f"memory://{name}", cache_dir=tmp_path / "cache").fetch("x", "1")
-    with pytest.raises(CorruptError, match=r"were published|is damaged"):
-        ref[0]
 
 
 LEAVING = """

@@ -340,16 +340,6 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine("there").check("a", "1")
 
 
-def test_files_built_here_are_not_downloaded(
-    proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
-) -> None:
-    on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
-    on("here").submit(ROWS, "a", "1")
-    assert same(on("here").fetch("a", "1"))
-    assert not proxy.seen("GET", ".mdb")
-    assert len(cached(tmp_path / "here")) == 25
-
-
 def test_ids_that_look_like_errors(machine: Machine) -> None:
     storage = machine("here")
     for id in ("416", "404 specified bucket", "InvalidRange", "NoSuchBucket"):
@@ -418,8 +408,9 @@ def test_files_left_by_a_killed_check_are_deleted(machine: Machine, tmp_path: Pa
         assert list((tmp_path / "here" / "checking").iterdir()) == []
 
 
-def test_only_its_user_may_use_a_cache_unless_it_is_shared(tmp_path: Path) -> None:
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_only_its_user_may_use_a_cache_unless_it_is_shared(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
     try:
         for shared in (False, True):
             storage = yoga.Storage(
