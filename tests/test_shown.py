@@ -121,7 +121,7 @@ print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sy
 def test_refs_show_what_is_for_users(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([1, 2, 3], "numbers", "1", progress=False)
     assert shown(Squares()) == OF_A_REF
-    assert shown(Squares()[2:]) == OF_A_REF | {"over", "places_of", "rows", "rows_at", "view_name", "whole"}
+    assert shown(Squares()[2:]) == OF_A_REF | {"over", "rows", "rows_at", "view_name", "whole"}
     assert shown(ref) == OF_A_REF | {"download", "location", "manifest", "open"}
     assert repr(Squares()) == "<Squares: 10 rows>"
     assert repr(Squares()[2:]) == "<Squares[2:10]: 8 rows>"

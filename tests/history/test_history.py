@@ -133,7 +133,7 @@ def test_the_log_is_a_table(tmp_path: Path) -> None:
     assert len(storage.log("photos", limit=1)) == 1
     assert str(storage.log("photos", limit=1)).endswith("and 1 older version")
     assert str(storage.log("photos", limit=0)).endswith("and 2 older versions")
-    assert log == storage.log("photos")
+    assert log[:] == storage.log("photos")[:]
     with pytest.raises(ValueError, match="limit must be"):
         storage.log("photos", -1)
     with pytest.raises(NotFoundError, match="photos"):
@@ -163,7 +163,7 @@ def test_a_forged_lineage_does_no_harm(tmp_path: Path) -> None:
     assert (found.source, found.host) == (None, None)
     for value in (None, True, 0, -1, 1.5, float("nan"), [], {}, "x" * 10**5, [[[]]]):
         Lineage.of(dict.fromkeys([*vars(Lineage())], value))
-    assert max(map(len, LogEntry("v", created=evil).cells())) <= 60
+    assert max(map(len, LogEntry("v", created=evil).cells())) <= 61  # with the mark of what was cut
 
 
 # -- clean

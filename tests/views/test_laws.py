@@ -427,7 +427,7 @@ def test_states_say_which_arguments_to_keep() -> None:
         (
             mixed(own),
             mixed(Own(OTHER_TEXTS, TEXT)),
-            "of other data, or made otherwise.* make them of the version of the state.*pass strict",
+            "of other data, or made otherwise.* make them of the version of the state",
         ),
         (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed.*: leave that out"),
         (own.bucketed(LENGTHS), own, "but here it is rows as they are: make it by bucketed again"),
@@ -491,10 +491,6 @@ class Wrong(yoga.DataRef):
     def rows_at(self, numbers: Any) -> Any:
         return 2 * numbers
 
-    def places_of(self, rows: Any) -> Any:
-        is_there = (rows >= 0) & (rows < len(self.whole)) & (rows % 2 == 0)
-        return np.where(is_there, rows // 2, -1)
-
     def take(self, rows: Any) -> Any:
         return self.whole.take(self.rows_at(rows))
 
@@ -510,11 +506,6 @@ class Wrong(yoga.DataRef):
 class OtherRows(Wrong):
     def rows_at(self, numbers: Any) -> Any:
         return np.minimum(2 * numbers, 40)
-
-
-class NoWayBack(Wrong):
-    def places_of(self, rows: Any) -> Any:
-        return rows // 2
 
 
 class Fat(Wrong):
@@ -594,7 +585,6 @@ class Twice(Wrong):
     [
         (Twice, r"columns\(.*\)\.columns\(\['"),
         (OtherRows, r"the view: row 2[12].*: found 40, expected"),
-        (NoWayBack, "places_of finds rows that the view does not have"),
         (Fat, "pickled, the view takes 100... bytes more than its base"),
         (Silent, "rows of the base are not read ahead"),
         (Astray, "taken, but not announced"),

@@ -400,7 +400,7 @@ def test_states_of_others_and_damaged_ones(plain: Any) -> None:
         "of a later place": ({"stages": [[25, [5, 3, 2], [13, 7, 5]]]}, "does not say which weights"),
         "no list": ({"sources": 7}, "sources are damaged"),
         "no names": ({"sources": [[1, 2]]}, "sources are damaged"),
-        "no number": ({"sources": [["web", [], "0123"]]}, "sources are damaged"),
+        "no number": ({"sources": [["web", [], "0123"]]}, "sources is damaged"),
         "twice": ({"sources": state["sources"][:1] * 2}, "sources are damaged"),
         "passes of none": ({"passes": [["x", [0, 0, 5]]]}, "sources are damaged"),
         "passes of no rows": ({"passes": [["web", [0, 0, 0]]]}, "sources are damaged"),

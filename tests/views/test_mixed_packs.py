@@ -165,7 +165,7 @@ def test_batches_of_a_mixture_say_their_source() -> None:
         assert abs(batches[number] / batches.total() - weight / 10) < 0.02
 
 
-def test_members_and_packs_of_name_documents_of_all_sources() -> None:
+def test_members_name_documents_of_all_sources() -> None:
     mix = mixed().packed("ids", BUDGET)
     sizes = [60, 35, 9]
     begins = np.cumsum([0, *sizes])
@@ -372,7 +372,7 @@ def test_methods_of_other_views_are_not_looked_for_in_an_info() -> None:
     mix = mixed()
     with pytest.raises(AttributeError, match=r"^this Own has no reweighted, which yoga\.mix.*mixtures\.md$"):
         mix.sources[0].reweighted({}, at={})
-    assert not hasattr(mix, "packs_of")
+    assert not hasattr(mix, "members")
     with pytest.raises(AttributeError, match="has no licence: its info says"):
         mix.licence  # noqa: B018
 

@@ -27,7 +27,7 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views.joined import JoinedRef
-from torchyoga.views.over import ProjectedRef, RowView
+from torchyoga.views.over import ProjectedRef
 from torchyoga.views.selection import Selection
 from torchyoga.views.where import SelectedRef
 
@@ -292,23 +292,6 @@ def test_other_sources_keep_their_fingerprint_in_any_order(tmp_path: Path) -> No
     assert list(yoga.from_parquet(tmp_path, ["c", "a"])[0]) == ["c", "a"]
 
 
-def test_places_of_rows_that_are_not_there(ref: yoga.DataRef) -> None:
-    wanted = np.array([3, -1, 60, 2**33, -(2**40)])
-    for view in (
-        ref[1:50:2],
-        ref.where("id", lambda y: y % 3 == 0),
-        ref.where("id", lambda y: y < 9),
-        ref.where("id", lambda y: y == 3),
-        ref.select([5, 3]),
-        ref.repeat(2),
-        yoga.concat([ref[:5], ref[:0]]),
-    ):
-        places = view.places_of(wanted)  # type: ignore[attr-defined]
-        assert (places.dtype, places[0] >= 0) == (np.int64, True)
-        assert places[1:].tolist() == [-1] * 4
-        assert view.places_of(np.array([3], np.uint32)).tolist() == [places[0]]  # type: ignore[attr-defined]
-
-
 def test_lists_that_are_ranges_are_kept_as_ranges(ref: yoga.DataRef) -> None:
     down = ref.select(range(9, -1, -1))
     assert isinstance(down, JoinedRef)
@@ -422,14 +405,6 @@ def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.Data
     again = pickle.loads(pickle.dumps(view))
     assert again.fingerprint == view.fingerprint
     assert ids(again) == rows
-    if isinstance(view, (RowView, JoinedRef)) and rows:
-        behind = view.rows_at(np.arange(len(rows)))
-        places = view.places_of(behind)
-        assert (places <= np.arange(len(rows))).all()
-        assert (view.rows_at(places) == behind).all()
-        below = len(view.whole) if isinstance(view, RowView) else sum(map(len, view.sources))
-        missing = np.setdiff1d(np.arange(below), behind)
-        assert (view.places_of(missing) == -1).all()
 
 
 @pytest.mark.slow("hdf5")

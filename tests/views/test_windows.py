@@ -225,9 +225,6 @@ def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> Non
     assert windows.anchors(numbers).tolist() == anchors
     every = sorted({*listed, 0})
     assert windows.members(numbers).tolist() == [at(*spot, every) for spot in expected]
-    all_rows = np.arange(-3, len(keys) + 3)
-    places = {anchor: place for place, anchor in enumerate(anchors)}
-    assert windows.places_of(all_rows).tolist() == [places.get(row, -1) for row in all_rows.tolist()]
     before = {sum(anchor < start for anchor in anchors) for start in base.file_starts.tolist()}
     assert windows.file_starts.tolist() == sorted(before)
 

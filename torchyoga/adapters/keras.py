@@ -40,6 +40,7 @@ from ..rows.node import Path as RowPath
 from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
+from .keras_sequence import as_dataref as as_dataref
 from .numbered import NumberedBatches
 
 

@@ -190,7 +190,7 @@ class State:
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
                 "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
-                f"position. It has files {found.get('files')!r:.100}, here they are {mine.get('files')!r:.100}"
+                f"position. It has files {found.get('files')!r:.99}, here they are {mine.get('files')!r:.99}"
             )
 
     def _check_view(self, mine: object, is_as_long: bool) -> None:

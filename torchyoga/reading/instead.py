@@ -64,7 +64,7 @@ _BY_METHOD = {
 }
 
 _BY_VIEW = {  # methods of some views alone
-    "ref.packed(...) has, see docs/packing.md": "report members packs_of",
+    "ref.packed(...) has, see docs/packing.md": "report members",
     "yoga.mix(...) has, see docs/mixtures.md": "reweighted account counts passes num_epochs names",
 }
 

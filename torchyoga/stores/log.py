@@ -118,14 +118,6 @@ class VersionLog(Sequence[LogEntry]):
     def __iter__(self) -> Iterator[LogEntry]:
         return iter(self._entries)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, VersionLog):
-            return NotImplemented
-        return (self.id, self._entries, self.left_out) == (other.id, other._entries, other.left_out)
-
-    def __hash__(self) -> int:
-        return hash((self.id, self.left_out, tuple(entry.build for entry in self)))
-
     def __repr__(self) -> str:
         return f"VersionLog({self.id!r}, {len(self)} versions)"
 

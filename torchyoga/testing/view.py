@@ -73,7 +73,6 @@ def check_view(
             numbers = np.random.default_rng(0).integers(0, max(1, len(view)), 2 * len(view))
             compare_rows(view.take(numbers), numbers.tolist(), dict(enumerate(expected)), "the view")
     check_dataref(_Fixed(view) if view._is_random else view)
-    _check_there_and_back(view, len(base))
     _check_equal(view, make(base), base)
     _check_small(view, base, most_bytes)
     if not view._is_random:
@@ -130,21 +129,6 @@ class _Fixed(_Like):
     def _row_bytes(self) -> int:
         """The whole's."""
         return self.whole._row_bytes
-
-
-def _check_there_and_back(view: DataRef, length: int) -> None:
-    rows_at, places_of = getattr(view, "rows_at", None), getattr(view, "places_of", None)
-    if rows_at is None or places_of is None:
-        return
-    numbers = np.arange(len(view))
-    rows = rows_at(numbers)
-    places = places_of(rows)
-    expect(bool((places <= numbers).all() and (places >= 0).all()), "places_of gives no first places")
-    expect(np.array_equal(rows_at(places), rows), "rows_at(places_of(rows)) are other rows")
-    missing = np.setdiff1d(np.arange(length), rows)
-    expect(bool((places_of(missing) == -1).all()), "places_of finds rows that the view does not have")
-    beyond = places_of(np.array([-1, 2**40]))
-    expect(beyond.tolist() == [-1, -1], f"places_of rows that there are not: found {beyond.tolist()}")
 
 
 def _check_equal(view: DataRef, again: DataRef, base: DataRef) -> None:

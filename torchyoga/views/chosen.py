@@ -49,11 +49,6 @@ class RepeatedRef(RowView):
         """The rows of the whole behind these rows."""
         return numbers % len(self.whole)
 
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of the whole come first: at the same numbers."""
-        are_there = (rows >= 0) & (rows < len(self.whole)) & (self.times > 0)
-        return np.where(are_there, rows, -1)
-
     @property
     def file_starts(self) -> Ints:
         """Those of the whole, for each time; of a million or more, some neighbours together."""

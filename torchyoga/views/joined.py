@@ -46,9 +46,6 @@ class Chosen(Protocol):
     def rows(self, numbers: Ints) -> Ints:
         """The rows of these numbers (B,), as numbers of the rows of all sources."""
 
-    def places(self, rows: Ints) -> Ints:
-        """Where such rows (B,) come for the first time; -1 for those that do not."""
-
     def counts(self, starts: Ints) -> Ints:
         """(sources,) about how many there are of each source; `starts` is where each source begins."""
 
@@ -144,10 +141,6 @@ class JoinedRef(DataRef):
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
         return self.rows.rows(numbers)
-
-    def places_of(self, rows: Ints) -> Ints:
-        """Where such rows (B,) come in this view, for the first time; -1 for those that do not."""
-        return self.rows.places(rows)
 
     def lengths(self, rows: Ints) -> Ints:
         """The lengths of rows of a ragged column, as the sources find them."""

@@ -184,7 +184,7 @@ class ChangedRows(Over[RowT]):
 class RowView(Over[RowT]):
     """Some rows of another DataRef, in any order; each is one row of it.
 
-    A subclass says which, by `rows_at` and `places_of`.
+    A subclass says which, by `rows_at`.
 
     Args:
         whole: the other DataRef.
@@ -196,10 +196,6 @@ class RowView(Over[RowT]):
     @abstractmethod
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of `whole` behind rows of this view (B,), each in 0..len - 1."""
-
-    @abstractmethod
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of `whole` (B,) come in this view, for the first time; -1 for those that do not."""
 
     view_name = "view"
 
@@ -246,12 +242,6 @@ class SlicedRef(RowView[RowT]):
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of the whole with these numbers in the slice."""
         return self.rows.start + self.rows.step * numbers
-
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of the whole come in the slice; -1 for those that do not."""
-        places, rest = np.divmod(rows.astype(np.int64, copy=False) - self.rows.start, self.rows.step)
-        places[(rest != 0) | (places < 0) | (places >= len(self))] = -1
-        return places
 
     @property
     def file_starts(self) -> Ints:

@@ -54,25 +54,6 @@ class RowMap:
             return numbers if piece.start == 0 and piece.step == 1 else piece.start + piece.step * numbers
         return piece.take(numbers).astype(np.int64, copy=False)
 
-    def places(self, rows: Ints) -> Ints:
-        """Where rows (B,) come for the first time; -1 for those that do not."""
-        rows, piece = rows.astype(np.int64, copy=False), self.piece
-        if isinstance(piece, range):
-            places, rest = np.divmod(rows - piece.start, piece.step)
-            return np.where((rest == 0) & (places >= 0) & (places < len(piece)), places, -1)
-        ascending, order = self._order
-        # In the type of the list, which would be converted as a whole otherwise.
-        wanted = np.clip(rows, 0, int(ascending[-1])).astype(ascending.dtype)
-        nth = np.searchsorted(ascending, wanted)
-        return np.where(ascending.take(nth) == rows, order.take(nth), -1)
-
-    @cached_property
-    def _order(self) -> tuple[Ints, Ints]:
-        """The rows of a list in ascending order, and where each is."""
-        assert not isinstance(self.piece, range)
-        order = np.argsort(self.piece, kind="stable")
-        return self.piece.take(order), order
-
     def chosen(self, numbers: Piece) -> RowMap:
         """The map of a view over these rows of this view: still one step."""
         if not isinstance(numbers, range):

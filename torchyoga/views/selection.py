@@ -40,9 +40,6 @@ class _Form(Protocol):
     def before(self, rows: Ints) -> Ints:
         """How many selected rows come before each row, which may be the number of rows, too."""
 
-    def has(self, rows: Ints) -> Mask:
-        """Which rows are selected."""
-
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         """The arrays that it consists of."""
 
@@ -59,8 +56,8 @@ class Selection:
 
     Example:
         >>> found = Selection.of_mask(np.array([True, False, True, True]))
-        >>> len(found), found.rows(np.array([0, 1])).tolist(), found.places(np.arange(4)).tolist()
-        (3, [0, 2], [0, -1, 1, 2])
+        >>> len(found), found.rows(np.array([0, 1])).tolist()
+        (3, [0, 2])
     """
 
     def __init__(self, total: int, words: Words) -> None:
@@ -103,18 +100,6 @@ class Selection:
     def rows(self, places: Ints) -> Ints:
         """The selected rows at these places, (B,) each in 0..len - 1."""
         return self._form.rows(places)
-
-    def places(self, rows: Ints) -> Ints:
-        """The place of each of these rows (B,) among the selected; -1 for a row that is not selected."""
-        are_there = (rows >= 0) & (rows < self.total)
-        if not are_there.all():
-            places = np.full(len(rows), -1)
-            places[are_there] = self.places(rows[are_there])
-            return places
-        rows = rows.astype(np.int64, copy=False)
-        places = self._form.before(rows)
-        places[~self._form.has(rows)] = -1
-        return places
 
     def before(self, rows: Ints) -> Ints:
         """How many selected rows come before each of these rows (B,), each in 0..total."""
@@ -177,12 +162,6 @@ class _Runs:
         within = np.minimum(rows, self._stops.take(first)) - self._starts.take(first)
         return np.where(run < 0, 0, self._firsts.take(first) + within)
 
-    def has(self, rows: Ints) -> Mask:
-        if not len(self._starts):
-            return np.zeros(len(rows), np.bool_)
-        run = np.searchsorted(self._starts, rows, "right") - 1
-        return (run >= 0) & (rows < self._stops.take(np.maximum(run, 0)))
-
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return self._starts, self._stops, self._firsts
 
@@ -203,11 +182,6 @@ class _Listed:
 
     def before(self, rows: Ints) -> Ints:
         return np.searchsorted(self._rows, rows.astype(self._rows.dtype), "left")
-
-    def has(self, rows: Ints) -> Mask:
-        place = np.minimum(self.before(rows), self.count - 1)
-        found: Mask = self._rows.take(place) == rows
-        return found
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return (self._rows,)
@@ -253,11 +227,6 @@ class _BitPerRow:
         lower = words[which, word] & ((np.uint64(1) << (rows % 64).astype(np.uint64)) - np.uint64(1))
         found = self._before.take(np.minimum(run, len(self._runs))) + earlier + _ones(lower)
         return np.where(run < len(self._runs), found, self.count)
-
-    def has(self, rows: Ints) -> Mask:
-        words = self._runs.reshape(-1).take(rows // 64)
-        found: Mask = (words >> (rows % 64).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
-        return found
 
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
         return self._runs, self._before

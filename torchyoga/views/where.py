@@ -46,10 +46,6 @@ class SelectedRef(RowView):
         """The rows of the whole behind these rows."""
         return self.selection.rows(numbers)
 
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of the whole come here; -1 for those that were not selected."""
-        return self.selection.places(rows)
-
     @property
     def file_starts(self) -> Ints:
         """Where the rows of each file begin; files of which few rows are selected are together with the next.

@@ -30,9 +30,9 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     """What two workers, and two epochs, had alike.
 
     Returns:
-        "stood": [name, among, again] of each generator that stood at the same place as the workers, or the
-        epochs, drew from it; "equal": two booleans, if the rows were the same as well; "alike": the shared
-        generators that rows seed with the same number.
+        A dict of `stood`, which has [name, among, again] of each generator that stood at the same place as
+        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same as well; and
+        `alike`, the shared generators that rows seed with the same number.
     """
     workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.

@@ -16,7 +16,6 @@ from ...order.mixing.mixed import MixOrder
 from ...order.mixing.mixture import Mixture
 from ...order.saved import Pin
 from ...order.state import State
-from ...process.distinct import first_places
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
 from ...reading.contract import title_of
@@ -92,17 +91,6 @@ class ArrangedRef(RowView[RowT]):
             numbers = numbers.copy()
             numbers[own] = self._plain.rows(0, numbers[own])
         return self.unpacked(numbers)
-
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of the whole come among its own, for the first time; -1 for those that do not."""
-        found, places = self._first
-        at = np.minimum(np.searchsorted(found, rows), len(found) - 1)
-        return np.where(found[at] == rows, places[at], -1)
-
-    @cached_property
-    def _first(self) -> tuple[Ints, Ints]:
-        """Each row that comes, ascending, and where it comes first."""
-        return first_places(self.rows_at(np.arange(len(self))))
 
     @property
     def file_starts(self) -> Ints:

@@ -93,10 +93,6 @@ class BucketedRef(RowView):
         """The rows of the whole: those of the same numbers."""
         return numbers
 
-    def places_of(self, rows: Ints) -> Ints:
-        """Where rows of the whole come: at the same numbers."""
-        return np.where((rows >= 0) & (rows < len(self.whole)), rows, -1)
-
     @property
     def file_starts(self) -> Ints:
         """The whole's."""

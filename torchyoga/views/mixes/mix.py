@@ -15,7 +15,7 @@ import numpy as np
 from ...order.by_file import equal_runs
 from ...order.contract import Arrangement, Shuffle
 from ...order.mixing.change import changed, weighed
-from ...order.mixing.mixed import MixOrder, numbered, unpacked
+from ...order.mixing.mixed import MixOrder, unpacked
 from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
 from ...order.mixing.proportions import fractions_of, whole_weights
 from ...order.saved import described
@@ -640,19 +640,6 @@ class _MixNumbers:
         """The rows of the sources laid end to end."""
         source, _, rows = self.apart(numbers)
         return self._mixture.starts[source] + rows
-
-    def places(self, rows: Ints) -> Ints:
-        """Where such rows come first among its own; -1 for those that do not."""
-        mixture = self._mixture
-        found = np.full(len(rows), -1, np.int64)
-        some = np.flatnonzero((rows >= 0) & (rows < mixture.total))
-        source = np.searchsorted(mixture.starts, rows[some], "right") - 1
-        counts = np.array(self._plain.consumed(mixture.rows))
-        row = rows[some] - mixture.starts[source]
-        inside = np.flatnonzero(row < counts[source])
-        numbers = numbered(mixture, source[inside], np.zeros(len(inside), np.int64), row[inside])
-        found[some[inside]] = self._plain.positions(0, numbers)
-        return found
 
     def counts(self, starts: Ints) -> Ints:
         """How many of its own rows each source has."""

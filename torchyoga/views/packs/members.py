@@ -1,4 +1,4 @@
-"""Numbers of packs -> the documents in them, in an epoch; and back."""
+"""Numbers of packs -> the documents in them, in an epoch."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ class Members:
         >>> found = members.documents(np.arange(len(plan)))
         >>> found.bounds.tolist(), sorted(found.rows.tolist()), found.costs.tolist()
         ([0, 2, 4, 5], [0, 1, 2, 3, 4], [5, 3, 5, 3, 3])
-        >>> members.packs(found.rows).tolist()
-        [0, 0, 1, 1, 2]
     """
 
     def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
@@ -94,22 +92,6 @@ class Members:
         some = slice(slots.bounds[group], slots.bounds[group + 1])
         return slots.firsts[some] + slots.steps[some] * (pack - slots.packs[group]), slots.classes[some]
 
-    def packs(self, rows: Ints) -> Ints:
-        """The pack that each of these rows (B,) is in, by its first piece if it was split; -1 for none."""
-        documents = self._document_of(rows)
-        are_there = documents >= 0
-        slots = self._plan.slots
-        found = np.full(len(rows), -1)
-        if not are_there.any():
-            return found
-        documents = documents[are_there]
-        classes = np.searchsorted(slots.starts, documents, "right") - 1
-        slot = self._permutations.within(documents, slots.starts, classes, forward=False)
-        part = np.searchsorted(slots.part_firsts, slot, "right") - 1
-        within = (slot - slots.part_firsts[part]) // slots.part_each[part]
-        found[are_there] = slots.packs[slots.part_groups[part]] + within
-        return found
-
     def _documents_at(self, slots: Ints, classes: Ints) -> Ints:
         """The documents that are in these slots."""
         if self._list is not None:
@@ -139,15 +121,6 @@ class Members:
     @property
     def _key(self) -> tuple[int | str, ...]:
         return "packs", self._seed, self._epoch
-
-    def _document_of(self, rows: Ints) -> Ints:
-        """The document that begins with the first token of each of these rows; -1 for none."""
-        rows = rows.astype(np.int64, copy=False)
-        sorted_rows, order = self._plan.by_row
-        if not len(sorted_rows):
-            return np.full(len(rows), -1)
-        place = np.minimum(np.searchsorted(sorted_rows, rows), len(sorted_rows) - 1)
-        return np.where(sorted_rows[place] == rows, order[place], -1)
 
 
 def documents_of_each(some: Sequence[Members], bounds: Ints, packs: Ints) -> Documents:

@@ -256,13 +256,6 @@ class PackedRef(GatheredView):
         documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
         return documents.rows, documents.bounds
 
-    def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
-        """The packs (B,) that these rows of the whole are in, in this epoch; -1 for those that are in none.
-
-        Of a row that was split it is the one with its first piece.
-        """
-        return self._members.packs(np.asarray(rows, np.int64))
-
     def in_epoch(self, epoch: int) -> PackedRef:
         """The same packs with the members that they have in an epoch."""
         whole = self.whole.in_epoch(epoch)

@@ -61,16 +61,6 @@ class PackPlan:
         """Where documents go."""
         return Slots.of(self)
 
-    @cached_property
-    def by_row(self) -> tuple[Ints, Ints]:
-        """The rows (R,) of which a document holds the first token, ascending; and these documents."""
-        first = np.ones(len(self.rows), np.bool_)
-        first[self.pieces] = False
-        documents = np.flatnonzero(first)
-        order = _order_of(self.rows[documents].astype(np.int64))
-        ordered = documents[order]
-        return self.rows[ordered].astype(np.int64), ordered
-
     @property
     def parts(self) -> dict[str, npt.NDArray[np.generic]]:
         """The arrays that it is made from."""
@@ -96,7 +86,7 @@ def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: st
 
 
 class Slots(NamedTuple):
-    """Where the documents of each class go: U slots of the packs of all groups, P parts of groups.
+    """Where the documents of each class go: U slots of the packs of all groups.
 
     Attributes:
         packs: (G + 1,) the number of the first pack of each group, and how many there are.
@@ -105,8 +95,6 @@ class Slots(NamedTuple):
         steps: (U,) by how much it is higher in the next pack.
         classes: (U,) its class.
         starts: (K + 1,) where the slots of each class begin.
-        part_firsts: (P,) ascending: the first slot of each part; `part_groups`: its group; `part_each`: how
-            many slots it has in a pack.
     """
 
     packs: Ints
@@ -115,9 +103,6 @@ class Slots(NamedTuple):
     steps: Ints
     classes: Ints
     starts: Ints
-    part_firsts: Ints
-    part_groups: Ints
-    part_each: Ints
 
     @staticmethod
     def of(plan: PackPlan) -> Slots:
@@ -136,9 +121,6 @@ class Slots(NamedTuple):
             steps=each[part],
             classes=classes[part],
             starts=bounds_of(plan.sizes),
-            part_firsts=firsts[by_class],
-            part_groups=groups[by_class],
-            part_each=each[by_class],
         )
 
 

@@ -54,9 +54,6 @@ class Line(Protocol):
     def documents(self, places: Ints) -> Ints:
         """The documents (P,) at these places."""
 
-    def begins(self, documents: Ints) -> Ints:
-        """The positions (P,) at which these documents begin."""
-
 
 def cut(line: Line, positions: Ints, size: int) -> Pieces:
     """The pieces of the runs of `size` tokens that begin at these positions (B,).
@@ -107,10 +104,6 @@ class Stored:
         """The places themselves."""
         return places
 
-    def begins(self, documents: Ints) -> Ints:
-        """The positions at which documents begin."""
-        return self.starts(documents)
-
 
 class Shuffled:
     """Documents in an order that follows from a seed and an epoch.
@@ -125,8 +118,6 @@ class Shuffled:
         >>> first, last = line.places(np.arange(9), np.arange(9))
         >>> sorted(line.documents(first).tolist())
         [0, 0, 0, 1, 1, 1, 1, 1, 2]
-        >>> line.begins(line.documents(first)).tolist() == line.starts(first).tolist()
-        True
     """
 
     def __init__(self, ends: Ints, seed: int, epoch: int) -> None:
@@ -161,19 +152,6 @@ class Shuffled:
     def documents(self, places: Ints) -> Ints:
         """The documents at these places."""
         return self._documents[places]
-
-    def begins(self, documents: Ints) -> Ints:
-        """The positions at which these documents begin."""
-        slots = self._order.positions(self._key[1], documents >> _BLOCK_BITS)
-        self._know(slots)
-        found = np.empty(len(documents), np.int64)
-        for slot in distinct(slots).tolist():
-            some = np.flatnonzero(slots == slot)
-            places = slice(*self._block_places[slot : slot + 2].tolist())
-            begins = np.empty(_BLOCK, np.int64)
-            begins[self._documents[places] & _BLOCK - 1] = self._starts[places]
-            found[some] = begins[documents[some] & _BLOCK - 1]
-        return found
 
     def _know(self, slots: Ints) -> None:
         """Makes the order within the blocks that come there."""

@@ -357,41 +357,6 @@ class TokenWindowsRef(DataRef):
         pieces = self._pieces(row_numbers(np.atleast_1d(np.asarray(numbers)), len(self)))
         return pieces.counts, self._rows_of(pieces.documents)
 
-    def window_of(self, rows: npt.ArrayLike, tokens: npt.ArrayLike) -> Ints:
-        """The first windows (B,) of the epoch that have these tokens of these rows among their own.
-
-        Args:
-            rows: (B,) numbers of rows of the whole.
-            tokens: (B,) numbers of tokens within them, from 0.
-
-        Returns:
-            -1 for tokens that are in no window, or that there are not. With shifted labels a token may be a
-            label of the window before, too.
-
-        Example:
-            >>> documents = storage.submit(
-            ...     [{"ids": np.array([5, 6])}, {"ids": np.array([7, 8, 9])}], "few", "1",
-            ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
-            ... )
-            >>> windows = documents.token_windows("ids", 2)
-            >>> windows[1]["ids"].tolist(), windows.window_of([1, 1], [0, 2]).tolist()
-            ([7, 8], [1, -1])
-        """
-        asked, tokens = np.asarray(rows, np.int64), np.asarray(tokens, np.int64)
-        count = len(self._ends) - 1
-        documents = asked if self._rows is None else np.searchsorted(self._rows, asked)
-        is_there = (documents >= 0) & (documents < count)
-        documents = np.where(is_there, documents, 0)
-        if not count:
-            return np.full(documents.shape, -1)
-        if self._rows is not None:
-            is_there &= self._rows[documents] == asked
-        is_there &= (tokens >= 0) & (tokens < self._ends[documents + 1] - self._ends[documents])
-        positions = self._line.begins(documents) + np.where(is_there, tokens, 0) - self._offset
-        found = np.maximum(-((self._cutting.size - 1 - positions) // self._cutting.stride), 0)
-        is_there &= (found * self._cutting.stride <= positions) & (found < len(self))
-        return np.where(is_there, found, -1)
-
     def in_epoch(self, epoch: int) -> TokenWindowsRef:
         """The windows as they are cut in an epoch; itself, without jitter and shuffled documents."""
         if epoch == self._epoch or not (self._cutting.jitter or self._cutting.shuffle_documents):

@@ -1,4 +1,4 @@
-"""Numbers of windows -> the rows at which they lie, and back: arithmetic on the borders of groups."""
+"""Numbers of windows -> the rows at which they lie: arithmetic on the borders of groups."""
 
 from __future__ import annotations
 
@@ -58,8 +58,6 @@ class Anchors:
         >>> anchors = Anchors(np.array([0, 5, 7, 11]), stride=2, low=-1, high=1, repeats=False)
         >>> len(anchors), anchors.spots(np.arange(3)).anchors.tolist()
         (3, [1, 3, 8])
-        >>> anchors.places(np.array([3, 4, 8])).tolist()
-        [1, -1, 2]
     """
 
     def __init__(self, starts: Ints, stride: int, low: int, high: int, repeats: bool) -> None:
@@ -89,15 +87,6 @@ class Anchors:
         if not self._repeats:
             return Spots(anchors)
         return Spots(anchors, self._starts[group], self._starts[group + 1] - 1)
-
-    def places(self, rows: Ints) -> Ints:
-        """The number of the window whose anchor each of these rows (B,) is; -1 for those that are none."""
-        rows = rows.astype(np.int64, copy=False)
-        group = self._group(rows)
-        places, rest = np.divmod(rows - self._starts[group] - self._lead, self._stride)
-        is_there = (rest == 0) & (places >= 0) & (places < self._ends[group + 1] - self._ends[group])
-        is_there &= (rows >= 0) & (rows < self._starts[-1])
-        return np.where(is_there, self._ends[group] + places, -1)
 
     def before(self, rows: Ints) -> Ints:
         """How many anchors come before each of these rows (B,), which may be the number of rows, too."""

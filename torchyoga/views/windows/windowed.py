@@ -238,10 +238,6 @@ class WindowsRef(Over):
         """
         return self._anchors.spots(numbers).members(self._offsets)
 
-    def places_of(self, rows: Ints) -> Ints:
-        """The windows (B,) that lie at these rows of the whole; -1 where none does."""
-        return self._anchors.places(rows)
-
     def _projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; nothing is read for the others."""
         assert self._stacking is not None, "else there is no schema to project"
