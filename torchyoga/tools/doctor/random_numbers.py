@@ -31,7 +31,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
 
     Returns:
         A dict of `stood`, which has [name, among, again] of each generator that stood at the same place as
-        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same as well; and
+        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too; and
         `alike`, the shared generators that rows seed with the same number.
     """
     workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
