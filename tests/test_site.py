@@ -172,6 +172,7 @@ def _entries() -> Iterator[tuple[str, str]]:
             thing = getattr(reference.located(module), last)
             yield name, inspect.getdoc(thing) or ""
             for member in dir(thing) if inspect.isclass(thing) else ():
+                getattr(thing, member)  # methods that are found when they are first looked at
                 found = inspect.getattr_static(thing, member)
                 if isinstance(found, (property, cached_property)) or inspect.isroutine(found):
                     yield f"{name}.{member}", inspect.getdoc(found) or ""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .caching import many as _many
     from .caching import planned as _planned
     from .caching import rewritten as _rewritten
-    from .caching import row_hashes as _kept_hashes
+    from .caching import row_hashes as _row_hashes
     from .caching import submission as _submission
     from .caching.lineage import Record
     from .caching.planned import Many, PlannedBuild
@@ -59,25 +59,14 @@ if TYPE_CHECKING:
     from .stores.log import VersionLog
     from .stores.tags import TagEntry
 else:  # loaded when they are first called, so that a first dataset opens at once
-    _sources = later("torchyoga.adapters.sources")
-    _build = later("torchyoga.building.build")
-    _appended = later("torchyoga.caching.appended")
-    _cacheable = later("torchyoga.caching.cacheable")
-    _columns = later("torchyoga.caching.columns")
-    _kept_hashes = later("torchyoga.caching.row_hashes")
-    _lineage = later("torchyoga.caching.lineage")
-    _many = later("torchyoga.caching.many")
-    _planned = later("torchyoga.caching.planned")
-    _rewritten = later("torchyoga.caching.rewritten")
-    _spare = later("torchyoga.stores.spare")
-    _submission = later("torchyoga.caching.submission")
-    _encoding = later("torchyoga.coding.encoding")
-    _checking = later("torchyoga.stores.checking")
-    _log = later("torchyoga.stores.log")
-    _tags = later("torchyoga.stores.tags")
-    _transfer = later("torchyoga.stores.transfer")
-    _opened = later("torchyoga.stores.opened")
-    _refs = later("torchyoga.stores.refs")
+    for _room, _names in {
+        "adapters": "sources",
+        "building": "build",
+        "caching": "appended cacheable columns lineage many planned rewritten row_hashes submission",
+        "coding": "encoding",
+        "stores": "checking log opened refs spare tags transfer",
+    }.items():
+        globals().update({f"_{name}": later(f"torchyoga.{_room}.{name}") for name in _names.split()})
 
 __all__ = ["Storage", "store_of"]
 
@@ -260,7 +249,7 @@ class Storage:
             ref = _many.submitted_by_many(
                 data, self._store, id, version, options, many, num_workers, replaces
             )
-            return _kept_hashes.with_hashes(ref) if row_hashes else ref
+            return _row_hashes.with_hashes(ref) if row_hashes else ref
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
@@ -271,7 +260,7 @@ class Storage:
             def built(options: BuildOptions) -> VersionRef:
                 return _submission.submitted(data, self._store, id, version, options, num_workers, replaces)
 
-            return _kept_hashes.submitted_with_hashes(built, options) if row_hashes else built(options)
+            return _row_hashes.submitted_with_hashes(built, options) if row_hashes else built(options)
 
     def plan(
         self,
@@ -1033,7 +1022,7 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         _checking.check(self._store, id, version)
-        _kept_hashes.check_hashes(self._store, id, version)
+        _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

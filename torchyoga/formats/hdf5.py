@@ -535,7 +535,7 @@ class _Decoder:
             raise CorruptError("what it decompresses to does not match its checksum")
 
     def _by_hdf5(self, stored: Bytes, nbytes: int) -> Bytes:
-        if (found := announced(self.compression, stored, nbytes)) != nbytes:
+        if (found := announced(self.compression, stored)) != nbytes:
             raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
         lock, dataset, _ = self._scratch()
         items = np.empty((self.chunk_items, *self.layout.item_shape), self.layout.dtype)

@@ -106,14 +106,30 @@ def decoded(filters: Sequence[Filter], data: Bytes, mask: int, nbytes: int) -> B
     return data
 
 
-def announced(compression: str, data: Bytes, nbytes: int) -> int | None:
-    """How many bytes a chunk claims to decompress to; `nbytes` if its compression does not say.
+def announced(compression: str, data: Bytes) -> int | None:
+    """How many bytes a chunk claims to decompress to; None if it does not say, or is damaged.
 
     HDF5 would read beyond the end of a chunk that decompresses to less.
     """
     if compression == "blosc":
         return int.from_bytes(data[4:8].tobytes(), "little")
-    return _announced_by_zstd(data[:18].tobytes()) if compression == "zstd" else nbytes
+    return _announced_by_zstd(data[:18].tobytes()) if compression == "zstd" else _size_of_lzf(data.tobytes())
+
+
+def _size_of_lzf(data: bytes) -> int | None:
+    """The size of what an LZF stream decompresses to; None if it is damaged, which h5py does not look at."""
+    at = size = 0
+    while at < len(data):
+        control = data[at]
+        is_run, is_long = control < 32, control >= 224  # of literals; a copy whose length has another byte
+        count = control + 1 if is_run else (control >> 5) + 2
+        after = at + (count + 1 if is_run else 2 + is_long)
+        if after > len(data):
+            return None
+        if not is_run and (control & 31) << 8 | data[after - 1] >= size:  # begins before what there is
+            return None
+        at, size = after, size + count + (data[at + 1] if is_long else 0)
+    return size
 
 
 def _announced_by_zstd(head: bytes) -> int | None:
