@@ -172,8 +172,9 @@ def _entries() -> Iterator[tuple[str, str]]:
             thing = getattr(reference.located(module), last)
             yield name, inspect.getdoc(thing) or ""
             for member in dir(thing) if inspect.isclass(thing) else ():
-                getattr(thing, member)  # methods that are found when they are first looked at
                 found = inspect.getattr_static(thing, member)
+                if inspect.ismethoddescriptor(found):  # a function that is found when it is first looked at
+                    found = getattr(thing, member)
                 if isinstance(found, (property, cached_property)) or inspect.isroutine(found):
                     yield f"{name}.{member}", inspect.getdoc(found) or ""
 
