@@ -173,7 +173,7 @@ def _entries() -> Iterator[tuple[str, str]]:
             yield name, inspect.getdoc(thing) or ""
             for member in dir(thing) if inspect.isclass(thing) else ():
                 found = inspect.getattr_static(thing, member)
-                if inspect.ismethoddescriptor(found):  # a function that is found when it is first looked at
+                if type(found).__name__ == "_Method":  # a function that is found when it is first looked at
                     found = getattr(thing, member)
                 if isinstance(found, (property, cached_property)) or inspect.isroutine(found):
                     yield f"{name}.{member}", inspect.getdoc(found) or ""
