@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
 from .errors import BusyError
 from .formats.contract import format_named
-from .process.contexts import contextmanager
+from .process.exceptions import contextmanager
 from .process.lazy import later
 from .process.numbers import as_int
 from .reading.dataref import DataRef

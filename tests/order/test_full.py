@@ -18,7 +18,7 @@ from randomness import parities, together
 
 from torchyoga.order.full import ORDER_VERSION, Order
 from torchyoga.order.place import Place, Shard, batches, chunks
-from torchyoga.process.words import keyed_bytes
+from torchyoga.process.digests import keyed_bytes
 
 POLICIES = ("keep", "drop", "pad")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ..building.sources import PlacedSource, RowSource, Source
-from ..process.noted import Note, add_note
+from ..process.exceptions import Note, add_note
 from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.transformed import name_of

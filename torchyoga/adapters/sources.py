@@ -19,7 +19,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
-from ..process.distinct import spread
+from ..process.numbers import spread
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..errors import BusyError, CorruptError, SchemaError, YogaError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import begin_thread
 from ..rows.types import Json

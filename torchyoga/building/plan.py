@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
-from ..process.distinct import spread
+from ..process.numbers import spread
 from ..process.seeding import GeneratorsPutBack, seeder
 from ..rows.block import Block
 from ..rows.collector import Collector, block_of

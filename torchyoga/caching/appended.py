@@ -13,7 +13,7 @@ from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, SchemaError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource
 from ..errors import NotFoundError, SchemaError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block

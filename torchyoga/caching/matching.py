@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..process.numbers import distinct
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows

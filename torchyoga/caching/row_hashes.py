@@ -25,8 +25,8 @@ import numpy.typing as npt
 from ..building.build import BuildOptions
 from ..building.sources import BlockSource
 from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
-from ..process.distinct import spread
 from ..process.lazy import later
+from ..process.numbers import spread
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch

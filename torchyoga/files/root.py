@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 
 try:
     import fcntl

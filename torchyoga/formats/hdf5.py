@@ -32,7 +32,7 @@ from h5py._objects import ObjectID
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
-from ..process.task_thread import TaskThread
+from ..process.threads import TaskThread
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.schema import Schema

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..process.task_thread import Errand, TaskThread
+from ..process.threads import Errand, TaskThread
 from ..rows.block import Block
 from ..rows.data import bounds_of
 from ..rows.schema import Schema

@@ -12,7 +12,7 @@ from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.background import Ahead, Task
-from ..process.noted import note_batch
+from ..process.exceptions import note_batch
 from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.warned import warn_user

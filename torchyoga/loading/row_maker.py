@@ -15,7 +15,7 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
-from ..process.noted import note_batch, note_row
+from ..process.exceptions import note_batch, note_row
 from ..process.raised import Raised, text_of, torch_can_raise
 from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..process.noted import add_note, notes_of
+from ..process.exceptions import add_note, notes_of
 from ..process.raised import Raised
 from ..rows.types import Batch, Row
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ..process.digests import keyed_words, random_words
 from ..process.lazy import np
-from ..process.words import keyed_words, random_words
 from ..rows.types import Ints
 
 if TYPE_CHECKING:

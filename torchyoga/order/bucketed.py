@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..process.distinct import distinct
+from ..process.digests import keyed_bytes, random_words
 from ..process.lazy import cached_with
-from ..process.words import keyed_bytes, random_words
+from ..process.numbers import distinct
 from ..rows.types import Ints
 from .contract import OrderOver
 from .full import within

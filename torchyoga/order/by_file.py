@@ -31,10 +31,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..process.digests import hexdigest
-from ..process.distinct import distinct
-from ..process.numbers import as_int
-from ..process.words import keyed_bytes, keyed_words, random_words, words_at
+from ..process.digests import hexdigest, keyed_bytes, keyed_words, random_words, words_at
+from ..process.numbers import as_int, distinct
 from ..rows.data import bounds_of
 from ..rows.types import Ints
 from .contract import AnyOrder, Shuffle

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import StateError
-from ..process.words import keyed_bytes
+from ..process.digests import keyed_bytes
 from .place import Place, Shard, taken
 from .saved import Saved
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..process.distinct import spread
-from ..process.numbers import as_int
+from ..process.numbers import as_int, spread
 from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle

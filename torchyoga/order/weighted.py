@@ -19,10 +19,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..process.digests import hexdigest
-from ..process.distinct import distinct
+from ..process.digests import hexdigest, keyed_bytes
 from ..process.lazy import cached_with
-from ..process.words import keyed_bytes
+from ..process.numbers import distinct
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, Shuffle, before_known

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper, KeyErrorMessage
 
-from .noted import notes_of, set_notes
+from .exceptions import notes_of, set_notes
 
 
 class Raised(ExceptionWrapper):

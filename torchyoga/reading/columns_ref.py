@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..process.digests import hexdigest
-from ..process.distinct import spread
 from ..process.lazy import cached_property
+from ..process.numbers import spread
 from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.projection import Projection

@@ -15,8 +15,8 @@ import numpy as np
 from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement
 from ..order.saved import digest
-from ..process.distinct import distinct
 from ..process.lazy import cached_property, later
+from ..process.numbers import distinct
 from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows

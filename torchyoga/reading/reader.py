@@ -22,8 +22,8 @@ from ..formats.mapped.items import MappedRuns, Numbering
 from ..formats.mapped.marks import Marks
 from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
-from ..process.distinct import distinct
 from ..process.forks import renew_in_children
+from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column

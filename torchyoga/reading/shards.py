@@ -15,8 +15,8 @@ from ..files.regular import refuse_irregular
 from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
-from ..process.distinct import distinct
 from ..process.forks import renew_in_children
+from ..process.numbers import distinct
 from ..rows.types import Ints
 from ..versions.location import Progress
 

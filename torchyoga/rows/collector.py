@@ -17,8 +17,8 @@ import numpy as np
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
-from ..process.distinct import spread
 from ..process.lazy import torch
+from ..process.numbers import spread
 from .block import Block, Rows
 from .column import Column
 from .data import Data, bounds_of

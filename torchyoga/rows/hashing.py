@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_128_digest
 
-from ..process.digests import word_of
-from ..process.words import splitmix
+from ..process.digests import splitmix, word_of
 from .block import Block
 from .column import Column
 from .data import Data

@@ -37,7 +37,7 @@ import filelock
 from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..versions.names import CACHED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import CorruptError, NotFoundError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..reading.reader import Reader
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.listed import pieces_of
 from ..versions.location import MANIFEST, Files, is_foreign, list_bytes

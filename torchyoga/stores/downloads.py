@@ -28,9 +28,9 @@ import numpy as np
 
 from ..errors import CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of
-from ..process.contexts import contextmanager
-from ..process.distinct import first_places
+from ..process.exceptions import contextmanager
 from ..process.forks import renew_in_children
+from ..process.numbers import first_places
 from ..process.stages import Stage, timed
 from ..process.threads import begin_thread
 from ..process.warned import warn_user

@@ -36,7 +36,7 @@ import filelock
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes

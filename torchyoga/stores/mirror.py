@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import CorruptError, RemoteError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from .by_obstore import ByObstore

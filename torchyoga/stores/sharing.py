@@ -26,7 +26,7 @@ from hashlib import blake2b
 from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.progress import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of

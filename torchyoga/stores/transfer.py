@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import CorruptError, ExistsError, NotFoundError
-from ..process.contexts import contextmanager
+from ..process.exceptions import contextmanager
 from ..process.progress import Bar, progress_bar
 from ..reading.version_ref import VersionRef
 from ..versions.file_entry import FileEntry

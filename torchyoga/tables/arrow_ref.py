@@ -14,8 +14,8 @@ import pyarrow as pa
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..formats.mapped.items import Numbering
 from ..process.buffers import BufferPool
-from ..process.distinct import spread
 from ..process.lazy import cached_property
+from ..process.numbers import spread
 from ..reading.columns_ref import projected_again
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import StoredRef

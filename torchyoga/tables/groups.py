@@ -22,8 +22,8 @@ from torch.utils.data import get_worker_info
 
 from ..process.buffers import BufferPool
 from ..process.control_group import free_memory
-from ..process.distinct import distinct
 from ..process.forks import renew_in_children
+from ..process.numbers import distinct
 from ..process.texts import bytes_text
 from ..process.warned import warn_user
 from ..reading.file_parts import Threads

@@ -20,7 +20,7 @@ from ..errors import CorruptError
 from ..formats.mapped.gather import Memory
 from ..formats.mapped.items import MappedRuns
 from ..process.buffers import address_of
-from ..process.distinct import distinct
+from ..process.numbers import distinct
 from ..rows.block import interleaved_data
 from ..rows.data import Data, bounds_of
 from ..rows.types import Array, Ints

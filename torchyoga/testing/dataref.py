@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import SchemaError
-from ..process.distinct import spread
+from ..process.numbers import spread
 from ..reading.dataref import DataRef
 from ..rows.block import Rows, exact_rows
 from ..rows.collector import Collector

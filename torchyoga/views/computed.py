@@ -16,7 +16,7 @@ import torch
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..process.noted import note_batch
+from ..process.exceptions import note_batch
 from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user

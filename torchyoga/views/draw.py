@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..process.digests import splitmix
 from ..process.seeding import seeds_within
-from ..process.words import splitmix
 from ..rows.types import Ints
 
 Floats = npt.NDArray[np.float64]

@@ -14,8 +14,8 @@ import numpy as np
 from ..order.saved import described, digest
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
-from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..process.numbers import distinct
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch

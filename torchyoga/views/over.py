@@ -12,8 +12,8 @@ from ..order.by_file import equal_runs
 from ..order.contract import Arrangement
 from ..order.saved import described
 from ..process.digests import hexdigest
-from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..process.numbers import distinct
 from ..process.seeding import seeds_within
 from ..reading.contract import are_at_hand, identity, nameless_pin, taken_of, title_of
 from ..reading.dataref import DataRef

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..order.by_file import equal_runs
 from ..process.digests import hexdigest
-from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..process.numbers import distinct
 from ..rows.types import Ints
 
 Piece = range | Ints  # or unsigned integers of 32 bits

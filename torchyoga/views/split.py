@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 
 from ..order.full import Order
+from ..process.digests import keyed_bytes, splitmix
 from ..process.numbers import as_int
 from ..process.warned import warn_user
-from ..process.words import keyed_bytes, splitmix
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.data import bounds_of

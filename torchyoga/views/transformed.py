@@ -8,7 +8,7 @@ from multiprocessing.context import get_spawning_popen
 
 from ..errors import SchemaError
 from ..process.digests import hexdigest
-from ..process.noted import note_row
+from ..process.exceptions import note_row
 from ..process.seeding import seeder
 from ..process.stages import Stage, timed
 from ..reading.contract import title_of

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ..order.by_file import equal_runs
 from ..process.digests import hexdigest
-from ..process.distinct import distinct
-from ..process.noted import note_batch
+from ..process.exceptions import note_batch
+from ..process.numbers import distinct
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import CALLS, advised

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...files.checksum import crc32
-from ...process.distinct import distinct, first_places
+from ...process.numbers import distinct, first_places
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 from .items import appended, with_columns

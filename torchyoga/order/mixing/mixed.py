@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...process.distinct import distinct
-from ...process.words import keyed_bytes, words_at
+from ...process.digests import keyed_bytes, words_at
+from ...process.numbers import distinct
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..contract import ARRANGED, Shuffle, check_epoch

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ...process.digests import hexdigest
-from ...process.distinct import distinct
 from ...process.lazy import cached_property
+from ...process.numbers import distinct
 from ...rows.data import bounds_of
 from ...rows.types import Ints
 from ..contract import ARRANGED, before_known

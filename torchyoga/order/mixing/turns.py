@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...process.distinct import distinct
-from ...process.words import keyed_bytes, words_at
+from ...process.digests import keyed_bytes, words_at
+from ...process.numbers import distinct
 from ...rows.types import Ints
 from ..by_file import BlockOrder
 from ..contract import AnyOrder, Shuffle

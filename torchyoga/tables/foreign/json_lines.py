@@ -22,8 +22,8 @@ from ...files.checksum import crc32
 from ...files.regular import open_regular
 from ...formats.mapped.gather import Memory
 from ...process.digests import hexdigest
-from ...process.distinct import spread
 from ...process.lazy import cached_property
+from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
 from ...reading.shards import MappedShards, ShardFiles

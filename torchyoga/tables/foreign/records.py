@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
-from ...process.distinct import spread
 from ...process.lazy import cached_property, torch
+from ...process.numbers import spread
 from ...reading.in_place_ref import FileLayout, files_of
 from ...reading.shards import MappedShards
 from ...rows.collector import block_of

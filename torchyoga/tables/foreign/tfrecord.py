@@ -20,8 +20,8 @@ from ...files.regular import open_regular
 from ...formats.mapped.gather import Bytes, Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
-from ...process.distinct import spread
 from ...process.lazy import cached_property
+from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
 from ...reading.shards import MappedShards, ShardFiles

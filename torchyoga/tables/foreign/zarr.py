@@ -15,8 +15,8 @@ import numpy as np
 
 from ...errors import CorruptError, NotFoundError, RemoteError, SchemaError
 from ...process.digests import json_digest
-from ...process.distinct import spread
 from ...process.lazy import cached_property
+from ...process.numbers import spread
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.file_parts import Threads

@@ -16,9 +16,8 @@ from ...order.mixing.proportions import fraction, whole_weights
 from ...order.saved import described
 from ...order.state import State
 from ...process.digests import hexdigest
-from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...process.numbers import as_int
+from ...process.numbers import as_int, distinct
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
 from ...rows.data import bounds_of

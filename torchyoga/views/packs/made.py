@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...process.distinct import distinct
+from ...process.numbers import distinct
 from ...rows.data import Data, bounds_of
 from ...rows.types import Array, Ints
 

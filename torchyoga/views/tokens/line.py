@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ...order.full import Order
-from ...process.distinct import distinct
-from ...process.words import keyed_words, random_words
+from ...process.digests import keyed_words, random_words
+from ...process.numbers import distinct
 from ...rows.data import bounds_of
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from ...order.by_file import Permutations
 from ...order.full import Order
-from ...process.digests import hexdigest
+from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
-from ...process.words import keyed_words
 from ...rows.pieces import numbered_within
 from ...rows.types import Ints
 

@@ -12,12 +12,10 @@ import numpy.typing as npt
 
 from ...order.saved import described
 from ...process.buffers import BufferPool
-from ...process.digests import hexdigest
-from ...process.distinct import distinct
+from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
-from ...process.numbers import as_int
+from ...process.numbers import as_int, distinct
 from ...process.warned import warn_user
-from ...process.words import keyed_words
 from ...reading.contract import identity, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch

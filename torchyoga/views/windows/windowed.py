@@ -10,9 +10,8 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...process.digests import hexdigest
-from ...process.distinct import distinct
 from ...process.lazy import cached_property
-from ...process.numbers import as_int
+from ...process.numbers import as_int, distinct
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
 from ...reading.contract import known_schema, taken_of

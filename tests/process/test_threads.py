@@ -14,8 +14,8 @@ from children import status_of_child
 from interrupting import interrupted
 from waiting import PATIENCE
 
-from torchyoga.process import task_thread
-from torchyoga.process.task_thread import Errand, TaskThread
+from torchyoga.process import threads as task_thread
+from torchyoga.process.threads import Errand, TaskThread
 
 
 @pytest.mark.parametrize("most", [1, 3])
