@@ -875,7 +875,7 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> builtins.list[str] | dict[str, int]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced; with
+        """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
         Args:
@@ -912,8 +912,8 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        asked = self._store, grace, last, keep_tagged, id
-        return _spare.cleanable(*asked) if dry_run else _spare.cleaned(*asked)
+        found = _spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
+        return found if dry_run else [*found]
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.

@@ -62,8 +62,8 @@ class Nothing:
 
     def clear(self) -> None: ...
 
-    def clean(self, grace: float) -> list[str]:
-        return []
+    def clean(self, grace: float, id: str | None, dry_run: bool) -> dict[str, int]:
+        return {}
 
 
 def simplify(patch: pytest.MonkeyPatch, still: float) -> None:

@@ -265,7 +265,7 @@ def _check_removal(make_store: Callable[[], Versions]) -> None:
     )
     _expect_error(NotFoundError, "a version that was removed", lambda: fetched(store, "new", "1"))
     cleaned = store.clean(0.0)
-    expect(cleaned == sorted(cleaned), f"clean names what it removes in no order: {cleaned}")
+    expect([*cleaned] == sorted(cleaned), f"clean names what it removes in no order: {[*cleaned]}")
     for id, version in store.published():
         _compare_version(store, id, version, _OLD, "after clean")
         expect(Manifest.from_bytes(store.read_manifest(id, version) or b"").id == id, "another's manifest")
