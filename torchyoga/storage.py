@@ -837,14 +837,15 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
+        transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
         if history:
-            transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
+            transfer.history()
             return transfer.sizes() if dry_run else transfer.run(to.timeout, progress)
         if version is None or dry_run:
             raise ValueError("without history=True, copy needs a version, and has no dry_run")
-        manifest, target = self._store.manifest(id, version), to._store
-        with target.lock(id, version, to.timeout):
-            return _transfer.copied(self._store, target, manifest, overwrite, progress)
+        manifest = self._store.manifest(id, version)
+        with to._lock(id, version):
+            return transfer.alone(manifest, progress)
 
     @overload
     def clean(

@@ -374,7 +374,7 @@ class Versions(ABC):
         text = self.read_manifest(id, version)
         if text is not None:
             return self.parsed(id, version, text, Manifest)
-        if similar := self.like(id, version):
+        if similar := nearest(version, self.versions(id)):
             what = f"its versions are {some(similar)}"
         elif ids := self.ids_like(id):
             what = f"the storage holds {some(ids)}"
@@ -383,10 +383,6 @@ class Versions(ABC):
         raise NotFoundError(
             f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
         )
-
-    def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, the most similar first; only some if there are many."""
-        return nearest(version, self.versions(id))
 
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; only some if there are many."""

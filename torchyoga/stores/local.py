@@ -286,20 +286,26 @@ class Store(Versions):
         """
         folder = folder_of(manifest.id, manifest.version)
         text = sealed(manifest, Folder(str(staging.path)).held)
-        self._root.make(folder)
-        self.check_place(manifest.id, manifest.version)
-        # Steps that may need space come first, so that a full disk leaves the version as it was.
-        self._root.prepare(f"{folder}/{MANIFEST}", text)
-        self.refuse_unshared(manifest, hosts)
-        for file in manifest.own_files:
-            self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
-        self._publish(manifest)
+        self._publish(manifest, text, hosts, f".staging/{folder}")
         staging.clear()
         return manifest.located(partial(list_bytes, self.files(manifest)))
 
-    def _publish(self, manifest: Manifest) -> None:
-        """Moves the manifest that has been prepared into its place, next to its files."""
+    def _publish(
+        self,
+        manifest: Manifest,
+        text: bytes,
+        hosts: Sequence[str] | None = None,
+        staged: str | None = None,
+    ) -> None:
+        """Moves the files from the folder in which they are staged, if they are, then writes the manifest."""
         folder = folder_of(manifest.id, manifest.version)
+        self._root.make(folder)
+        self.check_place(manifest.id, manifest.version)
+        self.refuse_unshared(manifest, hosts)
+        # What may need space comes first, so that a full disk leaves the version as it was.
+        self._root.prepare(f"{folder}/{MANIFEST}", text)
+        for file in manifest.own_files if staged is not None else ():
+            self._root.move(f"{staged}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # the folder may be new, too
@@ -334,15 +340,9 @@ class Store(Versions):
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
-        folder = folder_of(manifest.id, manifest.version)
-        text = sealed(manifest)
-        self._root.make(folder)
-        self.check_place(manifest.id, manifest.version)
         if self.seen(manifest.id, manifest.version) not in (None, replaces):
             raise ExistsError(f"{manifest.id!r} {manifest.version!r} was published meanwhile; fetch that")
-        self.refuse_unshared(manifest)
-        self._root.prepare(f"{folder}/{MANIFEST}", text)
-        self._publish(manifest)
+        self._publish(manifest, sealed(manifest))
 
     def receive(
         self,

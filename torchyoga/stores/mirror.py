@@ -30,7 +30,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -46,7 +45,7 @@ from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from ..versions.staging import Staging
 from .cache import Cache
-from .contract import MOST_NAMED, Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
+from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
 from .kinds import Found
 from .lease import Lease
 from .local import Store, transfer_bar
@@ -155,17 +154,6 @@ class Mirror(Versions):
     def versions(self, id: str) -> list[str]:
         """The published versions of an id, sorted, 1.9 before 1.10."""
         return sorted(self.places(id), key=natural)
-
-    def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, the most similar first; costs few requests, however many there are."""
-        folder = encoded("id", id)
-        names = (decoded(name) for name in self._remote.folders(folder))
-        found = (
-            name
-            for name in nearest(version, (name for name in names if name is not None))
-            if self._remote.find_one(f"{folder}/{encoded('version', name)}/{MANIFEST}") is not None
-        )
-        return [*islice(found, MOST_NAMED + 1)]
 
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; costs few requests, however many there are."""
