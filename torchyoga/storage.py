@@ -48,22 +48,19 @@ if TYPE_CHECKING:
     from .caching.staleness import Stale
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
-    from .stores import checking as _checking
-    from .stores import log as _log
+    from .stores import history as _history
     from .stores import opened as _opened
     from .stores import refs as _refs
     from .stores import spare as _spare
-    from .stores import tags as _tags
     from .stores import transfer as _transfer
-    from .stores.log import VersionLog
-    from .stores.tags import TagEntry
+    from .stores.history import TagEntry, VersionLog
 else:  # loaded when they are first called, so that a first dataset opens at once
     for _room, _names in {
         "adapters": "sources",
         "building": "build",
         "caching": "appended cacheable columns lineage many planned rewritten row_hashes submission",
         "coding": "encoding",
-        "stores": "checking log opened refs spare tags transfer",
+        "stores": "history opened refs spare transfer",
     }.items():
         globals().update({f"_{name}": later(f"torchyoga.{_room}.{name}") for name in _names.split()})
 
@@ -943,8 +940,8 @@ class Storage:
             (None, {})
         """
         if version is None:
-            return _tags.untagged(self._store, id, tag, message)
-        return _tags.tagged(self._store, id, tag, version, message, self.timeout)
+            return _history.untagged(self._store, id, tag, message)
+        return _history.tagged(self._store, id, tag, version, message, self.timeout)
 
     @overload
     def tags(self, id: str) -> dict[str, str]: ...
@@ -961,7 +958,9 @@ class Storage:
             NotFoundError: there never was such a tag.
             CorruptError: a note of a tag is damaged or missing; names it.
         """
-        return _tags.tags_of(self._store, id) if tag is None else _tags.tag_history(self._store, id, tag)
+        return (
+            _history.tags_of(self._store, id) if tag is None else _history.tag_history(self._store, id, tag)
+        )
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
@@ -979,7 +978,7 @@ class Storage:
             >>> [(entry.version, entry.rows, entry.message) for entry in storage.log("history")]
             [('1.0', 3, 'the first one')]
         """
-        return _log.log_of(self._store, id, limit)
+        return _history.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10."""
@@ -1018,7 +1017,7 @@ class Storage:
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
-        _checking.check(self._store, id, version)
+        _transfer.check(self._store, id, version)
         _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:

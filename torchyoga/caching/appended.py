@@ -21,7 +21,7 @@ from ..rows.compared import schema_diff
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Versions
-from ..stores.graph import newest
+from ..stores.history import newest
 from ..stores.refs import ref_of
 from ..versions.checks import fingerprint_of
 from ..versions.info import plain

@@ -23,7 +23,7 @@ import torch
 
 from ..process.digests import hexdigest
 from ..rows.types import Json
-from ..stores.tags import check_message, user_name
+from ..stores.history import check_message, user_name
 from ..versions.lineage import Parent
 from ..versions.manifest import Manifest
 from .code import OwnCode, digest_of, inside_of, own_code_of

@@ -38,9 +38,9 @@ from ..rows.hashing import HASH, Hashes, row_hashes
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
-from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.refs import ref_of, store_of
+from ..stores.transfer import check
 from ..versions.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ...rows.meaning import PLAIN, Codec, Meaning
 from ...rows.node import Node
 from ...rows.schema import schema_under
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _FORMATS = {
