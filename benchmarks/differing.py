@@ -25,7 +25,7 @@ import torchyoga as yoga
 from torchyoga.building.build import BuildOptions
 from torchyoga.caching.submission import submitted
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 
 ROWS, FILES = 10**7, 100
 _SHARE = 0.15  # of a build

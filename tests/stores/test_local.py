@@ -33,8 +33,8 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.local import Store
 from torchyoga.stores.sharing import Sharing
 from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.location import Staging
 from torchyoga.versions.manifest import Manifest
-from torchyoga.versions.staging import Staging
 
 
 def source_of_arrays(arrays: Any) -> RefSource:

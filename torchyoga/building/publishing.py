@@ -12,7 +12,7 @@ from ..reading.counting import merged
 from ..reading.reader import Reader
 from ..rows.types import Json
 from ..stores.contract import Versions
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.lineage import MOST_BUILDERS
 from ..versions.manifest import Manifest
 from .board import Board, PartNote, here

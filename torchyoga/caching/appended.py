@@ -23,9 +23,9 @@ from ..rows.types import Json
 from ..stores.contract import Versions
 from ..stores.history import newest
 from ..stores.refs import ref_of
-from ..versions.checks import fingerprint_of
-from ..versions.info import plain
-from ..versions.listed import with_more
+from ..versions.columns import fingerprint_of
+from ..versions.file_entry import with_more
+from ..versions.lineage import plain
 from ..versions.manifest import Manifest
 from ..versions.regrouped import with_rows
 from ..views.info import info_of

@@ -20,9 +20,9 @@ from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.refs import fetched, ref_of
-from ..versions.checks import fingerprint_of
-from ..versions.info import plain
-from ..versions.listed import with_more
+from ..versions.columns import fingerprint_of
+from ..versions.file_entry import with_more
+from ..versions.lineage import plain
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, without_columns
 from ..views.computed import ComputedRef

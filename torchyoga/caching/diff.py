@@ -23,8 +23,7 @@ from ..rows.hashing import Hashes, alike, key_words, values_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.checks import checks_of_columns
-from ..versions.columns import parts_of
+from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded, with_names

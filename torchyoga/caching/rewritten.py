@@ -12,8 +12,7 @@ from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.types import Ints, Json
 from ..stores.refs import fetched
-from ..versions.checks import fingerprint_of
-from ..versions.columns import ColumnGroup
+from ..versions.columns import ColumnGroup, fingerprint_of
 from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry
 from ..views.where import Condition
 from .appended import Growth

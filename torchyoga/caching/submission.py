@@ -26,7 +26,7 @@ from ..rows.hashing import row_hashes
 from ..rows.types import Json, Row
 from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..views.info import info_of
 
 _log = logging.getLogger("torchyoga")

@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from ..errors import CorruptError, NotFoundError
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..process.buffers import BufferPool
 from ..rows.data import Data, bounds_of
 from ..rows.types import Array, Ints

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..errors import CorruptError, RemoteError
-from ..files.regular import refuse_irregular
+from ..files.root import refuse_irregular
 from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.mapped.gather import Memory
 from ...formats.mapped.items import MappedRuns
 from ...process.digests import hexdigest
