@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
-from ..reading.stream import RandomAccess, in_epoch
+from ..reading.contract import Contract
+from ..reading.stream import in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -27,7 +28,7 @@ _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
 
 
-def sample_of(source: RandomAccess) -> Block:
+def sample_of(source: Contract) -> Block:
     """The first rows of a source as a block: it shows what all look like.
 
     Raises:
@@ -90,7 +91,7 @@ class NumberedBatches:
 
     def __init__(
         self,
-        source: RandomAccess,
+        source: Contract,
         order: AnyOrder,
         shard: Shard,
         batch_size: int,
