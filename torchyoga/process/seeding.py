@@ -233,8 +233,8 @@ def where() -> tuple[object, ...]:
 
 def where_all() -> tuple[object, ...]:
     """Where `random`, NumPy and torch are, under the condition of `where`; how often torch's seed was
-    asked for within `seed_noted()`."""
-    return *where(), torch.default_generator.get_state().numpy().tobytes(), _asking.count
+    asked for within `seed_noted`."""
+    return *where(), torch.default_generator.get_state().numpy().tobytes(), seed_noted.count
 
 
 class _Asking:
@@ -264,12 +264,7 @@ class _Asking:
         return torch.default_generator.initial_seed()
 
 
-_asking = _Asking()
-
-
-def seed_noted() -> contextlib.AbstractContextManager[None]:
-    """A context within which `where_all` also tells whether `torch.initial_seed()` was called."""
-    return _asking
+seed_noted = _Asking()  # within this context `where_all` also notes calls of `torch.initial_seed()`
 
 
 def generators() -> tuple[object, ...]:
