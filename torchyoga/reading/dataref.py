@@ -74,6 +74,15 @@ _exports: Any = later("torchyoga.tables.exports")
 _notebook: Any = methods_of("torchyoga.tools.report.notebook")
 
 
+class _Told:
+    """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""
+
+    def __get__(self, ref: DataRef | None, owner: type | None = None) -> Any:
+        if ref is None:
+            return self
+        raise AttributeError  # so that `__getattr__` is asked
+
+
 _ASKING = threading.local()  # the ids of DataRefs whose info is looked at
 _OF_VIEWS = ("sources", "whole")  # of some; their entries in an info are no attributes
 _ARRAY_KINDS = frozenset(
@@ -99,9 +108,9 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         (9, [1, 81], [49, 64, 81])
     """
 
-    # What scripts ask a dataset for: entries of `info`, if it has them.
-    classes: Any
-    class_to_idx: Any
+    # What scripts ask a dataset for.
+    classes: Any = _Told()
+    class_to_idx: Any = _Told()
 
     where = _where.where
     select = _chosen.select
@@ -353,7 +362,8 @@ class DataRef(Contract[RowT], Dataset[RowT]):
 
         def __getattr__(self, name: str) -> Any:
             """An entry of `info`; only called for what is no attribute otherwise."""
-            is_own = getattr(type(self), name, None) is not None
+            known = getattr(type(self), name, None)
+            is_own = known is not None and not isinstance(known, _Told)
             asking = _ASKING.__dict__.setdefault("ids", set())
             if is_own or name.startswith("_") or name in _OF_VIEWS or id(self) in asking:
                 return object.__getattribute__(self, name)  # raises what it has raised
