@@ -99,14 +99,12 @@ class NumberedBatches:
         fields: Sequence[str | int] | None,
         padding: float | None,
     ) -> None:
-        self._source = source
-        self._order = order
-        self._shard = shard
+        self._source, self._order, self._shard = source, order, shard
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._padding = padding
         self._known: tuple[tuple[Place, int] | None, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
-        self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
+        self.schema: Schema = source.schema or sample_of(source).schema
         self._rows_schema = self.schema
         self.schema = with_arrays(self.schema)
         self._fields = _known(fields, self.schema)

@@ -515,8 +515,7 @@ class _StreamEpochs(_TfEpochs):
 
     def parts(self, run: Iteration) -> Iterator[tuple[int, tuple[Array, ...]]]:
         """The arrays of each block."""
-        is_thread_safe = self._stream.source.is_thread_safe
-        return Ahead(self._tasks(run), most=1 if is_thread_safe else 0)
+        return Ahead(self._tasks(run), most=int(self._stream.source.is_thread_safe))
 
     def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
         source = in_epoch(self._stream.source, run.start.epoch, self.cursor.order.seed)
