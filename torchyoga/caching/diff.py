@@ -344,9 +344,8 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
 
     The fingerprints of other DataRefs are made of some rows only, or of code.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
-        return False
-    return old.fingerprint == new.fingerprint and old.schema == new.schema
+    are_versions = isinstance(old, VersionRef) and isinstance(new, VersionRef)
+    return are_versions and old.fingerprint == new.fingerprint and old.schema == new.schema
 
 
 class _Differences(NamedTuple):
