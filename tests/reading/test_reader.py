@@ -162,11 +162,6 @@ def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_ro
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_threads_read_the_same(tmp_path: Path) -> None:
-    reader = write(tmp_path, [[5] * 10, [7] * 10])
-    assert_threads_read(reader, num_threads=8, num_reads=20, num_rows=30)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:

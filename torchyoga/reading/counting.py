@@ -111,7 +111,7 @@ def stats(
     """
     limit = None if rows is None else as_int("rows", rows, low=1)
     if isinstance(ref, VersionRef) and ref.manifest.stats:
-        return ref.manifest.known_stats(ref.projection)
+        return ref.manifest.known_stats(ref._of)
     schema, total = ref.schema, len(ref)
     numbers = None
     if limit is not None and limit < total:

@@ -35,9 +35,6 @@ class VersionRef(DataRef):
     """A published version, with all of its columns or some; the row numbers are the same.
 
     It pickles by its path, and survives fork, spawn, forkserver and threads.
-
-    Attributes:
-        projection: the columns; None for all.
     """
 
     is_thread_safe = True
@@ -47,7 +44,7 @@ class VersionRef(DataRef):
     ) -> None:
         folder = Folder(where) if isinstance(where, str) else where
         self._version = _Version(folder, manifest, verify, marks)
-        self.projection: Projection | None = None
+        self._of: Projection | None = None  # of all columns; None is the whole
 
     @property
     def location(self) -> Files:
@@ -70,7 +67,7 @@ class VersionRef(DataRef):
 
     def open(self) -> Reader | GroupedReader:
         """Maps the files, unless this process has done so; readers that have them open keep them."""
-        return self._version.open(self.projection)
+        return self._version.open(self._of)
 
     def __len__(self) -> int:
         return self.manifest.num_rows
@@ -83,12 +80,12 @@ class VersionRef(DataRef):
     @property
     def schema(self) -> Schema | None:
         """How a row looks; None for a version without rows."""
-        return self.manifest.schema if self.projection is None else self.projection.schema
+        return self.manifest.schema if self._of is None else self._of.schema
 
     @property
     def fingerprint(self) -> str:
         """A name for the content, wherever and however it is kept: of the version and the columns."""
-        whole, of = self.manifest.fingerprint, self.projection
+        whole, of = self.manifest.fingerprint, self._of
         return whole if of is None else of.pinned(whole)
 
     @property
@@ -108,7 +105,7 @@ class VersionRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
-        of = self.projection
+        of = self._of
         return Rows(self._version.open(of).take(rows, of)) if len(rows) else []
 
     def lengths(self, rows: Ints) -> Ints:
@@ -116,19 +113,19 @@ class VersionRef(DataRef):
         number = self._ragged_column
         if number is None:
             return super().lengths(rows)  # says what is wrong
-        return self._version.open(self.projection).lengths(rows, number)
+        return self._version.open(self._of).lengths(rows, number)
 
     def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
         number = self._ragged_column
         if number is None or not len(rows):
             return super()._take_parts(rows, starts, stops)
-        return self._version.open(self.projection).take_parts(rows, number, starts, stops)
+        return self._version.open(self._of).take_parts(rows, number, starts, stops)
 
     @property
     def _ragged_column(self) -> int | None:
         """The number of the ragged column that each row is a value of; None if rows are not."""
-        schema, of = self.schema, self.projection
+        schema, of = self.schema, self._of
         if schema is None or not schema.is_sequence:
             return None
         return 0 if of is None else of.columns[0]
@@ -137,24 +134,22 @@ class VersionRef(DataRef):
         """The same rows with these columns; nothing of the others is read, compared or asked for."""
         found = VersionRef.__new__(VersionRef)
         found._version = self._version
-        found.projection = of if self.projection is None else self.projection.then(of)
+        found._of = of if self._of is None else self._of.then(of)
         return found
 
     @cached_property
     def _prefetch(self) -> Prefetch:
         """Reads pages and downloads files before their rows are taken."""
-        return _Prefetch(self._version, self.projection)
+        return _Prefetch(self._version, self._of)
 
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of an average row, as its columns are stored."""
-        if self.projection is None:
+        if self._of is None:
             return self.manifest.nbytes // max(1, len(self))
         found = 0
         for group in self.manifest.column_groups:
-            wanted = [
-                place for place, column in enumerate(group.columns) if column in self.projection.columns
-            ]
+            wanted = [place for place, column in enumerate(group.columns) if column in self._of.columns]
             parts = parts_of(group.schema, wanted)
             found += sum(piece.checks[part][0] for piece in pieces_of(group.files) for part in parts)
         return found // max(1, len(self))
@@ -166,7 +161,7 @@ class VersionRef(DataRef):
         Of some columns: those of the version, cut down to the columns; and with all columns: the rows are the
         same ones.
         """
-        manifest, of = self.manifest, self.projection
+        manifest, of = self.manifest, self._of
         if of is None:
             return manifest.prefixes
         whole = [(manifest.fingerprint, len(self)), *manifest.prefixes]
@@ -182,18 +177,18 @@ class VersionRef(DataRef):
         return f"DataRef {self.manifest.id!r} {self.manifest.version!r}"
 
     def _counted(self) -> str:
-        size = f", {bytes_text(self.manifest.nbytes)}" if self.projection is None else ""
+        size = f", {bytes_text(self.manifest.nbytes)}" if self._of is None else ""
         return f"{super()._counted()}{size}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (*self._version.reopening(), self.projection)
+        return _reopened, (*self._version.reopening(), self._of)
 
 
 def located(ref: DataRef, rows: Ints) -> LocatedRows | None:
     """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
     if not len(rows) or type(ref) is not VersionRef:
         return None
-    return ref._version.open(ref.projection).located(rows, ref.projection)
+    return ref._version.open(ref._of).located(rows, ref._of)
 
 
 class _Version:

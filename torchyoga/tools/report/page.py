@@ -137,7 +137,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
-        found["where"] = "" if ref.projection is None else ref.location.name
+        found["where"] = "" if ref._of is None else ref.location.name
     elif ref._row_bytes:
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
