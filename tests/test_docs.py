@@ -33,7 +33,6 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
     "docs/doctor.md",
     "docs/meter.md",
     "docs/versions.md",
-    "docs/howto/yogadl.md",
     "docs/tutorials/*",
     "docs/howto/script.md",
 )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 SECTIONS = {
-    "Begin": ["install"],
+    "Begin": ["install", "moving"],
     "Tutorials": [
         "tutorials/digits",
         "tutorials/hdf5",
@@ -25,15 +25,6 @@ SECTIONS = {
         "howto/crash",
         "howto/larger",
         "howto/spike",
-        "howto/torchdata",
-        "howto/mosaicml",
-        "howto/litdata",
-        "howto/petastorm",
-        "howto/webdataset",
-        "howto/ffcv",
-        "howto/huggingface",
-        "howto/tfdata",
-        "howto/yogadl",
     ],
     "Guide": [
         "data",
