@@ -22,9 +22,7 @@ SECTIONS = {
     ],
     "How to": [
         "howto/script",
-        "howto/crash",
         "howto/larger",
-        "howto/spike",
     ],
     "Guide": [
         "data",
@@ -44,8 +42,6 @@ SECTIONS = {
         "errors",
     ],
     "How it works": [
-        "order",
-        "shuffle",
         "guarantees",
         "storage",
         "platforms",
