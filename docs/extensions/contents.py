@@ -22,7 +22,6 @@ SECTIONS = {
     ],
     "How to": [
         "howto/script",
-        "howto/larger",
     ],
     "Guide": [
         "data",
@@ -34,7 +33,6 @@ SECTIONS = {
         "builds",
         "versions",
         "remote",
-        "own-store",
         "trainers",
         "frameworks",
         "foreign",
@@ -49,7 +47,7 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "doctor", "meter", "report", "view", "scale"],
+    "Tools and more": ["commands", "doctor", "meter", "report", "view"],
     "Reference": ["generated/reference/*"],
     "The project": [
         "generated/readme",
