@@ -39,7 +39,7 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[BESIDE] * (page.name == "storage.md"), id=page.relative_to(ROOT).as_posix())
+        pytest.param(page, marks=[BESIDE] * (page.name == "caching.md"), id=page.relative_to(ROOT).as_posix())
         for page in PAGES
         if page.name != "README.md"  # whose blocks run below
     ],

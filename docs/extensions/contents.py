@@ -30,7 +30,6 @@ SECTIONS = {
         "views",
         "mixtures",
         "packing",
-        "builds",
         "versions",
         "remote",
         "trainers",
@@ -41,7 +40,6 @@ SECTIONS = {
     ],
     "How it works": [
         "guarantees",
-        "storage",
         "platforms",
         "performance",
         "design",
