@@ -15,7 +15,6 @@ SECTIONS = {
     "Begin": ["install", "moving"],
     "Tutorials": [
         "tutorials/digits",
-        "tutorials/hdf5",
         "tutorials/cluster",
         "tutorials/language",
         "tutorials/robotics",
@@ -35,7 +34,6 @@ SECTIONS = {
         "trainers",
         "frameworks",
         "foreign",
-        "hdf5",
         "errors",
     ],
     "How it works": [
