@@ -43,7 +43,7 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "doctor", "meter", "report", "view"],
+    "Tools and more": ["commands", "doctor", "meter", "look"],
     "Reference": ["generated/reference/*"],
     "The project": [
         "generated/readme",
