@@ -38,7 +38,6 @@ SECTIONS = {
     ],
     "How it works": [
         "guarantees",
-        "platforms",
         "performance",
         "design",
         "generated/format",
