@@ -84,7 +84,7 @@ def test_tables_of_speed_have_only_figures_of_runs() -> None:
     peers = (ROOT / "docs" / "images" / "peers.svg").read_text()
     bench = (ROOT / "benchmarks" / "results.md").read_text()
     first, second, *others = _tables(page)
-    assert len(others) == 2
+    assert len(others) == 1
     ours, *theirs = [row[1:] for row in first]
     compared = [(ours[n], row[n], row[n + 1]) for row in theirs for n in (0, 2)]
     _all_of(run=peers, figures=[*ours, *(row[n] for row in theirs for n in (0, 2))])
