@@ -17,7 +17,7 @@ _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version k
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
 _MOST_FOUND = 12  # of what stands out
 _IMBALANCE = 10
-_FEW, _COUNTED = 3, 8  # values of a text that are shown instead of how long they are; values with a bar each
+_COUNTED = 8  # values of a column that have a bar each
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,6 @@ class ColumnCard:
         histogram: of its values; None for text. `lengths`: of its lengths; None if all rows are alike.
         numbers: by title, such as "mean"; empty where there is none.
         often: the value that comes most often, and how often.
-        values: all values of a text that has two or three, each with how often it comes; else empty.
         counts: all values of classes, texts and bools with at most eight of them: name, share, and the value.
     """
 
@@ -57,15 +56,14 @@ class ColumnCard:
     lengths: Sketch | None
     numbers: dict[str, str]
     often: str
-    values: tuple[str, ...] = ()
     counts: tuple[tuple[str, float, object], ...] = ()
 
     def facts(self, is_number: bool) -> str:
         """What is missing from its values and which come most often; of numbers the histogram says that."""
         counts = ((self.numbers.get(title, ""), title) for title in ("nulls", "NaN", "inf"))
         missing = [f"{count} {title}" for count, title in counts if count not in ("0", "")]
-        if self.values or not self.often or (is_number and self.histogram is not None):
-            return " · ".join([*self.values, *missing])
+        if self.counts or not self.often or (is_number and self.histogram is not None):
+            return " · ".join(missing)
         distinct = self.numbers["distinct"]
         often = f"{distinct} distinct, most {self.often}" if distinct else self.often
         return " · ".join([often, *missing])
@@ -155,10 +153,8 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         "distinct": number(stats.distinct),
     }
     name, lengths, top = _name(stats.name), stats.lengths, stats.top or ()
-    often = [_often(one, stats, classes) for one in top]
-    is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
     drawn_lengths = None
-    if lengths is not None and lengths.count:
+    if lengths is not None and lengths.count and lengths.min != lengths.max:  # else it says nothing
         of = f"lengths of {name}: {lengths.count:,} rows"
         drawn_lengths = _histogram(lengths.histogram, of, lengths.min, lengths.max)
     return ColumnCard(
@@ -167,8 +163,7 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         _histogram(stats.histogram, f"{name}: {stats.sampled:,} values", stats.min, stats.max),
         drawn_lengths,
         numbers,
-        often[0] if top and (top[0][1] > 1 or len(top) == 1) else "",
-        tuple(often) if is_few else (),
+        _often(top[0], stats, classes) if top and (top[0][1] > 1 or len(top) == 1) else "",
         _counts(stats, top, classes),
     )
 
