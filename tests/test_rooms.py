@@ -21,7 +21,7 @@ BEHIND_THE_WALL = re.findall(
     loading.seconds_text order.State process.as_int process.begin_thread process.bytes_text
     process.cached_property process.count_of process.escaped process.folders process.hexdigest
     process.in_columns process.num_cpus process.number process.share process.short reading.StreamedRef
-    reading.VersionColumns reading.VersionRef reading.in_epoch reading.title_of rows.Bars rows.Column
+    reading.VersionRef reading.in_epoch reading.title_of rows.Bars rows.Column
     rows.ColumnStats rows.Data rows.HEAD rows.Ints rows.Node rows.PACK_LENGTHS rows.Path rows.Projection
     rows.TITLES rows.TableStats rows.block_of rows.cells_of rows.column_of rows.encode rows.format_of
     rows.leaf_values rows.node_values rows.outermost rows.path_name rows.readable_name rows.timezone_of

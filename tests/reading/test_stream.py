@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import InFiles
@@ -41,6 +42,33 @@ class Squares(yoga.DataRef):
 
     def take(self, rows: np.ndarray) -> list[int]:
         return [int(row) ** 2 for row in rows]
+
+
+class Lossy(Squares):
+    """It loses its last row."""
+
+    def take(self, rows: np.ndarray) -> list[int]:
+        return super().take(rows[rows < self.length - 1])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        list,
+        lambda ref: ref[[9, 1, 2]],
+        lambda ref: ref[9],
+        lambda ref: list(ref.stream(shuffle=True)),
+        lambda ref: list(yoga.DataLoader(ref, 5)),
+        lambda ref: list(ref.map(str)),
+        lambda ref: yoga.concat([ref, Squares()])[[9, 0]],
+        lambda ref: list(torch.utils.data.DataLoader(ref, 5)),
+    ],
+)
+def test_fewer_rows_than_were_asked_for_are_refused(read: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"Lossy\.take was asked for \d+ rows?, \[.*9.*\], and returned \d+; it"
+    ):
+        read(Lossy())
 
 
 @pytest.fixture(params=FORMATS)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...process.texts import bytes_text, count_of, escaped, number
-from ...reading.version_ref import VersionColumns, VersionRef
+from ...reading.version_ref import VersionRef
 from ..cells.text import shown
 from ..report.page import style, templates
 from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
@@ -224,7 +224,7 @@ class Pages:
         id, version = values.get("id"), values.get("version")
         ref, columns = kept.whole, len(kept.names)
         facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
-        if isinstance(ref, (VersionRef, VersionColumns)):
+        if isinstance(ref, VersionRef):
             facts.append(bytes_text(ref.manifest.nbytes))
         title, trail = shown(self._shelf.name, 200), []
         if id is not None and version is not None and self._shelf.storage is not None:
