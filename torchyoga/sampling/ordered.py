@@ -19,7 +19,6 @@ from ..order.proof import PINS, SAME
 from ..order.saved import Saved, digest
 from ..process.numbers import as_int
 from ..process.warned import warn_user
-from ..versions.location import Progress
 from ..views.flattened import flattened
 from .indices import Indices
 from .ranks import Ranks, check_same, gathered, is_one_of_several
@@ -73,8 +72,8 @@ class OrderedIndices(Indices):
 
     # -- iterations
 
-    def begin(self, options: IterationOptions, progress: Progress | None = None) -> Iteration:
-        """An iteration that begins now; `progress` says how far it is, where it does not know that itself."""
+    def begin(self, options: IterationOptions) -> Iteration:
+        """An iteration that begins now."""
         with self.cursor.lock:
             self.ranks.check_alone()
             cursor = self.located
@@ -91,16 +90,23 @@ class OrderedIndices(Indices):
             self._warn_of_trainers(begun)
             cursor.warn_of_rows_left_out(begun)
             cursor.begun(begun)
-            self._follow(begun, progress)
+            self._follow(begun)
             return begun
 
-    def _follow(self, iteration: Iteration, progress: Progress | None) -> None:
+    def begin_for(self, holder: object, options: IterationOptions) -> Iteration:
+        """An iteration of a sampler's own iterator, which lasts as long as `holder`, begins now."""
+        with self.cursor.lock:
+            self.begun = iteration = self.begin(options)
+            iteration.hold(holder)
+            return iteration
+
+    def _follow(self, iteration: Iteration) -> None:
         """Lets files be read ahead in the order of an iteration from where it begins."""
         source = flattened(self.dataset)
         readahead = None if source is None else source._readahead
         if readahead is not None:
             rows = chunks(self.cursor.order, iteration.shard, iteration.start)
-            readahead.follow(rows, progress or iteration.progress)
+            readahead.follow(rows, iteration.progress)
 
     def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from the start of an iteration."""
