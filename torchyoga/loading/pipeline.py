@@ -45,8 +45,8 @@ from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
-from ..sampling.foreign import SamplerError
 from ..sampling.seeding import Quiet, Seeding
+from ..sampling.user_sampler import SamplerError
 from ..views.flattened import flattened
 from .in_process import InProcess, has_accelerator
 from .parcel import Parcel

@@ -21,8 +21,7 @@ from ..order.saved import Saved
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..views.flattened import flattened
-from .indices import Resumable, are_skipped, drawn_seed
-from .ordered import OrderedIndices
+from .indices import OrderedIndices, Resumable, are_skipped, drawn_seed
 from .ranks import Group, Ranks
 from .trainers import batches_of_torch, num_skipped
 

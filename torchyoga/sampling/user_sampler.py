@@ -1,6 +1,6 @@
 """A user's own sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
 
-Note 12. A foreign sampler is counted by the same cursor, in batches.
+Note 12. A user's sampler is counted by the same cursor, in batches.
 It counts as a single rank, with an order whose length is known once it is over, so peeks, late epochs,
 batches out of order and states of earlier steps follow from the same arithmetic.
 
@@ -84,7 +84,7 @@ class Start(NamedTuple):
     kept: Mapping[str, object]
 
 
-class Foreign:
+class UserSampler:
     """A sampler, or batch sampler, of which nothing is known but its attributes and what it gives.
 
     Args:
@@ -293,7 +293,7 @@ class Drawing:
     """
 
     def __init__(
-        self, foreign: Foreign, epoch: int, start: Start | None, shared: Callable[[], OwnGenerators]
+        self, foreign: UserSampler, epoch: int, start: Start | None, shared: Callable[[], OwnGenerators]
     ) -> None:
         self._foreign = foreign
         self._shared = shared

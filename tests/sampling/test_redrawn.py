@@ -47,9 +47,9 @@ from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRand
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.sampling.foreign import Foreign
 from torchyoga.sampling.ranks import Ranks
-from torchyoga.sampling.replay import Replay
+from torchyoga.sampling.redrawn import RedrawnIndices
+from torchyoga.sampling.user_sampler import UserSampler
 from torchyoga.testing import assert_rows_equal, check_resume
 
 
@@ -498,7 +498,7 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     cut = {"generators": {"generator": {"torch": {"dtype": "|u1", "base85": "xx"}}}}
     refused(own | cut, loader_of("a generator"), "the state of a generator does not fit")
     refused(own | {"generators": {"generator": {"random": 1}}}, loader_of("a generator"), "does not fit")
-    replay = Replay(range(ROWS), Foreign(Tasks(), None, False, True), 3, Ranks(1, 0, None))
+    replay = RedrawnIndices(range(ROWS), UserSampler(Tasks(), None, False, True), 3, Ranks(1, 0, None))
     refused(state, replay, "the state has sampler 'WeightedRandomSampler'")
     lenient = loader_of("weighted", batch_size=5)
     lenient.load_state_dict(state, strict=False)

@@ -1,4 +1,4 @@
-"""A foreign sampler's iteration, which can be drawn again: any sampler, with what can be promised.
+"""The iterations of a user's sampler, drawn again after a resume.
 
 Only such a sampler knows which rows come next. So a state says which epoch it is and how many batches
 of it were delivered, and whoever continues draws as many indices again, without reading a row. That gives the
@@ -31,23 +31,23 @@ from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
-from .foreign import (
+from .indices import Indices, drawn_seed
+from .ranks import Ranks, check_same, gathered, is_one_of_several
+from .sampler import ResumableSampler
+from .trainers import is_only_looked_at
+from .user_sampler import (
     END,
     Drawing,
-    Foreign,
     HasEpochs,
     SamplerError,
     SetEpoch,
     Start,
+    UserSampler,
     as_keys,
     as_rows,
     has_epochs,
     numbers,
 )
-from .indices import Indices, drawn_seed
-from .ranks import Ranks, check_same, gathered, is_one_of_several
-from .sampler import ResumableSampler
-from .trainers import is_only_looked_at
 
 _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
@@ -107,7 +107,7 @@ def resumable(
     return found
 
 
-class Replay(Indices):
+class RedrawnIndices(Indices):
     """Any sampler, or batch sampler, as what a loader takes indices from and reports to.
 
     It counts batches, as the cursor of one rank alone: what the sampler does for other ranks is its own
@@ -125,7 +125,7 @@ class Replay(Indices):
     def __init__(
         self,
         dataset: Sized,
-        foreign: Foreign,
+        foreign: UserSampler,
         seed: int | None,
         ranks: Ranks,
         draws_from: torch.Generator | None = None,
