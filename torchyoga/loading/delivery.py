@@ -21,9 +21,9 @@ from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Row, mapped
-from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from ..sampling.seeding import made_together
+from ..sampling.user_sampler import SamplerError
 from .accelerate import Accelerated
 from .in_process import InProcess, can_pin
 from .meter.meter import Meter

@@ -22,10 +22,9 @@ from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
-from ..sampling.replay import Replay, is_plain, resumable
+from ..sampling.redrawn import RedrawnIndices, is_plain, resumable
 from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
@@ -37,6 +36,7 @@ from ..sampling.trainers import (
     name_arguments,
     seen_by_lightning,
 )
+from ..sampling.user_sampler import UserSampler
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
@@ -451,9 +451,11 @@ class _Choice:
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
-            indices: Indices = Replay(
+            indices: Indices = RedrawnIndices(
                 dataset,
-                Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
+                UserSampler(
+                    foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None
+                ),
                 seed=order.seed,
                 ranks=Ranks(order.num_replicas, order.rank, order.group),
                 draws_from=order.generator,

@@ -19,10 +19,10 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..rows.collate import is_ours
 from ..rows.types import Index, MapStyle
-from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
 from ..sampling.seeding import draws_random_numbers
 from ..sampling.trainers import Seeing
+from ..sampling.user_sampler import Keys
 from .shared_memory import Ring
 
 _AHEAD = 2  # batches, as torch's workers make
