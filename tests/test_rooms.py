@@ -27,7 +27,7 @@ BEHIND_THE_WALL = re.findall(
     rows.leaf_values rows.node_values rows.outermost rows.path_name rows.readable_name rows.timezone_of
     storage.store_of stores.RIGHT stores.Remote stores.TagEntry stores.VersionLog
     stores.Versions stores.cleanable stores.cleaned stores.directory_of stores.fetched stores.freed
-    stores.gone stores.is_url stores.log_of stores.moves_of stores.named_by stores.newest stores.opened
+    stores.is_url stores.log_of stores.moves_of stores.tagged_manifest stores.newest stores.opened
     stores.refuse_tagged stores.removed stores.store_of stores.tag_history stores.tagged stores.tags_of
     stores.untagged tables.answer tables.tables_of versions.FileEntry versions.Lineage versions.Manifest
     versions.natural views.RowView views.account_of_state views.plain

@@ -131,7 +131,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     """
     from ...stores.contract import Versions
     from ...stores.graph import newest
-    from ...stores.tags import gone, named_by, tags_of
+    from ...stores.tags import tagged_manifest, tags_of
 
     store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None
@@ -151,12 +151,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
             f"{_near(tag, known)}; {f'its tags are {_near(tag, tags)}' if tags else 'it has no tags'}"
         )
     if tag is not None:
-        entry = named_by(store, id, tag)
-        place = VersionName(id, str(entry.version))
-        found = store.find(*place)
-        if found is None or found.fingerprint != entry.fingerprint:
-            raise gone(entry, "removed" if found is None else "overwritten by other rows")
-        return place
+        return VersionName(id, tagged_manifest(store, id, tag).version)
     if version is None:
         return VersionName(id, newest(store, id).version)
     if version not in known:
