@@ -19,8 +19,8 @@ BEHIND_THE_WALL = re.findall(
     caching.deleted_rows checkpoint.INDEX checkpoint.steps_at coding.decoder_of coding.opened
     files.open_regular files.read_regular loading.Costs loading.KEPT loading.most_workers
     loading.seconds_text order.State process.as_int process.begin_thread process.bytes_text
-    process.cached_property process.count_of process.escaped process.folders process.hexdigest
-    process.in_columns process.num_cpus process.number process.share process.short reading.StreamedRef
+    process.cached_property process.count_of process.escaped process.hexdigest
+    process.in_columns process.number process.share process.short process.usable_cpus reading.StreamedRef
     reading.VersionColumns reading.VersionRef reading.in_epoch reading.title_of rows.Bars rows.Column
     rows.ColumnStats rows.Data rows.HEAD rows.Ints rows.Node rows.PACK_LENGTHS rows.Path rows.Projection
     rows.TITLES rows.TableStats rows.block_of rows.cells_of rows.column_of rows.encode rows.format_of

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from advised import Burning, Copied, Large, Program, Sleeping, Uneven, slowly
 
-from torchyoga.process.control_group import num_cpus
+from torchyoga.process.control_group import usable_cpus
 
 pytestmark = [
     pytest.mark.soak,  # a comparison of times, which wants a machine that does nothing else
-    pytest.mark.skipif(num_cpus() < 2, reason="one CPU: nothing to divide work among"),
+    pytest.mark.skipif(usable_cpus() < 2, reason="one CPU: nothing to divide work among"),
     # More workers than CPUs are one of the programs.
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]

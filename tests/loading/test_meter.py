@@ -30,7 +30,7 @@ from docs import ROOT, blocks
 from torchyoga.loading.meter.numbers import Numbers, WaitHistogram, Waits
 from torchyoga.loading.meter.pace import most_workers
 from torchyoga.loading.meter.verdict import KEPT, Setting, verdict
-from torchyoga.process.control_group import num_cpus
+from torchyoga.process.control_group import usable_cpus
 from torchyoga.process.stages import STAGES
 
 
@@ -115,10 +115,13 @@ def test_a_slow_transform_is_found() -> None:
     consumed(loader, 0.001)
     advised = re.search(r"raise num_workers from 0 to (\d+)", loader.meter.verdict())
     assert advised is not None, loader.meter.verdict()
-    assert int(advised[1]) >= min(2, num_cpus())
+    assert int(advised[1]) >= min(2, usable_cpus())
     with pytest.warns(UserWarning, match="suggested max number of worker"):
         with_workers = yoga.DataLoader(
-            Sleeping(200, 0.004), batch_size=4, num_workers=most_workers(num_cpus()), persistent_workers=True
+            Sleeping(200, 0.004),
+            batch_size=4,
+            num_workers=most_workers(usable_cpus()),
+            persistent_workers=True,
         )
     for _ in range(4):  # so that their start does not count in the last hundred
         consumed(with_workers)

@@ -28,7 +28,7 @@ ROWS = 300
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "num_cpus", lambda: 4)
+    monkeypatch.setattr(plan_module, "usable_cpus", lambda: 4)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from torch.utils.data import IterableDataset
 import torchyoga as yoga
 from torchyoga import Storage
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
-from torchyoga.process.control_group import num_cpus
+from torchyoga.process.control_group import usable_cpus
 from torchyoga.stores.notes import at_work
 
 
@@ -330,7 +330,7 @@ def test_together_reads_few_rows_besides_however_many_build(tmp_path):
     read = (tmp_path / "notes").read_text().split()
     one_plans = 256 + 2 * 4
     each_compares = 4 + 2 * 8  # the rows of the plan, and the ends of parts that are done by then
-    each_part_is_checked = 4 * max(4, num_cpus())
+    each_part_is_checked = 4 * max(4, usable_cpus())
     assert len(read) <= 400 + one_plans + 3 * each_compares + each_part_is_checked
 
 

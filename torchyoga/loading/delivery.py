@@ -15,7 +15,7 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
@@ -317,7 +317,7 @@ def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
         num_batches = len(pipeline.plan)
     return Setting(
         num_workers=0 if way.num_threads else loader.num_workers,
-        num_cpus=num_cpus(),
+        num_cpus=usable_cpus(),
         is_persistent=loader.persistent_workers,
         pins=loader.pin_memory,
         num_threads=way.num_threads,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..order.iteration import Iteration
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
@@ -128,7 +128,10 @@ def way_of(
         kind, why = "processes", no_threads
         num_ahead *= num_workers
         if not no_threads:
-            kind, num_threads = "threads", max(1, min(num_workers, num_cpus() - 1))  # the loop needs one, too
+            kind, num_threads = (
+                "threads",
+                max(1, min(num_workers, usable_cpus() - 1)),
+            )  # the loop needs one, too
     else:
         kind, why = "here", not_read or ("" if is_known_ahead else "the sampler draws when it is asked")
         num_ahead = _AHEAD

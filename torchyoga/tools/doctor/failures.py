@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ...loading.meter.pace import most_workers
 from ...loading.meter.verdict import KEPT
+from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
 from .batch import BATCH, ROW, SENT
 from .contents import VALUES
@@ -14,7 +15,6 @@ from .diagnosis import Finding
 from .patient import Patient
 from .rows import row_said
 from .trial import ENDED, Hang, Outcome
-from .workers import usable_cpus
 
 
 def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:

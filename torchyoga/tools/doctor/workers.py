@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ...loading.loader import DataLoader
 from ...loading.meter.numbers import seconds_text
 from ...loading.meter.pace import Costs, most_workers
-from ...process.control_group import folders, num_cpus
+from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
 from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
@@ -23,29 +20,6 @@ from .trial import BUSY, Others, running_seconds
 _AS_GOOD = 0.95  # of the best rate
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers
-
-
-def usable_cpus(root: Path = Path("/")) -> int:
-    """The CPUs that this process can keep busy, by its affinity and the quota of its control group.
-
-    Args:
-        root: where /proc and /sys lie.
-    """
-    quotas = [_quota(folder, is_second) for folder, is_second in folders("cpu", root)]
-    return max(1, min([num_cpus(), *map(math.ceil, quotas)]))
-
-
-def _quota(folder: Path, is_second: bool) -> float:
-    """CPUs of time that a control group is given."""
-    with suppress(OSError, ValueError, ZeroDivisionError):  # it has none
-        if is_second:
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text()
-            period = (folder / "cpu.cfs_period_us").read_text()
-        if int(quota) > 0:
-            return int(quota) / int(period)
-    return sys.maxsize
 
 
 def counts(usable: int, current: int) -> list[int]:
