@@ -31,7 +31,6 @@ PROGRAMS = {
     "memory": Program(Copied(200, 0.0), 2, 0.05, {"batch_size": 2}),
     "large batches": Program(Large(128, 0.008), 2, 0.03, {"batch_size": 4}),
     "now and then": Program(Uneven(440, 0.0), 1, 0.02, {"batch_size": 4, **LASTING}),
-    "a thread": Program(Burning(200, 0.0005), 4, 0.004, {"batch_size": 4}, publishes="thread"),
 }
 
 

@@ -19,9 +19,8 @@ from waiting import PATIENCE
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.loading import plan as plan_module
-from torchyoga.loading.meter.numbers import Numbers
-from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
+from torchyoga.tools.meter_advice import Numbers, Setting, verdict
 
 ROWS = 300
 

@@ -36,7 +36,6 @@ from doctored import (
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 import torchyoga as yoga
-from torchyoga.loading.meter.pace import most_workers
 from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.batch import SENT, small_shared_memory
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
@@ -50,6 +49,7 @@ from torchyoga.tools.doctor.workers import (
     few_workers,
     recommended,
 )
+from torchyoga.tools.meter_advice import most_workers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
 ROOT = Path(yoga.__file__).parents[1]

@@ -21,7 +21,7 @@ from ..rows.collate import is_ours
 from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
-from ..sampling.seeding import draws_random_numbers
+from ..sampling.seeding import draws_random_numbers, made_together
 from ..sampling.trainers import Seeing
 from .shared_memory import Ring
 
@@ -48,6 +48,8 @@ class Way:
         is_unordered: batches may come in any order.
         seeds_rows: each row is made with random numbers of its own.
         seeds_batches: each batch is collated with random numbers of its own.
+        collates: by a function of the user's.
+        is_batched: the dataset makes the rows of a batch in one call, its `__getitems__`.
     """
 
     kind: Literal["here", "ahead", "threads", "processes"]
@@ -62,6 +64,8 @@ class Way:
     is_unordered: bool
     seeds_rows: bool
     seeds_batches: bool
+    collates: bool
+    is_batched: bool
 
     @property
     def is_ahead(self) -> bool:
@@ -152,6 +156,8 @@ def way_of(
         is_unordered=bool(num_workers) and not is_in_order,
         seeds_rows=seeds_rows,
         seeds_batches=has_own_collate and (seed_rows is None or bool(seed_rows)),
+        collates=has_own_collate,
+        is_batched=made_together(dataset) is not None,
     )
 
 

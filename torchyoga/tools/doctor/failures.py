@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ...loading.meter.pace import most_workers
-from ...loading.meter.verdict import KEPT
 from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
+from ..meter_advice import KEPT, most_workers
 from .batch import BATCH, ROW, SENT
 from .contents import VALUES
 from .diagnosis import Finding

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...loading.loader import DataLoader
-from ...loading.meter.numbers import seconds_text
-from ...loading.meter.pace import Costs, most_workers
 from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
+from ..meter_advice import Costs, most_workers, seconds_text
 from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
@@ -141,7 +140,7 @@ def _costs(rates: Mapping[int, float], current: int, patient: Patient) -> Costs:
         last = loader.meter.last
         loop = last.away / last.batches
         # Training was no slower than it was: less can be saved than it has waited.
-        step = loop + max(0.0, last.waited - last.stages["start-up"]) / last.batches
+        step = loop + last.steady(bool(current))
         measured[current] = min(measured[current], step)
     fewest = min(measured)
     copies = isinstance(dataset, DataRef) and dataset._only_copies and isinstance(loader, DataLoader)
