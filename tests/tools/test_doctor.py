@@ -19,11 +19,11 @@ from doctored import Drawing, Hanging, Held, Slow
 
 import torchyoga as yoga
 from docs import ROOT
-from torchyoga.loading.meter.pace import most_workers
+from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.diagnosis import NO_LOADER, Diagnosis, Finding
 from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.workers import usable_cpus
+from torchyoga.tools.meter_advice import most_workers
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked on Linux only")
 pytestmark = linux

@@ -24,7 +24,7 @@ from ..building.plan import MOST_PARTS, Plan, Splits, splits_of
 from ..building.publishing import build_part, check_same, publish
 from ..building.sources import RowSource, SeekableBlocks
 from ..errors import BusyError, ExistsError, SchemaError
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
 from ..reading.version_ref import VersionRef
 from ..stores.contract import Seen, Versions
@@ -66,10 +66,10 @@ class Many:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
             known = getattr(self.executor, "_max_workers", None)
-            return known if isinstance(known, int) and known > 0 else num_cpus()
+            return known if isinstance(known, int) and known > 0 else usable_cpus()
         names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         texts = [os.environ.get(name, "") for name in names]
-        return max([num_cpus(), *(int(text) for text in texts if text.isdecimal())])
+        return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
 def agreed_job(

@@ -463,8 +463,8 @@ class RedrawnIndices(Indices):
     def _looked(self, options: IterationOptions) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
-        is_under_way, is_stateful = latest is not None and latest.drawn > 0, self._foreign.is_stateful
-        is_under_way = is_under_way and not latest.has_ended
+        is_under_way = latest is not None and latest.drawn > 0 and not latest.has_ended
+        is_stateful = self._foreign.is_stateful
         if latest is not None and is_under_way and (is_stateful or latest.is_of_one_iterator):
             raise StateError(
                 f"{self.name} keeps its place itself, so it cannot be looked at while an iteration is under "
