@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, SupportsIndex, TypeVar, cast, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -186,8 +186,9 @@ class Rows(Sequence[RowT]):
         schema = self.block.schema
         tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
         if schema.packed:
-            for row in cast("list[dict[str, Any]]", self.exact()):
-                pack = RowPack(row)
+            rows: list[Any] = self.exact()
+            for row in rows:
+                pack: Any = RowPack(row)
                 pack.schema = schema
                 yield pack
         elif tree.kind == "leaf" or tree.kind in WRAPPERS:
