@@ -30,8 +30,7 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
 @pytest.mark.slow(
-    "docs/doctor.md",
-    "docs/meter.md",
+    "docs/measure.md",
     "docs/versions.md",
     "docs/tutorials/*",
     "docs/howto/script.md",

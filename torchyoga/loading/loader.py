@@ -252,7 +252,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     @property
     def meter(self) -> _meter.Meter:
-        """How long the loop waited for data, and what for: see docs/meter.md.
+        """How long the loop waited for data, and what for: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)
