@@ -6,6 +6,7 @@
     /index                     where each chunk lies, for the reader below
 
 Chunks are recorded when the file is finished; uncompressed ones are read from the mapped file, without HDF5.
+Chunks of gzip are decompressed by zlib; all other compressions are left to HDF5.
 
 HDF5 writes through a file object of ours.
 After a failed write HDF5 can neither close nor release a file. Our file object keeps the first failure,
@@ -23,12 +24,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5p, h5s, h5t, h5z
-from h5py._objects import ObjectID
+from h5py._objects import ObjectID, phil
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
@@ -38,21 +40,15 @@ from ..rows.column import Column
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
 from .contract import Extent, read_table, with_units
-from .hdf5_filters import (
-    COMPRESSIONS,
-    GZIP_LEVEL,
-    HDF5_LOCK,
-    Filter,
-    announced,
-    compression_arguments,
-    decoded,
-    shuffled,
-)
 from .mapped.checks import unit_bytes_of, unit_checksums
 from .mapped.gather import Bytes
 from .writeback import Writeback
 
 SUFFIX = ".h5"
+COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
+_PLUGIN = "hdf5plugin"
+_GZIP_LEVEL = 4  # HDF5's own default
+_HDF5_LOCK = phil  # before h5py 3.16 its direct chunk methods do not take it
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
 _WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
@@ -329,7 +325,7 @@ class _Dataset:
         self._dataset.id.set_extent((stop, *layout.item_shape))
         place = (start, *(0,) * len(layout.item_shape))
         if self.compression in (None, "gzip"):
-            with HDF5_LOCK:
+            with _HDF5_LOCK:
                 self._dataset.id.write_direct_chunk(place, chunk)
             return
         assert isinstance(chunk, np.ndarray)
@@ -372,7 +368,7 @@ class _Dataset:
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
             nbytes, stored_crc = items * self._layout.item_bytes, crc
             if self.compression is not None:
-                with HDF5_LOCK:
+                with _HDF5_LOCK:
                     stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
                 nbytes, stored_crc = len(stored), crc32(stored)
             line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
@@ -449,10 +445,6 @@ def _create_dataset(
     )
 
 
-def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
-    return zlib.compress(shuffled(chunk.reshape(-1), element_bytes).data, GZIP_LEVEL)
-
-
 def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> list[Extent]:
     """Where the chunks lie, from the table that `Writer.close` put into the file."""
     compression = index.get("compression")
@@ -523,25 +515,26 @@ class _Decoder:
     scratches: dict[tuple[object, ...], _Scratch]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        mask, shuffle = int(self.masks[block]), Filter(h5z.FILTER_SHUFFLE, self.layout.dtype.itemsize)
-        filters = [shuffle] if self.compression in ("gzip", "lzf") else []  # before it is compressed
+        is_shuffled, element_bytes = self.compression in ("gzip", "lzf"), self.layout.dtype.itemsize
         if self.compression == "gzip":
-            filters.append(Filter(h5z.FILTER_DEFLATE))
-        elif not mask >> len(filters) & 1:  # else this chunk was not compressed
-            filters, stored = [], self._by_hdf5(stored, out.nbytes)
-        out[:] = decoded(filters, stored, mask, out.nbytes)
+            stored = _inflated(stored, out.nbytes)
+        elif not int(self.masks[block]) >> is_shuffled & 1:  # else HDF5 has left this chunk uncompressed
+            stored, is_shuffled = self._by_hdf5(stored, out.nbytes), False
+        if stored.nbytes != out.nbytes:
+            raise CorruptError(f"a chunk holds {stored.nbytes} bytes instead of {out.nbytes}")
+        out[:] = stored.reshape(element_bytes, -1).T.reshape(-1) if is_shuffled else stored
         # HDF5 does not report a chunk that decompresses to less than it should.
         if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
     def _by_hdf5(self, stored: Bytes, nbytes: int) -> Bytes:
-        if (found := announced(self.compression, stored)) != nbytes:
+        if (found := _announced(self.compression, stored)) != nbytes:
             raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
         lock, dataset, _ = self._scratch()
         items = np.empty((self.chunk_items, *self.layout.item_shape), self.layout.dtype)
         with lock:
             try:
-                with HDF5_LOCK:
+                with _HDF5_LOCK:
                     dataset.write_direct_chunk((0,) * items.ndim, stored.tobytes())
                 dataset.read(h5s.ALL, h5s.ALL, items, mtype=self.layout.type)
             except (OSError, RuntimeError, ValueError) as error:
@@ -560,3 +553,102 @@ class _Decoder:
             dataset.resize(self.chunk_items, 0)
             found = self.scratches[key] = threading.Lock(), dataset.id, file
         return found
+
+
+# -- compressions
+
+
+def compression_arguments(name: str) -> Json:
+    """The arguments of h5py's `create_dataset` for a compression.
+
+    Raises:
+        ValueError: there is no such compression, or the package it needs is not installed.
+    """
+    if name not in COMPRESSIONS:
+        raise ValueError(f"compression={name!r} is not known; choose one of {list(COMPRESSIONS)} or None")
+    if name == "gzip":
+        return {"compression": "gzip", "compression_opts": _GZIP_LEVEL, "shuffle": True}
+    if name == "lzf":
+        return {"compression": "lzf", "shuffle": True}
+    plugin = _plugin()
+    if plugin is None:
+        raise ValueError(f"compression={name!r} needs the package {_PLUGIN}; pip install {_PLUGIN}")
+    return dict(plugin.Blosc() if name == "blosc" else plugin.Zstd())
+
+
+def _plugin() -> ModuleType | None:
+    try:
+        import hdf5plugin
+    except ImportError:
+        return None
+    return hdf5plugin
+
+
+def require_filters(properties: h5p.PropDCID, where: str) -> None:
+    """Makes the filters of a dataset available.
+
+    Raises:
+        SchemaError: a filter is not installed; names it.
+    """
+    for i in range(properties.get_nfilters()):
+        code, _, _, name = properties.get_filter(i)
+        if not h5z.filter_avail(code) and (_plugin() is None or not h5z.filter_avail(code)):
+            raise SchemaError(
+                f"{where} is stored with the filter {code} ({name.decode(errors='replace') or 'unnamed'}), "
+                f"which is not installed; many are in the package {_PLUGIN}: pip install {_PLUGIN}"
+            )
+
+
+def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
+    """A chunk as HDF5 stores it: shuffled, with the first bytes of all elements first, and compressed."""
+    return zlib.compress(chunk.reshape(-1, element_bytes).T.tobytes(), _GZIP_LEVEL)
+
+
+def _inflated(stored: Bytes, most: int) -> Bytes:
+    """Decompressed bytes; CorruptError unless they are no more than `most`."""
+    engine = zlib.decompressobj()
+    try:
+        # Bounded: a small chunk must not be able to fill the memory.
+        found = engine.decompress(stored.data, most + 1)
+    except zlib.error as error:
+        raise CorruptError(f"a chunk cannot be decompressed: {error}") from error
+    if not engine.eof:
+        raise CorruptError(f"a chunk is cut, or decompresses to more than {most} bytes")
+    return np.frombuffer(found, np.uint8)
+
+
+def _announced(compression: str, data: Bytes) -> int | None:
+    """How many bytes a chunk claims to decompress to; None if it does not say, or is damaged.
+
+    HDF5 would read beyond the end of a chunk that decompresses to less.
+    """
+    if compression == "blosc":
+        return int.from_bytes(data[4:8].tobytes(), "little")
+    return _announced_by_zstd(data[:18].tobytes()) if compression == "zstd" else _size_of_lzf(data.tobytes())
+
+
+def _size_of_lzf(data: bytes) -> int | None:
+    """The size of what an LZF stream decompresses to; None if it is damaged, which h5py does not look at."""
+    at = size = 0
+    while at < len(data):
+        control = data[at]
+        is_run, is_long = control < 32, control >= 224  # of literals; a copy whose length has another byte
+        count = control + 1 if is_run else (control >> 5) + 2
+        after = at + (count + 1 if is_run else 2 + is_long)
+        if after > len(data):
+            return None
+        if not is_run and (control & 31) << 8 | data[after - 1] >= size:  # begins before what there is
+            return None
+        at, size = after, size + count + (data[at + 1] if is_long else 0)
+    return size
+
+
+def _announced_by_zstd(head: bytes) -> int | None:
+    """The size of its content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    flags = head[4]
+    single = flags >> 5 & 1
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    size = (single, 2, 4, 8)[flags >> 6]
+    return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None

@@ -307,8 +307,8 @@ def _of_all_rows(take: Callable[..., Any]) -> Callable[..., Any]:
         if hasattr(found, "__len__") and not isinstance(found, Mapping) and len(found) != len(rows):
             raise ValueError(
                 f"{type(ref).__name__}.take was asked for {count_of(len(rows), 'row')}, "
-                f"{[*map(int, rows)]!r:.100}, and returned {len(found):,}; it returns one for each number, "
-                "in this order"
+                f"{[*map(int, rows)]!r:.100}, and returned {len(found):,}; it returns one for each "
+                "number, in this order"
             )
         return found
 

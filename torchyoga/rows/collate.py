@@ -26,6 +26,7 @@ from .collector import block_of
 from .column import Column
 from .data import Data, bounds_of
 from .encoding import split
+from .leaf import TEXT_KINDS
 from .meaning import PLAIN
 from .node import VALID, WRAPPERS, Node, Path, outermost, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema
@@ -35,7 +36,6 @@ from .values import leaf_values, node_values
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
-_TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex")
 
 
@@ -154,7 +154,7 @@ def _number_column(column: Column) -> Column:
 def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
     """Values of a batch some of which may be None."""
     child, (column, _), valid = found.node.children[0], found.pieces[0], found.pieces[-1][1].values
-    if child.kind == "leaf" and column.kind in _TEXT_KINDS:
+    if child.kind == "leaf" and column.kind in TEXT_KINDS:
         return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
     if not valid.all():
         name = path_name(found.path)
@@ -182,7 +182,7 @@ def _stacked_lists(found: _Wrapped, in_dict: bool) -> Batch:
 
 def _refuse_none(found: _Wrapped) -> None:
     """Raises TypeError, naming the column, where lists hold None; text may be None."""
-    texts = {column.name for column, _ in found.pieces if column.kind in _TEXT_KINDS}
+    texts = {column.name for column, _ in found.pieces if column.kind in TEXT_KINDS}
     child, before = found.node.children[0], found.pieces[0][0]
     for column, data in found.pieces:
         name = column.name.removesuffix(VALID)

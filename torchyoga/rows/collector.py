@@ -24,7 +24,7 @@ from .column import Column
 from .data import Data, bounds_of
 from .encoding import Blank, filled, leaves_like, look_of
 from .fitting import fitted_leaf, nested_as
-from .leaf import Leaf, encode
+from .leaf import NUMBERS, Leaf, encode
 from .learning import Learner
 from .meaning import Meaning
 from .node import Node
@@ -39,7 +39,7 @@ _KEPT_BYTES = 2**24  # of memory that is used again: about three blocks
 _LONG = 2**11  # bytes of a value, on average, from which that saves more than a loop costs
 _SAMPLED, _LONGEST_RUN = 64, 2**20  # rows
 _SHAPES_SHOWN = 256  # rows after which a dataset has shown which arrays differ in shape
-_PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
+_PYTHON_TYPES = {kind: cls for cls, (kind, _) in NUMBERS.items()}
 
 
 class Collector:

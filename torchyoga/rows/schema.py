@@ -10,7 +10,7 @@ from ..process.lazy import cached_property
 from ..process.texts import in_columns
 from .column import Column
 from .leaf import is_ragged_kind
-from .learning import learned_like
+from .learning import Learner
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .outline import ShownColumn, outline
 from .types import Json, Row
@@ -73,7 +73,10 @@ class Schema:
             ids     list of int
             age     int or None
         """
-        return Schema(*learned_like(row, ragged, nullable))
+        learner = Learner()
+        learner.add(row)
+        tree, columns, _ = learner.learned(ragged, nullable)
+        return Schema(tree, columns)
 
     @property
     def is_sequence(self) -> bool:

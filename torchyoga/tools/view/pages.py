@@ -21,6 +21,7 @@ from .table import GRID_SIDE, rows_page
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
+_SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE = 4000
 _SECONDS_OF_MEDIA = 4.0
@@ -88,11 +89,13 @@ class Pages:
         found: dict[str, list[str]] = {}
         for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
             found.setdefault(id, []).append(version)
+        until = time.monotonic() + _SECONDS_OF_START
         return self._page(
             "start.html.jinja",
             datasets=[
                 {
                     "id": escaped(id),
+                    "newest": self._log_of(id, 1)[0][0] if time.monotonic() < until else None,
                     "link": link("versions", id=id),
                     "versions": [
                         (escaped(name), link("rows", id=id, version=name))
@@ -110,27 +113,30 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        log = self._shelf.storage.log(id, _MOST_LOG)
+        versions, left_out = self._log_of(id, _MOST_LOG)
         return self._page(
-            "versions.html.jinja",
-            id=escaped(id),
-            versions=[
-                {
-                    "version": escaped(one.version),
-                    "link": link("rows", id=id, version=one.version),
-                    "tags": [escaped(tag) for tag in one.tags],
-                    "rows": number(one.rows),
-                    "size": "" if one.nbytes is None else bytes_text(one.nbytes),
-                    "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
-                    "who": shown(one.who or "", 60),
-                    "message": shown(one.message or "", 200),
-                    "problem": shown(one.problem or "", 300),
-                }
-                for one in log
-            ],
-            left_out=log.left_out,
-            trail=[],
+            "versions.html.jinja", id=escaped(id), versions=versions, left_out=left_out, trail=[]
         )
+
+    def _log_of(self, id: str, most: int) -> tuple[list[dict[str, Any]], int]:
+        """What is known of the newest versions of an id, and how many others there are."""
+        assert self._shelf.storage is not None, "ids are of a storage"
+        log = self._shelf.storage.log(id, most)
+        versions = [
+            {
+                "version": escaped(one.version),
+                "link": link("rows", id=id, version=one.version),
+                "tags": [escaped(tag) for tag in one.tags],
+                "rows": number(one.rows),
+                "size": "" if one.nbytes is None else bytes_text(one.nbytes),
+                "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
+                "who": shown(one.who or "", 60),
+                "message": shown(one.message or "", 200),
+                "problem": shown(one.problem or "", 300),
+            }
+            for one in log
+        ]
+        return versions, log.left_out
 
     def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
