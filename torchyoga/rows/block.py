@@ -186,7 +186,7 @@ class Rows(Sequence[RowT]):
         schema = self.block.schema
         tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
         if schema.packed:
-            for row in self.exact():
+            for row in node_values(tree, pieces, len(self)):
                 pack = RowPack(row)
                 pack.schema = schema
                 yield pack
