@@ -187,7 +187,7 @@ class Rows(Sequence[RowT]):
         tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
         if schema.packed:
             for row in node_values(tree, pieces, len(self)):
-                pack = RowPack(row)
+                pack: Any = RowPack(row)
                 pack.schema = schema
                 yield pack
         elif tree.kind == "leaf" or tree.kind in WRAPPERS:
