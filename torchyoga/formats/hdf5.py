@@ -39,10 +39,9 @@ from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
-from .contract import Extent, read_table, with_units
-from .mapped.checks import unit_bytes_of, unit_checksums
-from .mapped.gather import Bytes
-from .writeback import Writeback
+from .checks import unit_bytes_of, unit_checksums
+from .contract import Extent, Writeback, read_table, with_units
+from .gather import Bytes
 
 SUFFIX = ".h5"
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
