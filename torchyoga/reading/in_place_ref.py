@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..formats.mapped.gather import Bytes, Memory
-from ..formats.mapped.items import MappedRuns
-from ..formats.mapped.pages import usage
+from ..formats.gather import Bytes, Memory
+from ..formats.items import MappedRuns
+from ..formats.pages import usage
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..rows.block import Block

@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
-from ..formats.mapped.checks import Checks, num_units
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.mapped.marks import CELL, Marks
-from ..formats.mapped.pages import Thermometer, merged, scatter, usage, will_need
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
+from ..formats.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 from ..rows.types import Ints

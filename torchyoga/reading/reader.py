@@ -16,11 +16,11 @@ import numpy as np
 
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
+from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import MappedRuns, Numbering
-from ..formats.mapped.marks import Marks
-from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.items import MappedRuns, Numbering
+from ..formats.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..process.numbers import distinct

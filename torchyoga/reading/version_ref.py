@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import CorruptError, NotFoundError
-from ..formats.mapped.marks import Marks
+from ..formats.checks import Marks
 from ..process.lazy import cached_property
 from ..process.texts import bytes_text
 from ..rows.block import Block, Rows

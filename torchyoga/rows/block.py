@@ -186,8 +186,7 @@ class Rows(Sequence[RowT]):
         schema = self.block.schema
         tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
         if schema.packed:
-            rows: list[Any] = self.exact()
-            for row in rows:
+            for row in node_values(tree, pieces, len(self)):
                 pack: Any = RowPack(row)
                 pack.schema = schema
                 yield pack

@@ -8,9 +8,8 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
 from ..process.lazy import np
-from . import leaf as leaves
 from .column import MAX_NAME, Column
-from .leaf import Leaf
+from .leaf import MOST_EMPTY, NUMBERS, Leaf, encode, encode_numbers, is_ragged_kind
 from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name, type_name_of
 from .types import Array, Row
 
@@ -85,19 +84,19 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
 
 
 def _are_numbers(items: Sequence[Row]) -> bool:
-    return type(items[0]) in leaves.NUMBERS and len(set(map(type, items))) == 1
+    return type(items[0]) in NUMBERS and len(set(map(type, items))) == 1
 
 
 def _encoded(value: Row, path: Path) -> Leaf:
     try:
-        return leaves.encode(value)
+        return encode(value)
     except SchemaError as error:
         raise SchemaError(f"at {path_name(path)!r}: {error}") from None
 
 
 def _numbers(items: Sequence[Row], path: Path) -> Leaf:
     try:
-        return leaves.encode_numbers(items, type(items[0]))
+        return encode_numbers(items, type(items[0]))
     except SchemaError as error:
         raise SchemaError(f"at {path_name(path)!r}: {error}") from None
 
@@ -233,7 +232,7 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
 
 def _stacked(items: Sequence[Row], path: Path) -> Found:
     types = set(map(type, items))
-    if len(types) == 1 and types <= leaves.NUMBERS.keys():
+    if len(types) == 1 and types <= NUMBERS.keys():
         return _numbers(items, path)
     found = [None if item is _MISSING else _single(item, path) for item in items]
     there = [leaf for leaf in found if leaf is not None]
@@ -242,7 +241,7 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     first = there[0]
     for leaf in there:
         _check_alike(first, leaf, path)
-    if not first.array.size and len(items) > leaves.MOST_EMPTY:
+    if not first.array.size and len(items) > MOST_EMPTY:
         raise SchemaError(
             f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
             "length"
@@ -258,7 +257,7 @@ def _texts(items: Sequence[Row], path: Path) -> list[Found]:
     for item in items:
         leaf = None if item is _MISSING else _single(item, path)
         if leaf is not None:
-            if not leaves.is_ragged_kind(leaf.kind):
+            if not is_ragged_kind(leaf.kind):
                 raise SchemaError(f"at {path_name(path)!r}: expected text or bytes, found {look_of(leaf)}")
             if found:
                 _check_alike(found[0], leaf, path)
@@ -279,7 +278,7 @@ def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
                 f"at {path_name(path)!r}: a list holds decimals with {first.meaning.scale} and with "
                 f"{leaf.meaning.scale} digits behind the point; quantize them"
             )
-        if leaves.is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
+        if is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
             return
         raise SchemaError(
             f"at {path_name(path)!r}: a list holds arrays of shape {first.array.shape} and "

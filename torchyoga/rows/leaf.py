@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import np, torch
-from . import times
 from .meaning import PLAIN, Meaning
+from .times import DECODE, ENCODE
 from .types import Array, Row
 
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
@@ -151,8 +151,8 @@ def encode(value: Row) -> Leaf:
         return Leaf("none", "|u1", np.empty(0, "|u1"))
     if isinstance(value, np.generic):
         return _encode_array("scalar", np.asarray(value))
-    if cls in times.ENCODE:
-        return Leaf(*times.ENCODE[cls](value))
+    if cls in ENCODE:
+        return Leaf(*ENCODE[cls](value))
     raise SchemaError(f"a value of type {type_name(cls)} cannot be kept; {_advice(value)}")
 
 
@@ -237,8 +237,8 @@ def decode(kind: str, dtype: str, array: Array, meaning: Meaning = PLAIN) -> Row
         return array[()]
     if kind == "none":
         return None
-    if kind in times.DECODE:
-        return times.DECODE[kind](array[()], meaning)
+    if kind in DECODE:
+        return DECODE[kind](array[()], meaning)
     data = array.tobytes()
     if kind == "bytes":
         return data

@@ -14,10 +14,9 @@ from dataclasses import replace
 from functools import reduce
 
 from ..errors import SchemaError
-from . import leaf as leaves
 from .column import Column, column_of
 from .encoding import Found, filled, leaves_like, split
-from .leaf import Leaf
+from .leaf import Leaf, decode, is_ragged_kind
 from .meaning import Meaning
 from .node import ITEMS, Node, Path, leaf_paths, path_name
 from .types import Row
@@ -114,7 +113,7 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
     """The row of its leaves, as it was split."""
     if tree.kind == "leaf":
         leaf = next(found)
-        return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
+        return decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
     if tree.kind == "varying":
         return next(found).array.tolist()
     children = [_row_of(child, found) for child in tree.children]
@@ -220,7 +219,7 @@ def _settled(look: Node, path: Path, in_list: bool) -> Node:
             "Schema.of(row) of a row that has a value there"
         )
     if look.kind == "leaf":
-        is_text = in_list and leaves.is_ragged_kind(look.type_name.partition(" ")[0])
+        is_text = in_list and is_ragged_kind(look.type_name.partition(" ")[0])
         return Node("texts", (), (Node("leaf"), Node("leaf"))) if is_text else Node("leaf")
     if look.kind == "nullable":
         return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))

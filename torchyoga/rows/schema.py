@@ -16,7 +16,7 @@ from .outline import ShownColumn, outline
 from .types import Json, Row
 
 PACK_LENGTHS = "lengths"
-_MOST_LINES, _MOST_NAME = 60, 60  # of the table
+_TABLE_LINES, _TABLE_NAME = 60, 60
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Schema:
         shown = self.shown
         if not shown:
             return "rows without columns"
-        rows = [(one.name[:_MOST_NAME], one.type, one.shape) for one in shown[:_MOST_LINES]]
+        rows = [(one.name[:_TABLE_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
         more = len(shown) - len(rows)
         lines = in_columns([("column", "type", "shape"), *rows], ())
         return "\n".join([*lines, *([f"and {more:,} more columns"] if more else [])])

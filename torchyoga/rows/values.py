@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
-from . import leaf as leaves
 from .column import Column
 from .data import Data, bounds_of
+from .leaf import MOST_EMPTY, as_text, decode
 from .node import Node
 from .types import Array, Row
 
@@ -48,12 +48,12 @@ def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
         return listed
     if column.kind in ("bytes", "str"):  # straight from where they lie
         texts = data.texts()
-        return texts if column.kind == "bytes" else list(map(leaves.as_text, texts))
+        return texts if column.kind == "bytes" else list(map(as_text, texts))
     return [_decoded(column, array_of(column, data, i)) for i in range(num_rows)]
 
 
 def _decoded(column: Column, array: Array) -> Row:
-    return leaves.decode(column.kind, column.dtype, array, column.meaning)
+    return decode(column.kind, column.dtype, array, column.meaning)
 
 
 def node_values(node: Node, pieces: Iterator[Piece], num_rows: int) -> list[Row]:
@@ -137,7 +137,7 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
         values = data.values
         return [_decoded(column, values[i, ...]) for i in range(len(values))], counts
     listed = [array_of(column, data, i) for i in range(num_rows)]
-    if any(row.ndim < 1 or (len(row) > leaves.MOST_EMPTY and not row.size) for row in listed):
+    if any(row.ndim < 1 or (len(row) > MOST_EMPTY and not row.size) for row in listed):
         raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
     found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
     return found, np.array([len(row) for row in listed], np.int64)
@@ -163,8 +163,8 @@ def _text(kind: str, text: bytes) -> Row:
     if kind == "bytes":
         return text
     if kind == "str":
-        return leaves.as_text(text)
-    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(leaves.as_text(text))
+        return as_text(text)
+    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(as_text(text))
 
 
 def _cut(items: list[Row], counts: Counts) -> list[Row]:
