@@ -297,8 +297,12 @@ class Cursor:
         But if the other may go on, and this one's iterator was made before that had delivered anything
         (`made`, see `begin`), or it is not known when, the two run at the same time.
         """
+        return self._without_looks(lambda look: look.is_held and (made is None or made < look.number))
+
+    def _without_looks(self, stays: Callable[[Iteration], bool] = lambda _: False) -> Standing:
+        """Where the cursor would stand, had there been no look since the last one that stays."""
         at = self._at
-        while (look := at.look) and not (look.is_held and (made is None or made < look.number)):
+        while (look := at.look) and not stays(look):
             at = look.before or at
         return at
 
@@ -307,9 +311,7 @@ class Cursor:
         at = self._at
         if at.last is iteration or not iteration.number or at.look is None:
             return at
-        while (look := at.look) not in (None, iteration):
-            at = look.before or at
-        self._looked = None
+        at, self._looked = self._without_looks(lambda look: look is iteration), None
         return at if at.last is iteration else at._replace(left=iteration.left)
 
     def reached(self, iteration: Iteration) -> None:
@@ -543,13 +545,6 @@ class Cursor:
         else:
             self._looked = look or self._looked
             self._at = named
-
-    def _without_looks(self) -> Standing:
-        """Where the cursor would stand, had there been no look."""
-        at = self._at
-        while look := at.look:
-            at = look.before or at
-        return at
 
     def _named(self, at: Standing, epoch: int) -> Standing:
         """Where it stands when set_epoch has named an epoch."""
