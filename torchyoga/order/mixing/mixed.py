@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...process.digests import keyed_bytes, words_at
+from ...process.lazy import cached_with
 from ...process.numbers import distinct
 from ...rows.data import bounds_of
 from ...rows.types import Ints
@@ -33,7 +34,7 @@ from ..contract import ARRANGED, Shuffle, check_epoch
 from ..saved import Pin
 from ..stages import ArrangedOrder
 from .mixture import MixStage, Mixture
-from .turns import Era, Turns
+from .turns import Turns
 
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
@@ -91,7 +92,7 @@ class MixOrder(ArrangedOrder):
         before, after = (np.array(self.consumed(end)) for end in (known, max(known, first + self.length)))
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
-            turns = self._source(source)
+            turns = _turns_of(self, source)
             seen = turns.turn_at(int(before[source]))  # the pass in which this epoch begins
             own = seen + (passes[some] - seen) % self.mixture.most_passes(source)
             key = turns.keys(own, row[some])
@@ -201,15 +202,9 @@ class MixOrder(ArrangedOrder):
         turns, row = np.empty_like(key), np.empty_like(key)
         for number in np.flatnonzero(counts).tolist():
             some = order[bounds[number] : bounds[number + 1]]
-            passes, row[some] = self._source(number).rows(keys[bounds[number] : bounds[number + 1]])
+            passes, row[some] = _turns_of(self, number).rows(keys[bounds[number] : bounds[number + 1]])
             turns[some] = passes % self.mixture.most_passes(number)
         return numbered(self.mixture, source, turns, row)
-
-    def _source(self, number: int) -> Turns:
-        files = self if self.files else None
-        return _turns_of(
-            self.mixture.sources[number].eras, self.shuffle, self.window, self.seed, number, files
-        )
 
     @property
     def _key(self) -> int:
@@ -302,18 +297,11 @@ class _Cells(NamedTuple):
         return cls(begins, labels, keys)
 
 
-@lru_cache(maxsize=4096)  # of all mixtures in use; the same for all stages of their weights
-def _turns_of(
-    eras: tuple[Era, ...],
-    shuffle: Shuffle,
-    window: int,
-    seed: int,
-    number: int,
-    order: MixOrder | None,
-) -> Turns:
-    """A source in the order of each pass; `order` is that of the mixture if the source has files."""
-    files = None if order is None else order.files[number]
-    return Turns(eras, shuffle, window, files, "mix", seed, number)
+@cached_with(maxsize=4096)  # sources
+def _turns_of(order: MixOrder, number: int) -> Turns:
+    """A source of a mixture in the order of each pass."""
+    files, eras = order.files[number] if order.files else None, order.mixture.sources[number].eras
+    return Turns(eras, order.shuffle, order.window, files, "mix", order.seed, number)
 
 
 @lru_cache(maxsize=64)
