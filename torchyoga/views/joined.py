@@ -28,7 +28,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .over import GatheredView, RowsOf, RowView, SlicedRef
+from .over import GatheredView, RowsOf, RowView, SlicedRef, named_rows
 
 _MOST_NAMED = 3  # sources, in a `repr`
 
@@ -221,7 +221,7 @@ class JoinedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the names of the sources and the row numbers; None if a source has
         none."""
-        return self._pinned([source.fingerprint for source in self.sources])
+        return self._pinned([named_rows(source, source.fingerprint) for source in self.sources])
 
     def _pinned(self, names: Sequence[str | None]) -> str | None:
         if None in names:
@@ -239,7 +239,7 @@ class JoinedRef(DataRef):
     @cached_property
     def _view_pin(self) -> str | None:
         """How it is made of the sources; None if the fingerprint says that."""
-        below = [identity(source) for source in self.sources]
+        below = [named_rows(source, identity(source)) for source in self.sources]
         return described("view", of=None if self.fingerprint else digest(*below, self.rows.pin))
 
     @property
