@@ -370,6 +370,8 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
     # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
     if int(numbers.view(np.uint64).max()) < length:
         return numbers
+    if is_arranged and int(numbers.min()) >= ARRANGED.start and int(numbers.max()) < ARRANGED.stop:
+        return numbers
     are_rows = (numbers >= -length) & (numbers < length)
     if is_arranged:
         are_rows |= (numbers >= ARRANGED.start) & (numbers < ARRANGED.stop)

@@ -67,6 +67,11 @@ class Opened(NamedTuple):
                 "its checksum does not match; remove the version and build it again"
             )
 
+    def with_parts(self, numbers: Sequence[int]) -> Opened:
+        """The file with these parts only."""
+        extents, names = [self.extents[n] for n in numbers], [self.names[n] for n in numbers]
+        return self._replace(extents=extents, names=names)
+
     def check_all(self) -> None:
         """Raises CorruptError unless every block and every unit is what was written."""
         for part, extent in enumerate(self.extents):
@@ -283,6 +288,11 @@ class ColumnPart:
                 at += len(extent.lows)
         if isinstance(self.items, Mapped):
             self.items.extend(cut, self.stored.addresses[used : used + len(cut.items), None])
+
+    @property
+    def is_checked(self) -> bool:
+        """True if all of it lies as it is read, and was compared with its checksums."""
+        return self.stored.checks.complete and isinstance(self.items, Mapped)
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
