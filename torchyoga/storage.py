@@ -837,14 +837,15 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
+        transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
         if history:
-            transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
+            transfer.history()
             return transfer.sizes() if dry_run else transfer.run(to.timeout, progress)
         if version is None or dry_run:
             raise ValueError("without history=True, copy needs a version, and has no dry_run")
-        manifest, target = self._store.manifest(id, version), to._store
-        with target.lock(id, version, to.timeout):
-            return _transfer.copied(self._store, target, manifest, overwrite, progress)
+        manifest = self._store.manifest(id, version)
+        with to._lock(id, version):
+            return transfer.alone(manifest, progress)
 
     @overload
     def clean(
@@ -875,7 +876,7 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> builtins.list[str] | dict[str, int]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced; with
+        """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
         Args:
@@ -912,8 +913,8 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        asked = self._store, grace, last, keep_tagged, id
-        return _spare.cleanable(*asked) if dry_run else _spare.cleaned(*asked)
+        found = _spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
+        return found if dry_run else [*found]
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.
