@@ -262,12 +262,12 @@ class Storage:
         """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
 
         Send each of `plan.parts` to a worker, which calls `part.build()`, and call `plan.publish()` when all
-        are done. Who plans the same again gets the same plan, and `plan.missing` tells what is left of it.
-        Parts hold the `storage_options` of this storage.
+        are done. A call with the same arguments returns the same plan, and `plan.missing` names the parts
+        that are left. Parts hold the `storage_options` of this storage.
 
         Args:
-            data: rows that can be read from anywhere: a map-style dataset, a DataRef, `yoga.flat_map`
-                of such or of paths; or a function that returns one of these, which each worker calls once.
+            data: rows that can be read from anywhere: a map-style dataset, a DataRef, or `yoga.flat_map`
+                of datasets or paths; or a function that returns one of these, which each worker calls once.
             id: which dataset.
             version: which version of it.
             overwrite: as in `submit`.
@@ -467,7 +467,7 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
                 Image files that fit are kept as they are.
-            stats: as in `submit`; they are made anew.
+            stats: as in `submit`; they are computed again.
             record: as in `submit`; what the version says of its function is kept.
             message: as in `submit`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import pickle
@@ -417,36 +416,6 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
     with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):
         work()
     assert to.list() == []
-
-
-@pytest.mark.quick("lmdb")
-def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
-    """Whatever they find, they call nothing damaged."""
-    storage.submit([0, 0], "a", "1")
-    is_over, failures = threading.Event(), []
-
-    def overwrite() -> None:
-        try:
-            for n in range(1, 25):
-                storage.submit([n, n], "a", "1", overwrite=True)
-                if n % 8 == 0:
-                    storage.remove("a", "1")
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            is_over.set()
-
-    thread = threading.Thread(target=overwrite)
-    thread.start()
-    for turn in range(10_000):
-        with contextlib.suppress(NotFoundError):
-            storage.check("a", "1")
-        with contextlib.suppress(NotFoundError):
-            assert len(storage.copy("a", "1", to=yoga.Storage(tmp_path / "to"), overwrite=True)) == 2
-        if is_over.is_set() and turn:
-            break
-    thread.join(300)
-    assert (failures, is_over.is_set()) == ([], True)
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, format: str) -> None:

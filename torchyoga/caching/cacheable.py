@@ -180,7 +180,7 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
         call: the call that chose it.
         recipe: the function's code, and the files that it reads, as they are now.
         stale: what to do if the version was made by other code or of other files, or has no record of what
-            made it. With "rebuild" the warning says why the version is built anew.
+            made it. With "rebuild" the warning says why the version is built again.
 
     Raises:
         ExistsError: the version was made with other arguments; or, with `stale="error"`, by other code or of
@@ -384,7 +384,7 @@ class Cacheable:
         Raises:
             NotFoundError: it is not published.
             ExistsError: it was made by another call.
-            _StaleError: it is to be built anew.
+            _StaleError: it is to be built again.
         """
         ref = fetched(self.store, call.id, call.version)
         advice = stale_advice(ref.manifest, call, recipe, self.stale)
@@ -397,4 +397,4 @@ class Cacheable:
 
 
 class _StaleError(Exception):
-    """A version is to be built anew; says why."""
+    """A version is to be built again; says why."""

@@ -287,18 +287,18 @@ def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
 _Name: TypeAlias = tuple[object, ...]
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
-_SEEN_BITS = 26  # of a key, by which most that are not there are told
+_SEEN_BITS = 26  # of a key, which show for most other keys that they differ
 _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 
 
 def apart(
     old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
 ) -> tuple[Ranges, Ranges, Ranges]:
-    """The rows that only one version has: of the old and of the new one; and those of the new one in both.
+    """The rows that only the old version has, those that only the new one has, and the new one's in both.
 
     A row is in both if the files that hold its values are: by their names, which no other build gives, their
     sizes and all their checksums. Where one version was made of the other by columns alone, those whose
-    checksums differ are compared row by row. Of anything but whole versions, all rows are apart.
+    checksums differ are compared row by row. All rows of anything but whole versions are apart.
 
     Args:
         old: a dataset.
@@ -614,7 +614,9 @@ def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:
             _refuse_twice(left, old, groups.olds, groups.order, firsts)
             _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
         found = matched(groups, len(old))
-        differs = (old[found.old, 3:] != new[found.new, 3:]).any(axis=1)  # nothing follows without a key
+        differs = np.zeros(len(found.old), np.bool_)
+        for word in range(3, old.shape[1]):  # of the hash of the row, if there is a key
+            differs |= old[found.old, word] != new[found.new, word]
         mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
         changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
         unchanged += len(mine) - len(changed[-1])

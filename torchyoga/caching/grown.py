@@ -85,17 +85,18 @@ class Growth:
 
     @contextmanager
     def before(self) -> Iterator[Manifest]:
-        """The version before, which nobody removes or replaces meanwhile, or makes another newest one of.
+        """The version before, under its lock: no process removes or replaces it, or publishes a newer one.
 
-        Who makes a version from another one holds its lock, so under the lock of the newest it stays that.
+        A process that makes a version from another one holds that one's lock, so the newest one stays the
+        newest while its lock is held.
         """
         end = time.monotonic() + self.timeout
         while True:
             began = time.monotonic()
             name = self.first()
             now = time.monotonic()
-            # Who waits for the newest is to see soon that it is that no more: else all who wait for it would
-            # take its lock, one after the other, for nothing.
+            # A process that waits for the newest version looks again soon whether it still is: else all that
+            # wait for it would take its lock, one after the other, for nothing.
             patience = end - now
             if self.after is None:
                 patience = min(patience, _PATIENCE + 10 * (now - began))
@@ -431,7 +432,7 @@ def _refuse_unknown(old: Manifest, names: Sequence[str]) -> None:
 
 
 def _made_of(old: Manifest, new: Manifest) -> Manifest:
-    """A version whose rows are those of an old one, with other columns: states of the old one fit it."""
+    """A version with the rows of an old one and other columns: states of the old one fit it."""
     assert old.schema is not None, "it has columns"
     assert new.schema is not None, "it has columns"
     places = {column.name: place for place, column in enumerate(old.schema.columns)}

@@ -146,8 +146,8 @@ def _build_all(job: BuildJob, progress: bool | None) -> None:
 
 
 def _help(job: BuildJob, watch: _BuildWatch) -> None:
-    """Builds parts that nobody builds until every part is noted; if all are begun, one whose builder is
-    silent or late."""
+    """Builds parts that no other process has begun until every part is noted; if all are begun, a part
+    whose builder is silent or late."""
     begun: Counter[int] = Counter()  # parts that were built here
     ended = time.monotonic()
     for look in watch.looks():
@@ -200,7 +200,7 @@ class _Driver:
             self._pools.close()
 
     def _hand_out(self, look: Look) -> None:
-        """Fills the workers with parts that nobody has, and then with those that are late."""
+        """Fills the workers with parts that are not in flight, and then with parts that are late."""
         self._left = sorted(set(range(self._plan.num_parts)) - look.done)
         self._deaths = 0 if self._watch.new else self._deaths
         if time.monotonic() - self._watch.heard > self._silence:
@@ -278,7 +278,7 @@ class _BuildWatch:
     Attributes:
         new: parts that are done, and were not at the look before.
         progressed: when there were some for the last time.
-        heard: when there were some, or somebody showed life.
+        heard: when there were some, or a builder showed life.
         poll: seconds until the next look is worth it.
     """
 
@@ -332,9 +332,9 @@ class _BuildWatch:
             done, before = look.done, now
 
     def is_late(self, look: Look, part: int, times: int) -> bool:
-        """True for a part whose builder is silent, that takes much longer than others did, or that nobody
-        begins although nobody is at work; twice as long for each of the `times` that it was given to another
-        builder."""
+        """True for a part whose builder is silent, that takes much longer than others did, or that no worker
+        begins although none is busy; the time allowed doubles with each of the `times` that the part was
+        given to another builder."""
         if part in look.silent:
             return times < _MOST_DEATHS
         usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else _UNKNOWN

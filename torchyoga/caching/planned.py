@@ -1,7 +1,7 @@
-"""The contract of builds by many: a plan that all agree on, parts that anyone builds, one who publishes.
+"""The contract of builds by many: a plan that all agree on, parts that any process builds, one manifest.
 
 Builders take the plan that is there, or make a new one. With engines without futures, each worker runs
-`part.build()`, wherever it likes. The first note of a part counts, and whoever finds all of them publishes.
+`part.build()`, on any machine. The first note of a part counts; a builder that finds all notes publishes.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _differs(
 
 
 def _differing_row(plan: Plan, splits: Splits) -> int | None:
-    """The first of the plan's rows that is another one here; None if there is none."""
+    """The first of the plan's rows that differs here; None if all are equal."""
     return None if plan.schema is None else splits.differing(plan.looks, plan.schema)
 
 
