@@ -60,7 +60,7 @@ class FunctionEntry:
         arguments: a digest of each argument that does not choose the version, by name.
         parts: a digest of each function, class and constant of its module that it names, by name; None if
             that is not known.
-        sources: of each pattern of files that it reads, as `caching.staleness` records them.
+        sources: of each pattern of files that it reads, as `caching.cacheable` records them.
     """
 
     code: str | None
