@@ -19,13 +19,11 @@ from torch.distributed import ProcessGroup
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality
+from ..order.contract import Appended, Locality, Saved
 from ..order.cursor import UNKNOWN, Cursor
-from ..order.epoch import Epoch
+from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.full import ORDER_VERSION, Order
-from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Shard
-from ..order.saved import Saved
 from ..order.state import without_keys
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user
@@ -463,8 +461,8 @@ class RedrawnIndices(Indices):
     def _looked(self, options: IterationOptions) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
-        is_under_way, is_stateful = latest is not None and latest.drawn > 0, self._foreign.is_stateful
-        is_under_way = is_under_way and not latest.has_ended
+        is_under_way = latest is not None and latest.drawn > 0 and not latest.has_ended
+        is_stateful = self._foreign.is_stateful
         if latest is not None and is_under_way and (is_stateful or latest.is_of_one_iterator):
             raise StateError(
                 f"{self.name} keeps its place itself, so it cannot be looked at while an iteration is under "
