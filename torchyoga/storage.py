@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, overload
@@ -333,7 +332,6 @@ class Storage:
         verify: bool = True,
         *,
         tag: str | None = None,
-        at: str | date | None = None,
         latest: bool = False,
         download: bool = False,
         progress: bool | None = None,
@@ -346,20 +344,18 @@ class Storage:
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
             tag: the version that this tag names.
-            at: the version that it named then: a date, a datetime or a text such as "2026-10-01", in UTC. A
-                date means its beginning.
             latest: True for the only version that no other one was made from.
             download: download all files of a version in a store now, rather than when they are wanted.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published, or not yet; says which versions are. Or there is no such tag;
-                or the version that it names was removed, or overwritten by other rows; or there are several
-                newest versions, which it names.
+            NotFoundError: it is not published; says which versions are. Or there is no such tag; or the
+                version that it names was removed, or overwritten by other rows; or there are several newest
+                versions, which it names.
             CorruptError: its manifest, or the note of the tag, is damaged, or its files are missing or cut.
             RemoteError: the store cannot be reached.
             TypeError: not exactly one of `version`, `tag` and `latest` is given.
-            ValueError: all files are to be downloaded, but the cache keeps fewer bytes; or `at` is no date.
+            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
 
         Example:
             >>> ref = storage.submit([1, 2], "fetched", "1.0")
@@ -367,8 +363,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        choice, how = _refs.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
-        return _refs.chosen(self._store, choice, how)
+        how = _refs.Opening(verify, download, progress)
+        return _refs.chosen(self._store, id, version, tag, latest, how)
 
     @advised
     def cacheable(

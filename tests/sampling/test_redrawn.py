@@ -491,7 +491,7 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     refused({**state, "left": [[5, 1]]}, loader_of("weighted"), "left")
     refused({"epoch": 0}, loader_of("weighted"), "expected a state with the keys")
     for damage in ({"generators": [1]}, {"kept": [1]}):
-        refused({**state, **damage}, loader_of("weighted"), "generators or kept are damaged")
+        refused({**state, **damage}, loader_of("weighted"), "generators, kept or indices are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
     own = loader_of("a generator").state_dict()
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
@@ -721,3 +721,41 @@ def test_a_foreign_sampler_over_a_cached_dataset(tmp_path: Path) -> None:
     plainly = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3)
     assert [batch["x"].tolist() for batch in loader] == [batch["x"].tolist() for batch in plainly]
     assert loader.state_dict()["fingerprint"] == ref.fingerprint
+
+
+class Classes(torch.utils.data.Sampler[int]):
+    """Rows of classes in turn; it shuffles a list of its own, as MPerClassSampler does."""
+
+    def __init__(self) -> None:
+        self.labels = list(range(ROWS))
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __iter__(self) -> Iterator[int]:
+        np.random.shuffle(self.labels)
+        return iter(list(self.labels))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_sampler_that_changes_itself_is_named_where_its_rows_are_others(epoch: int, workers: int) -> None:
+    loader = yoga.DataLoader(range(ROWS), 4, sampler=Classes(), seed=3, num_workers=workers)
+    for _ in range(epoch):
+        list(loader)
+    batches = iter(loader)
+    next(batches), next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [batch.tolist() for batch in batches]
+    later = yoga.DataLoader(range(ROWS), 4, sampler=Classes(), seed=3)
+    later.load_state_dict(state)
+    assert later.state_dict() == state
+    if epoch:
+        with pytest.warns(
+            UserWarning, match="Classes has drawn other indices for the first 2 batches of epoch 1"
+        ):
+            next(iter(later))
+    else:
+        assert [batch.tolist() for batch in later] == rest
+    with pytest.raises(StateError, match="indices are damaged"):
+        later.load_state_dict(state | {"indices": "1"})

@@ -61,18 +61,14 @@ class PartNote:
 
     Attributes:
         files: its files.
-        ends: digests of its first and its last row; empty if it has none.
         seconds: how long it took; `host`: the machine and the process.
-        is_random: its first row was another one when it was read again.
         found: what the info of the version is to say besides.
         stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
     """
 
     files: tuple[FileEntry, ...]
-    ends: tuple[str, ...] = ()
     seconds: float = 0.0
     host: str = ""
-    is_random: bool = False
     found: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
@@ -88,11 +84,10 @@ class PartNote:
     @staticmethod
     def from_json(data: Json) -> PartNote:
         """The note that `to_json` described; ValueError, TypeError or KeyError if it is none."""
-        kept = typed(data, seconds=float, host=str, is_random=bool, found=dict, stats=dict)
-        ends = tuple(data["ends"])
-        if not all(isinstance(end, str) for end in ends) or not 0 <= kept["seconds"] < 1e9:
-            raise ValueError("its ends must be text, and its seconds a time")
-        return PartNote(tuple(map(FileEntry.from_json, data["files"])), ends, **kept)
+        kept = typed(data, seconds=float, host=str, found=dict, stats=dict)
+        if not 0 <= kept["seconds"] < 1e9:
+            raise ValueError("its seconds must be a time")
+        return PartNote(tuple(map(FileEntry.from_json, data["files"])), **kept)
 
 
 @dataclass(frozen=True)

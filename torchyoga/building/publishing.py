@@ -17,7 +17,7 @@ from ..versions.lineage import MOST_BUILDERS
 from ..versions.manifest import Manifest
 from .board import Board, PartNote, here
 from .build import BuildOptions, info_with, written
-from .plan import Plan, Slice, Splits
+from .plan import Plan, Splits
 from .sources import RowSource
 
 _log = logging.getLogger("torchyoga")
@@ -25,7 +25,7 @@ _log = logging.getLogger("torchyoga")
 
 def publish(
     store: Versions, board: Board, plan: Plan, timeout: float, options: BuildOptions
-) -> tuple[Manifest, bool] | None:
+) -> Manifest | None:
     """Publishes a version whose parts are all done. Any number of builders may do so: they write the same.
 
     Args:
@@ -36,8 +36,7 @@ def publish(
         options: how to build; more than its `max_rows` are an error.
 
     Returns:
-        The manifest, and True if rows were others when they were read again; None if a part is not done, or
-        its files are gone: it is built again.
+        The manifest; None if a part is not done, or its files are gone: it is built again.
 
     Raises:
         ExistsError: another version has been published there since the plan was made.
@@ -45,7 +44,7 @@ def publish(
     """
     published = _published(store, plan)
     if published is not None:
-        return published, False
+        return published
     notes = [note for note in board.read_all(plan, range(plan.num_parts)) if note is not None]
     if len(notes) < plan.num_parts:
         return None
@@ -55,7 +54,7 @@ def publish(
         with store.lock(plan.id, plan.version, timeout):
             there = store.find(plan.id, plan.version)
             if there is not None and there.build == plan.token:
-                return there, False
+                return there
             if not board.is_current(plan):
                 raise ExistsError(
                     f"the plan of {plan.id!r} {plan.version!r} in {store.name} is gone: another builder has "
@@ -81,8 +80,8 @@ def publish(
         published = _published(store, plan)  # as when the reply to our own commit was lost
         if published is None:
             raise
-        return published, False
-    return grown, any(note.is_random for note in notes)
+        return published
+    return grown
 
 
 def _published(store: Versions, plan: Plan) -> Manifest | None:
@@ -172,14 +171,11 @@ def build_part(
                     f"but the part holds\n{held}\nPass schema= to say what all rows look like"
                 )
             Reader(str(staging.path), plan.schema, made.files).open_all()
-            is_random = _is_random(plan, splits, start, slice)
             entries = store.place(staging, plan.id, plan.version, made.files)
             note = PartNote(
                 files=tuple(entries),
-                ends=tuple(slice.ends),
                 seconds=round(time.monotonic() - began, 3),
                 host=here(),
-                is_random=is_random,
                 found=slice.found if isinstance(slice, RowSource) else {},
                 stats={} if made.stats is None else made.stats.to_json(),
             )
@@ -190,13 +186,3 @@ def build_part(
     finally:
         with suppress(OSError, YogaError):
             staging.clear()
-
-
-def _is_random(plan: Plan, splits: Splits, start: int, slice: Slice) -> bool:
-    """True if the first row of a part is another one when it is read again."""
-    if not plan.of_rows or not slice.ends or plan.schema is None:
-        return False
-    try:
-        return splits.digests([start], plan.schema)[0] not in ("", slice.ends[0])
-    except Exception:  # of a source that gives each row once
-        return False

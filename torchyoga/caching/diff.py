@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
 from ..errors import SchemaError
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
-from ..reading.version_ref import VersionColumns, VersionRef
+from ..reading.version_ref import VersionRef
 from ..rows.compared import SchemaDiff, differing, schema_diff
 from ..rows.hashing import Hashes, alike, key_words, values_of
 from ..rows.projection import Projection
@@ -53,7 +53,7 @@ def apart(
         names: the values that count.
         changed: what `differing_values` gives of them; None to look at files only.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
+    if not _is_version(old) or not _is_version(new):
         return _whole(old), _whole(new), []
     if changed is not None and {*names} - {*changed}:
         some = [name for name in changed if name in names]
@@ -75,7 +75,7 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     None if it is not known that their rows lie side by side: then neither is made of the other by columns
     that were added, replaced or dropped.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef) or len(old) != len(new):
+    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
         return None
     was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
     if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
@@ -328,6 +328,11 @@ def _codes_change(schema: Schema, words: Names) -> bool:
     return any(listed[: len(own[name])] != own[name] for name, listed in words.items())
 
 
+def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
+    """True for a version with all of its columns."""
+    return isinstance(ref, VersionRef) and ref._of is None
+
+
 def _pairs(old: Ints, new: Ints) -> Ints:
     """(K, 2) pairs of rows, in order of the old ones."""
     found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
@@ -339,10 +344,8 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
 
     The fingerprints of other DataRefs are made of some rows only, or of code.
     """
-    versions = (VersionRef, VersionColumns)
-    if not isinstance(old, versions) or not isinstance(new, versions):
-        return False
-    return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
+    are_versions = isinstance(old, VersionRef) and isinstance(new, VersionRef)
+    return are_versions and old.fingerprint == new.fingerprint and old.schema == new.schema
 
 
 class _Differences(NamedTuple):

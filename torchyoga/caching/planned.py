@@ -24,7 +24,7 @@ from ..building.plan import MOST_PARTS, Plan, Splits, splits_of
 from ..building.publishing import build_part, check_same, publish
 from ..building.sources import RowSource, SeekableBlocks
 from ..errors import BusyError, ExistsError, SchemaError
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
 from ..reading.version_ref import VersionRef
 from ..stores.contract import Seen, Versions
@@ -36,8 +36,7 @@ from .submission import prepared, warn_of_random_rows
 _log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
 _PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS = 4  # rows that each builder compares
-_COMPARED = 8  # parts of an interrupted build
+_LOOKS = 8  # rows that each builder compares
 _TRIES = 5
 
 
@@ -67,10 +66,10 @@ class Many:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
             known = getattr(self.executor, "_max_workers", None)
-            return known if isinstance(known, int) and known > 0 else num_cpus()
+            return known if isinstance(known, int) and known > 0 else usable_cpus()
         names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         texts = [os.environ.get(name, "") for name in names]
-        return max([num_cpus(), *(int(text) for text in texts if text.isdecimal())])
+        return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
 def agreed_job(
@@ -136,7 +135,7 @@ def agreed_job(
     for _ in range(_TRIES):
         plan = board.agreed(make, many.timeout)
         refuse_if_published()
-        reason = None if plan.token == wanted.token else _differs(board, plan, wanted, splits, options)
+        reason = None if plan.token == wanted.token else _differs(plan, wanted, splits, options)
         if reason is None:
             return BuildJob(store, plan, data, options, many, splits)
         if board.look(plan).alive:
@@ -179,7 +178,10 @@ def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, pa
     if schema is not None and splits.of_rows and splits.count:
         numbers = sorted({(splits.count - 1) * i // (_LOOKS - 1) for i in range(_LOOKS)})
         first, again = (splits.digests(numbers, schema, others) for others in (False, True))
-        looks = list(zip(numbers, first, strict=True)) if first == again else []
+        if first == again:
+            looks = list(zip(numbers, first, strict=True))
+        else:
+            warn_of_random_rows(splits.source.name, wanted.id, wanted.version)
     count = splits.count
     if parts is None and splits.of_rows:
         by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
@@ -194,7 +196,7 @@ def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, pa
     )
 
 
-def _differs(board: Board, plan: Plan, wanted: Plan, splits: Splits, options: BuildOptions) -> str | None:
+def _differs(plan: Plan, wanted: Plan, splits: Splits, options: BuildOptions) -> str | None:
     """Why a plan is not for what is wanted; None if it is."""
     if plan.signature != wanted.signature or plan.bounds[-1] != splits.count:
         return "its source, code or options are others"
@@ -203,14 +205,7 @@ def _differs(board: Board, plan: Plan, wanted: Plan, splits: Splits, options: Bu
         return difference
     if plan.replaces != wanted.replaces:
         return "another version is to be replaced"
-    looks = [*plan.looks]
-    if looks:
-        parts = sorted(board.look(plan).done)
-        parts = parts[:: max(1, len(parts) // _COMPARED)]
-        for part, note in zip(parts, board.read_all(plan, parts), strict=True):
-            if note is not None and not note.is_random and len(note.ends) == 2:
-                looks += [(plan.bounds[part], note.ends[0]), (plan.bounds[part + 1] - 1, note.ends[1])]
-    row = None if plan.schema is None else splits.differing(looks, plan.schema)
+    row = None if plan.schema is None else splits.differing(plan.looks, plan.schema)
     return None if row is None else f"row {row} of the source is another one here ({here()}) than there"
 
 
@@ -296,13 +291,8 @@ class BuildJob:
             ExistsError: another version is published there.
             ValueError: there are more than `max_rows` rows.
         """
-        done = publish(self.store, self.board, self.plan, self.many.timeout, self.options)
-        if done is None:
-            return None
-        manifest, is_random = done
-        if is_random:
-            warn_of_random_rows(str(self.plan.signature[0]), self.plan.id, self.plan.version)
-        return ref_of(self.store, manifest)
+        manifest = publish(self.store, self.board, self.plan, self.many.timeout, self.options)
+        return None if manifest is None else ref_of(self.store, manifest)
 
 
 def _dumped(value: object) -> bytes:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset
 from ..errors import StateError
 from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
+from ..process.lazy import later
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
@@ -40,9 +41,13 @@ from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery
-from .meter.meter import Meter
 from .pipeline import Pipeline
 from .plan import EpochIndices, way_of
+
+if TYPE_CHECKING:
+    from ..tools import meter as _meter
+else:  # it lies above this room, and is loaded with the first loader
+    _meter = later("torchyoga.tools.meter")
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -56,7 +61,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     Args:
         dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
         batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
+        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/resume.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
             `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
             without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
@@ -163,7 +168,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
-        self._meter = Meter(plan.watch, indices.cursor.account)
+        self._meter = _meter.Meter(plan.watch, indices.cursor.account)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
@@ -245,8 +250,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._pipeline.way.seeds_rows
 
     @property
-    def meter(self) -> Meter:
-        """How long the loop waited for data, and what for: see docs/meter.md.
+    def meter(self) -> _meter.Meter:
+        """How long the loop waited for data, and what for: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)

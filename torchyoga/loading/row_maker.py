@@ -237,7 +237,7 @@ class RowMaker:
             seeder()(pairs[0][1])
             before = where_all()
             try:
-                with seed_noted():
+                with seed_noted:
                     many = together(rows)
             except Exception:
                 if where_all() == before:

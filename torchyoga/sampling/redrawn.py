@@ -145,6 +145,7 @@ class RedrawnIndices(Indices):
         self._drawing: Drawing | None = None  # of the iteration that has begun last
         self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
         self._world: int | None = None  # ranks of the state that was loaded
+        self._loaded: tuple[int, int, int] | None = None  # its epoch, steps, and checksum of their indices
         self._has_warned = False
         for _, part in foreign.parts():
             if has_epochs(part):
@@ -290,13 +291,33 @@ class RedrawnIndices(Indices):
             "fingerprint": self.cursor.fingerprint,
         }
         more = {"left": left, "generators": dict(start.generators), "kept": dict(start.kept)}
-        more["drawn"] = self.cursor.extra.get("drawn")
+        more["drawn"], more["indices"] = self.cursor.extra.get("drawn"), self._sum_of(epoch, steps, drawing)
         state |= {name: value for name, value in more.items() if value}
         if world > 1 and (left or (start.generators and self._foreign.is_torchs)):
             state["rank"] = rank
         self._check_size("generators", start.generators, "let it draw from one, or from none")
         self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
+
+    def _sum_of(self, epoch: int, steps: int, drawing: Drawing | None) -> int | None:
+        """A checksum of the indices of the batches that a state counts."""
+        if drawing is not None and drawing.start.epoch == epoch:
+            return drawing.sum_of(steps)
+        return self._loaded[2] if self._loaded is not None and self._loaded[:2] == (epoch, steps) else None
+
+    def _check_redrawn(self, drawing: Drawing) -> None:
+        """Warns if the batches before a resume have other indices now that they are drawn again."""
+        if self._loaded is None or self._loaded[0] != drawing.start.epoch:
+            return
+        epoch, steps, known = self._loaded
+        if drawing.sum_of(steps) not in (None, known):
+            self._loaded = None
+            warn_user(
+                f"{self.name} has drawn other indices for the first {steps} batches of epoch {epoch} than "
+                "before this resume, so rows may come twice or never: it changes itself as it draws, or "
+                "draws from what torchyoga cannot see. Let its __iter__ change a copy, or give it a "
+                "state_dict and load_state_dict: see docs/resume.md, Any sampler"
+            )
 
     def _start_of(self, epoch: int, drawing: Drawing | None, late: bool) -> Start:
         """What an epoch is to be drawn again from."""
@@ -355,6 +376,8 @@ class RedrawnIndices(Indices):
             self._drawing = None
             self._start = Start(saved["epoch"], generators, kept)
             self._world = saved.get("num_replicas") if strict else None
+            known = saved.get("indices")
+            self._loaded = None if known is None else (saved["epoch"], saved["steps"], known)
 
     def _checked(self, state: object, strict: bool) -> Saved:
         """A state, as it is, if it may be loaded; StateError otherwise."""
@@ -375,8 +398,11 @@ class RedrawnIndices(Indices):
             )
         if strict:
             self._check_same(dict(state))
-        if not all(isinstance(state.get(name) or {}, Mapping) for name in ("kept", "generators")):
-            raise StateError("the state's generators or kept are damaged; pass what state_dict() gave")
+        is_whole = all(isinstance(state.get(name) or {}, Mapping) for name in ("kept", "generators"))
+        if not is_whole or type(state.get("indices") or 0) is not int:
+            raise StateError(
+                "the state's generators, kept or indices are damaged; pass what state_dict() gave"
+            )
         return dict(state)
 
     def _check_same(self, state: Saved) -> None:
@@ -455,6 +481,7 @@ class RedrawnIndices(Indices):
             if again.start == iteration.start:
                 break
             iteration = again
+        self._check_redrawn(_drawing(iteration))
         self._fit(iteration)
         return iteration
 

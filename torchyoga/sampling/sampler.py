@@ -47,7 +47,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
             or 1.
         rank: this rank; give both or neither.
         shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
-            a cache: see docs/shuffle.md.
+            a cache: see docs/resume.md.
         seed: any int, the same on all ranks. None, the default, draws it from torch's global generator when
             the first iteration begins, so that `torch.manual_seed` decides, and one number more at each
             later epoch, as RandomSampler does. With num_replicas and rank, with group, and in a job of

@@ -14,8 +14,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import random
+import re
 import weakref
 import zlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
@@ -304,6 +306,7 @@ class Drawing:
         self.end: Start | None = None  # what the next epoch begins with
         self.expected: int | None = None  # batches of the epoch, as the sampler says
         self._batches: dict[int, Index] = {}  # drawn and still to be delivered
+        self._sums = array("I")  # a checksum of all indices up to the end of each batch
         self._place = Place(epoch, 0)  # up to which they were delivered
         self._iterator: Iterator[Index] | None = None
         self._is_first = True  # nothing was drawn since it was opened
@@ -330,6 +333,10 @@ class Drawing:
         """True if the sampler is its own iterator, so that it cannot have two."""
         return self._iterator is self._foreign.sampler
 
+    def sum_of(self, count: int) -> int | None:
+        """A checksum of the indices of the first batches; None if they are not drawn."""
+        return self._sums[count - 1] if 0 < count <= len(self._sums) else None
+
     def forget(self, place: Place) -> None:
         """Batches that were delivered up to a place will not be asked for again."""
         self._place = place
@@ -354,6 +361,7 @@ class Drawing:
                 self.has_ended = True
                 self.end = self._foreign.start_of(self.start.epoch + 1)
                 return
+            self._sums.append(zlib.crc32(_text_of(found), self._sums[-1] if self._sums else 0))
             if self._is_to_come(self.drawn):
                 self._batches[self.drawn] = found
             self.drawn += 1
@@ -387,6 +395,7 @@ class Drawing:
             self.start = foreign.start_of(epoch)._replace(generators=generators)
             self._is_again = True
         self._iterator, self.drawn, self.has_ended = iter(foreign.sampler), 0, False
+        self._sums = array("I")
         self.expected = foreign.expected
         return self._iterator
 
@@ -409,6 +418,11 @@ class Drawing:
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_iterator": None, "_own": None, "_batches": {}}
+
+
+def _text_of(batch: Index) -> bytes:
+    text = repr(batch.tolist() if isinstance(batch, (np.ndarray, torch.Tensor)) else batch)
+    return re.sub("0x[0-9a-f]+", "", text).encode()  # addresses differ from process to process
 
 
 def numbers(place: Place) -> Iterator[int]:

@@ -86,7 +86,7 @@ def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -
 
     Args:
         make_store: opens the store anew, as another program would; it is empty at first. One for a store of
-            one's own is in docs/own-store.md.
+            one's own is in docs/remote.md.
         directory: an empty directory that the check may fill.
     """
 

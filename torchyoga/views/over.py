@@ -293,7 +293,7 @@ class ProjectedRef(ChangedBlocks):
     _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
-        return self.of.pinned(whole) or ""
+        return self.of.pinned(whole)
 
     def _changed(self, block: Block) -> Block:
         return self.of.block(block)
