@@ -17,7 +17,7 @@ from ..process.exceptions import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
-from ..rows.compared import schema_diff
+from ..rows.comparing import schema_diff
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Versions

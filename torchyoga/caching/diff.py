@@ -18,8 +18,7 @@ from ..errors import SchemaError
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionColumns, VersionRef
-from ..rows.compared import SchemaDiff, differing, schema_diff
-from ..rows.hashing import Hashes, alike, key_words, values_of
+from ..rows.comparing import Hashes, SchemaDiff, alike, differing, key_words, schema_diff, values_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints

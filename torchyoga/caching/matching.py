@@ -19,7 +19,7 @@ from ..process.numbers import distinct
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
-from ..rows.hashing import Hashes, key_words, row_hashes
+from ..rows.comparing import Hashes, key_words, row_hashes
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints

@@ -33,8 +33,8 @@ from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector, block_of
+from ..rows.comparing import HASH, Hashes, row_hashes
 from ..rows.data import Data, bounds_of
-from ..rows.hashing import HASH, Hashes, row_hashes
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json

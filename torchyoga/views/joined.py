@@ -22,8 +22,7 @@ from ..reading.readahead import Followed, Prefetch
 from ..reading.reader import LocatedRows, Together
 from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of
-from ..rows.pieces import put_runs
+from ..rows.data import bounds_of, put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds

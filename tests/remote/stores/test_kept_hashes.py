@@ -16,7 +16,7 @@ from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.caching import row_hashes as kept_hashes
-from torchyoga.rows.hashing import row_hashes
+from torchyoga.rows.comparing import row_hashes
 
 MANY = 2 * kept_hashes.WORTH_ROWS
 
