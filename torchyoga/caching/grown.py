@@ -23,7 +23,7 @@ from ..reading.dataref import DataRef
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
-from ..rows.compared import schema_diff
+from ..rows.comparing import schema_diff
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json

@@ -24,8 +24,8 @@ from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
+from ..rows.comparing import HASH, Hashes, row_hashes
 from ..rows.data import Data
-from ..rows.hashing import HASH, Hashes, row_hashes
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
 from ..stores.checking import check

@@ -21,7 +21,7 @@ from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.pieces import check_parts, taken_runs
+from ..rows.data import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds

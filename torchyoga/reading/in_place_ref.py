@@ -15,8 +15,7 @@ from ..formats.pages import usage
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..rows.block import Block
-from ..rows.data import Data
-from ..rows.pieces import check_parts
+from ..rows.data import Data, check_parts
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Numbers, Row

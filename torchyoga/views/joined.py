@@ -21,8 +21,7 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch
 from ..reading.version_ref import Versions
 from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of
-from ..rows.pieces import put_runs
+from ..rows.data import bounds_of, put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds

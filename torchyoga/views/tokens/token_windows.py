@@ -21,9 +21,8 @@ from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Block, Rows
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
+from ...rows.data import Data, bounds_of, numbered_within
 from ...rows.node import Node, path_name
-from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
