@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,125 +25,6 @@ from .dataref import DataRef
 from .readahead import Prefetch
 from .shards import MappedShards, ShardFiles
 from .stored_ref import StoredRef
-
-
-class ForeignRows(Protocol):
-    """The rows of one dataset of others; they pickle."""
-
-    @property
-    def name(self) -> str:
-        """The name of the dataset in messages."""
-
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-
-    @property
-    def starts(self) -> Ints:
-        """(files + 1,) the row at which each file or chunk begins, and the number of rows."""
-
-    @property
-    def content(self) -> str:
-        """A name for the content of all rows."""
-
-    @property
-    def only_copies(self) -> bool:
-        """True if threads of one process read as fast as processes."""
-
-
-class ForeignRef(StoredRef):
-    """Rows of a dataset that others have written.
-
-    Args:
-        source: the dataset.
-        of: the columns; all by default.
-    """
-
-    def __init__(self, source: ForeignRows, of: Projection | None) -> None:
-        self._rows, self._of = source, of
-        schema = source.schema if of is None else of.schema
-        super().__init__(source.name, schema, int(source.starts[-1]))
-        self._columns = tuple(range(len(schema.columns))) if of is None else of.columns
-
-    def _projected(self, of: Projection) -> DataRef:
-        """The same rows with these columns; nothing of the others is read."""
-        return self._with(of if self._of is None else self._of.then(of))
-
-    @abstractmethod
-    def _with(self, of: Projection) -> DataRef:
-        """The same rows with these columns of all."""
-
-    @property
-    def _only_copies(self) -> bool:
-        """True if threads of one process read as fast as processes."""
-        return self._rows.only_copies
-
-    @property
-    def file_starts(self) -> Ints:
-        """The row at which each file or chunk begins."""
-        return self._rows.starts
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content."""
-        return self._rows.content if self._of is None else self._of.pinned(self._rows.content)
-
-    @property
-    def _is_cold(self) -> bool:
-        """True while batches of one row, too, are to be made ready before they are taken."""
-        return False
-
-    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
-        """A quick function of the number of one row to the values of its columns, or to None where `take` is
-        to say what is wrong; None if there is none, as where rows take long to decode."""
-        return None
-
-    def __getitem__(self, index: Any) -> Any:
-        """A row, a list of rows, or a view, as of any DataRef."""
-        if type(index) is int and 0 <= index < self._length:
-            row = self._alone(index)
-            if row is not None:
-                return row
-        return super().__getitem__(index)
-
-    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
-        """The rows of a batch; for a single one no block is made."""
-        if type(indices) is list and len(indices) == 1 and not self._is_cold:
-            (index,) = indices
-            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
-            if row is not None:
-                return [row]
-        return super().__getitems__(indices)
-
-    @cached_property
-    def _alone(self) -> Callable[[int], Row | None]:
-        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
-        tree = self._schema.tree
-        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
-        alone = self._values_of_one() if is_flat or tree.kind == "leaf" else None
-        if alone is None:
-            return lambda number: None
-        keys = tree.keys
-
-        def several(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
-
-        def one(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else {key: values[0]}
-
-        def bare(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else values[0]
-
-        if not is_flat:
-            return bare
-        key = keys[0]
-        return one if len(keys) == 1 else several
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_alone"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +79,7 @@ class FileLayout(ABC):
         return f"{self.files.where(file)}: record {row - int(self.starts[file])} (row {row})"
 
 
-class InPlaceRef(ForeignRef):
+class InPlaceRef(StoredRef):
     """Rows of files that another library has written.
 
     Args:
@@ -210,12 +91,43 @@ class InPlaceRef(ForeignRef):
     def __init__(
         self, layout: FileLayout, of: Projection | None = None, shards: MappedShards | None = None
     ) -> None:
-        super().__init__(layout, of)
-        self._layout = layout
+        schema = layout.schema if of is None else of.schema
+        super().__init__(layout.name, schema, int(layout.starts[-1]))
+        self._layout, self._of = layout, of
+        self._columns = tuple(range(len(schema.columns))) if of is None else of.columns
         self._shards = shards or MappedShards(layout.files, layout.check)
 
     def __reduce__(self) -> tuple[object, ...]:
         return InPlaceRef, (self._layout, self._of)
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each file begins."""
+        return self._layout.starts
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content."""
+        return self._layout.content if self._of is None else self._of.pinned(self._layout.content)
+
+    @property
+    def _only_copies(self) -> bool:
+        """True if rows are bytes of files on this machine, as they lie there."""
+        return self._layout.only_copies and not self._layout.files.is_remote
+
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes of an average row with all columns."""
+        return sum(self._layout.files.nbytes) // max(1, len(self))
+
+    @cached_property
+    def _prefetch(self) -> Prefetch:
+        """Reads pages and downloads files before their rows are taken."""
+        return _Announced(self._layout, self._shards)
+
+    def _projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        return InPlaceRef(self._layout, of if self._of is None else self._of.then(of), self._shards)
 
     def _block(self, rows: Ints) -> Block:
         with timed(Stage.READ):
@@ -225,14 +137,7 @@ class InPlaceRef(ForeignRef):
             data = self._layout.gather(self._shards, rows, self._columns)
             if usage().faults > before.faults:
                 warmth.after_fault()
-        return Block(self.schema, len(rows), tuple(data))
-
-    @property
-    def _is_cold(self) -> bool:
-        return self._shards.warmth.cold
-
-    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
-        return self._layout.alone(self._shards, self._columns)
+        return Block(self._schema, len(rows), tuple(data))
 
     def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end; nothing else of them is read."""
@@ -245,23 +150,49 @@ class InPlaceRef(ForeignRef):
         size = data.dtype.itemsize
         return data.runs.parts(starts * size, stops * size, self._shards.empty).view(data.dtype)
 
-    def _with(self, of: Projection) -> InPlaceRef:
-        return InPlaceRef(self._layout, of, self._shards)
+    def __getitem__(self, index: Any) -> Any:
+        """A row, a list of rows, or a view, as of any DataRef; for a single row no block is made."""
+        if type(index) is int and 0 <= index < self._length:
+            row = self._alone(index)
+            if row is not None:
+                return row
+        return super().__getitem__(index)
 
-    @property
-    def _only_copies(self) -> bool:
-        """True if rows are bytes of files on this machine, as they lie there."""
-        return super()._only_copies and not self._layout.files.is_remote
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of an average row with all columns."""
-        return sum(self._layout.files.nbytes) // max(1, len(self))
+    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
+        """The rows of a batch; for a single one no block is made, unless it must be made ready first."""
+        if type(indices) is list and len(indices) == 1 and not self._shards.warmth.cold:
+            (index,) = indices
+            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
+            if row is not None:
+                return [row]
+        return super().__getitems__(indices)
 
     @cached_property
-    def _prefetch(self) -> Prefetch:
-        """Reads pages and downloads files before their rows are taken."""
-        return _Announced(self._layout, self._shards)
+    def _alone(self) -> Callable[[int], Row | None]:
+        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
+        tree = self._schema.tree
+        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
+        alone = self._layout.alone(self._shards, self._columns) if is_flat or tree.kind == "leaf" else None
+        if alone is None:
+            return lambda number: None
+        keys = tree.keys
+
+        def several(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
+
+        def one(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else {key: values[0]}
+
+        def bare(number: int) -> Row | None:
+            values = alone(number)
+            return None if values is None else values[0]
+
+        if not is_flat:
+            return bare
+        key = keys[0]
+        return one if len(keys) == 1 else several
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:
