@@ -24,8 +24,8 @@ from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.items import Decoded, Items, Mapped
 from ..formats.mapped.pages import Watch
 from ..process.buffers import BufferPool, address_of
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
+from ..reading.stored_ref import ColumnsRef
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name

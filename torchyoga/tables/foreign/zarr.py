@@ -19,7 +19,7 @@ from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
-from ...reading.file_parts import Threads
+from ...reading.files_ref import Threads
 from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef
 from ...rows.block import Block
