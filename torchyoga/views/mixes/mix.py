@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin
+from ...reading.contract import identity, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
+from ...rows.data import bounds_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
@@ -513,6 +514,23 @@ class MixRef(JoinedRef):
                 places = some[turns == turn]
                 yield self.in_pass(index, turn), index, places, numbers[places]
 
+    def members_by(
+        self, read: Callable[[Any, Ints], tuple[Ints, Ints]], numbers: SupportsIndex | Sequence[int] | Ints
+    ) -> tuple[Ints, Ints]:
+        """How many documents each of some rows (B,) is made of, and which; `read` says it of a source.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        rows = row_numbers(np.atleast_1d(np.asarray(numbers)), len(self))
+        begins = bounds_of([len(source.whole) for source in cast(Any, self.sources)])
+        found: list[Ints] = [rows] * len(rows)
+        for source, number, places, own in self.dealt(rows):
+            counts, documents = read(source, own)
+            each = np.split(documents + begins[number], bounds_of(counts)[1:-1])
+            for place, some in zip(places.tolist(), each, strict=True):
+                found[place] = some
+        return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
+
     def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
         ref = self.sources[index]
@@ -615,6 +633,55 @@ class Recipe:
             return self
         sources = (NumberedRef(ref, self.column, number) for number, ref in enumerate(self.sources))
         return Recipe(tuple(sources), self.mixture, None)
+
+    def made_of(self, kind: type[_Mix], what: str, make: Callable[[DataRef], DataRef]) -> _Mix:
+        """A mixture of what is made of each source, whose weights are shares of that.
+
+        What is made of a mixture is mixed of what is made of its sources: a pack has documents of one source,
+        and each source goes its own way through its documents.
+
+        Args:
+            kind: of mixture.
+            what: the method that makes it.
+            make: makes it of one source.
+        """
+        before, names = self.mixture, self.mixture.names
+        if before.is_staged:
+            raise ValueError(
+                f"{what}: the weights of this mixture change on the way, at places that are counted in its "
+                f"rows, not in what {what} makes of them. Change the weights of that: "
+                f"mix.{what}(...).staged([...]) or mix.{what}(...).reweighted(weights, at=state) with a "
+                "state of its own loader"
+            )
+        made = [_of_source(name, ref, make) for name, ref in zip(names, self.sources, strict=True)]
+        asked, weights = before.asked, before.stages[-1].weights
+        for own, ref, weight in zip(before.sources, made, weights, strict=True):
+            if weight and not len(ref):
+                raise ValueError(
+                    f"of the source {own.name!r}, of {own.rows} rows, there is not one "
+                    f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too "
+                    "few; leave it out, or give it the weight 0"
+                )
+        lengths, rows = list(map(len, made)), None
+        if asked.temperature is not None:
+            weights = whole_weights(fractions_of("size", names, lengths, asked.temperature))
+        if asked.until is None:  # as many as hold the documents that an epoch had
+            held = sum(
+                Fraction(weight * documents, count)
+                for weight, documents, count in zip(weights, before.lengths, lengths, strict=True)
+                if weight
+            )
+            rows = max(1, round(before.rows * sum(weights) / held))
+        most = [source.most for source in before.sources]
+        mixture = replace(mixture_of(names, made, weights, most, rows, before.cell, asked), is_counted=True)
+        return checked(kind(made, mixture, self.column))
+
+
+def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> DataRef:
+    try:
+        return make(ref)
+    except (KeyError, TypeError, ValueError) as error:
+        raise type(error)(f"source {name!r}: {error.args[0] if error.args else error}") from error
 
 
 class _MixNumbers:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, SupportsIndex, TypeAlias
+from typing import Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -24,43 +23,92 @@ from ...rows.data import bounds_of
 from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged
+from ..mixes.mix import MixRef
 from ..over import Over
 from .documents import checked_lengths, lengths_of
 from .plan import BatchMembers, BatchPlan, BatchReport, planned
 
-Long: TypeAlias = Literal["error", "drop"]
 _MOST = 2**31 - 1  # elements of a batch, whose offsets others count in 32 bits
 
 
-@dataclass(frozen=True)
-class Batching:
-    """How rows are to be cut into batches; see `DataRef.token_batches`."""
-
-    budget: SupportsIndex
-    pool: SupportsIndex | None
-    max_rows: SupportsIndex | None
-    multiple_of: SupportsIndex
-    long: Long
-    padding: float
-    collate: Collate | None
-    seed: SupportsIndex
-
-
 def token_batches(
-    ref: DataRef, column_or_lengths: str | npt.ArrayLike, batching: Batching
-) -> TokenBatchesRef:
-    """Batches of equal budget: see `DataRef.token_batches`."""
+    ref: DataRef,
+    column_or_lengths: str | npt.ArrayLike,
+    budget: SupportsIndex,
+    *,
+    pool: SupportsIndex | None = None,
+    max_rows: SupportsIndex | None = None,
+    multiple_of: SupportsIndex = 1,
+    long: Literal["error", "drop"] = "error",
+    padding: float = 0,
+    collate: Collate | None = None,
+    seed: SupportsIndex = 0,
+) -> TokenBatchesRef | MixedBatches:
+    """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
+
+    Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
+    so there are as many batches in every epoch, of the same shapes, and each row is in one of them. Load
+    them one by one, with `batch_size=None`: then every rank has as many.
+
+    Args:
+        column_or_lengths: a ragged column, whose lengths count; or (N,) the length of each row.
+        budget: elements of a batch: rows x longest is at most that, and so is the number of rows.
+        pool: rows that are sorted among each other: with it a batch has rows of one of many pools, drawn
+            from all rows once, and less like lengths. By default all are sorted.
+        max_rows: of a batch.
+        multiple_of: lengths are padded to a multiple of it.
+        long: "error" refuses rows longer than the budget, "drop" leaves them out with a warning;
+            `report()` of the result counts them.
+        padding: what rows are filled up with: each batch is what `yoga.padded(padding)` makes.
+        collate: makes a batch of its rows instead, such as `yoga.jagged`.
+        seed: the pools, and the places of rows in all epochs, follow from it.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it is not ragged, or lengths are no whole numbers.
+        ValueError: rows are longer than the budget, or an argument is out of range.
+
+    Example:
+        >>> texts = storage.submit(
+        ...     [{"ids": np.arange(n)} for n in (3, 1, 2, 6)], "some", "1",
+        ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+        ... )
+        >>> batches = texts.token_batches("ids", 6)
+        >>> [tuple(batch["ids"].values.shape) for batch in yoga.DataLoader(batches, batch_size=None)]
+        [(1, 6), (2, 3), (1, 1)]
+        >>> batches.report().padding
+        0.07692307692307687
+    """
+    if ref._recipe is not None:
+        if not isinstance(column_or_lengths, str):
+            raise ValueError("lengths are of one source: make batches of each by them, then mix those")
+        return ref._recipe.numbered.made_of(
+            MixedBatches,
+            "token_batches",
+            lambda one: token_batches(
+                one,
+                column_or_lengths,
+                budget,
+                pool=pool,
+                max_rows=max_rows,
+                multiple_of=multiple_of,
+                long=long,
+                padding=padding,
+                collate=collate,
+                seed=seed,
+            ),
+        )
     warn_if_arranged(ref, "token_batches")
-    most = as_int("budget", batching.budget, 1, _MOST)
-    fewest = as_int("multiple_of", batching.multiple_of, 1, most)
-    rows = most if batching.max_rows is None else as_int("max_rows", batching.max_rows, 1, _MOST)
-    among = None if batching.pool is None else as_int("pool", batching.pool, 1, 2**62)
-    key, long, collate = as_int("seed", batching.seed), batching.long, batching.collate
+    most = as_int("budget", budget, 1, _MOST)
+    fewest = as_int("multiple_of", multiple_of, 1, most)
+    rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)
+    among = None if pool is None else as_int("pool", pool, 1, 2**62)
+    key = as_int("seed", seed)
     if long not in ("error", "drop"):
         raise ValueError(f'long must be "error" or "drop", found {long!r}')
     if collate is not None and not callable(collate):
         raise TypeError(f"collate is a function of some rows, found {collate!r:.80}")
-    if collate is not None and batching.padding != 0:
+    if collate is not None and padding != 0:
         raise ValueError("give either padding or collate: a function of your own fills up as it likes")
     if collate is not None and fewest > 1 and collate is not jagged:
         raise ValueError(f"multiple_of={fewest} is for the padding that is made here, without collate")
@@ -74,7 +122,7 @@ def token_batches(
         if long == "error":
             raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
         warn_user(f'{what}: they are left out, as long="drop" asks')
-    collate = Padding(batching.padding, fewest) if collate is None else collate
+    collate = Padding(padding, fewest) if collate is None else collate
     return TokenBatchesRef(ref, plan, collate, key, 0)
 
 
@@ -180,3 +228,30 @@ class TokenBatchesRef(Over[Batch]):
 
     def _title(self) -> str:
         return f"batches of {super()._title()}"
+
+
+class MixedBatches(MixRef):
+    """Batches of rows of several sources in fixed shares: what `mix(...).token_batches(...)` is."""
+
+    sources: tuple[TokenBatchesRef, ...]
+
+    def report(self) -> BatchReport:
+        """How many batches all sources have, how much of them is padding, and how many rows were left out."""
+        some = [source.report() for source in self.sources]
+        taken = sum(one.elements / (1 - one.padding) for one in some if one.elements)
+        elements = sum(one.elements for one in some)
+        return BatchReport(
+            sum(one.batches for one in some),
+            sum(one.rows for one in some),
+            max(one.most_rows for one in some),
+            elements,
+            1 - elements / taken if taken else 0.0,
+            sum(one.dropped for one in some),
+        )
+
+    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """How many rows each of these batches (B,) is made of, and which, batch after batch.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        return self.members_by(type(self.sources[0]).members, numbers)

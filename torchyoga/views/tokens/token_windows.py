@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
 from ...process.warned import warn_user
-from ...reading.contract import identity, nameless_pin, row_numbers
+from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Block, Rows
@@ -28,6 +28,7 @@ from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
+from ..mixes.mix import MixRef
 from ..over import named_rows
 from ..packs.layout import LabelKind
 from .documents import checked_lengths, lengths_of, parts_of
@@ -87,9 +88,100 @@ class Cutting:
 
 
 def token_windows(
+    ref: DataRef,
+    column: str,
+    size: SupportsIndex,
+    *,
+    stride: SupportsIndex | None = None,
+    labels: LabelKind | Literal[False] | None = "same",
+    shuffle_documents: bool = False,
+    jitter: bool = False,
+    separator: float | None = None,
+    documents: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    lengths: npt.ArrayLike | None = None,
+    seed: SupportsIndex = 0,
+    ignore_index: SupportsIndex | None = None,
+) -> TokenWindowsRef | MixedWindows:
+    """Rows that are windows of tokens: all documents laid end to end, and cut.
+
+    A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
+    bytes for each document; of a cached version only the tokens of a window are read. What fills no
+    window is left out; `tokens_left_out` of the result counts it.
+
+    Args:
+        column: of documents: arrays of one dimension that differ in length, lists of numbers, or text,
+            whose tokens are its bytes in UTF-8. Documents may be empty.
+        size: tokens of a window.
+        stride: tokens from one window to the next; `size` by default. A smaller one makes them overlap.
+        labels: "same" as the tokens, for models that shift them by one, as those of transformers do.
+            "shifted" by one here, for loops that compare scores with labels as they are; then a window
+            needs one token more than its own. None or False for no labels.
+        shuffle_documents: lay the documents in another order each epoch: blocks of 4,096 change places,
+            and so do the documents within each. Else they lie as they are stored.
+        jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
+            as many windows in each.
+        separator: a token that is laid after each document, such as that of the end of a text.
+        documents: True adds what packs have, so that attention is kept within documents:
+            "position_ids" (size,), from 0 in each document or piece of one; "document_ids" (size,), which
+            count these; "rows", "lengths" and "begins" of each: its row, its tokens, and the token of the
+            row that it begins with. Batches have "cu_seqlens", "max_seqlen" and "packs" besides, over the
+            tokens of all windows. A separator is of the document before it.
+        dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
+            must be able to hold all values of that.
+        lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
+        seed: the orders and beginnings of all epochs follow from it.
+        ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
+            end of the document before. Labels are int64 then. By default -100 with `documents`, where
+            that goes for what a window begins with, too; None leaves labels as they are without.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it does not hold documents, or it is not known what a row looks like.
+        ValueError: an argument is out of range, the separator is not a value of the column, or lengths
+            are not one for each row.
+
+    Example:
+        >>> documents = storage.submit(
+        ...     [{"ids": np.arange(5)}, {"ids": np.arange(10, 14)}], "lines", "1",
+        ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+        ... )
+        >>> windows = documents.token_windows("ids", 4)
+        >>> [(row["ids"].tolist(), row["labels"].tolist()) for row in windows]
+        [([0, 1, 2, 3], [0, 1, 2, 3]), ([4, 10, 11, 12], [4, 10, 11, 12])]
+        >>> documents.token_windows("ids", 4, labels="shifted", ignore_index=-100)[1]["labels"].tolist()
+        [-100, 11, 12, 13]
+        >>> windows.tokens_left_out
+        1
+    """
+    known_schema(ref)
+    size = as_int("the tokens of a window", size)
+    if ignore_index is None and documents and labels:
+        ignore_index = -100
+    cutting = Cutting(
+        size,
+        size if stride is None else as_int("stride", stride),
+        None if labels is False else labels,
+        bool(shuffle_documents),
+        bool(jitter),
+        separator,
+        bool(documents),
+        as_int("seed", seed),
+        None if ignore_index is None else as_int("ignore_index", ignore_index),
+    )
+    if ref._recipe is not None:
+        if lengths is not None:
+            raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
+        return ref._recipe.made_of(
+            MixedWindows, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None)
+        )
+    return _token_windows(ref, column, cutting, dtype, lengths)
+
+
+def _token_windows(
     ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
 ) -> TokenWindowsRef:
-    """Windows of tokens: see `DataRef.token_windows`."""
+    """Windows of tokens that are not those of a mixture: see `token_windows`."""
     warn_if_arranged(ref, "token_windows")
     if ref.schema is None:  # of a version without rows
         return TokenWindowsRef(Tokens(ref, ref, None, np.zeros(1, np.int64), None, cutting))
@@ -427,3 +519,26 @@ class TokenWindowsRef(DataRef):
 
     def _title(self) -> str:
         return f"windows of {self._cutting.size:,} tokens of {super()._title()}"
+
+
+class MixedWindows(MixRef):
+    """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
+
+    sources: tuple[TokenWindowsRef, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents of all sources, with separators."""
+        return sum(source.num_tokens for source in self.sources)
+
+    @property
+    def tokens_left_out(self) -> int:
+        """Tokens that are in no window of a pass over their source."""
+        return sum(source.tokens_left_out for source in self.sources)
+
+    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """How many documents each of these windows (B,) has tokens of, and which, window after window.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        return self.members_by(type(self.sources[0]).members, numbers)
