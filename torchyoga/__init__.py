@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .tools.view.view import view
     from .views.chosen import concat
     from .views.mixes.mix import mix
-    from .views.ragged import RaggedColumn
+    from .views.scan import RaggedColumn
 
 __all__ = [
     "Checkpoint",

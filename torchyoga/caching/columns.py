@@ -25,7 +25,7 @@ from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, without_columns
-from ..views.computed import ComputedRef
+from ..views.changed import ComputedRef
 from .appended import Growth, own_format
 from .many import submitted_by_many
 from .planned import Many

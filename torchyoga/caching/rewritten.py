@@ -15,7 +15,7 @@ from ..stores.refs import fetched
 from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
 from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry
-from ..views.where import Condition
+from ..views.chosen import Condition
 from .appended import Growth
 
 Numbers = Sequence[int] | Ints

@@ -23,7 +23,7 @@ from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.meaning import Codec
 from ..rows.types import Ints
-from ..views.draw import Draw
+from ..views.changed import Draw
 from .decoder import (
     Bytes,
     Decoded,

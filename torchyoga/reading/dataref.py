@@ -37,13 +37,11 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from ..rows import collate as _collate
+    from ..views import changed as _changed
     from ..views import chosen as _chosen
-    from ..views import computed as _computed
     from ..views import filled as _filled
     from ..views import over as _over
     from ..views import split as _split
-    from ..views import transformed as _transformed
-    from ..views import where as _where
     from ..views import zipped as _zipped
     from ..views.mixes import balanced as _balanced
     from ..views.mixes import bucketed as _bucketed
@@ -58,11 +56,9 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
     _collate, _over = later("torchyoga.rows.collate"), later("torchyoga.views.over")
     _counting = methods_of("torchyoga.reading.counting")
     _chosen = methods_of("torchyoga.views.chosen")
-    _computed = methods_of("torchyoga.views.computed")
+    _changed = methods_of("torchyoga.views.changed")
     _filled = methods_of("torchyoga.views.filled")
     _split = methods_of("torchyoga.views.split")
-    _transformed = methods_of("torchyoga.views.transformed")
-    _where = methods_of("torchyoga.views.where")
     _zipped = methods_of("torchyoga.views.zipped")
     _balanced = methods_of("torchyoga.views.mixes.balanced")
     _bucketed = methods_of("torchyoga.views.mixes.bucketed")
@@ -116,14 +112,14 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     classes: Any = _Told()
     class_to_idx: Any = _Told()
 
-    where = _where.where
+    where = _chosen.where
     select = _chosen.select
     order_by = _chosen.order_by
     repeat = _chosen.repeat
     zip = _zipped.zip
     split = _split.split
-    map = _transformed.map
-    map_batches = _computed.map_batches
+    map = _changed.map
+    map_batches = _changed.map_batches
     filled = _filled.filled
     masked = _filled.masked
     windows = _windowed.windows

@@ -26,7 +26,7 @@ from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints
 from ...rows.values import leaf_values, node_values
-from ...views.ragged import RaggedColumn
+from ...views.scan import RaggedColumn
 from ..cells.flat import flat
 from ..cells.text import class_names, plain_name
 from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order

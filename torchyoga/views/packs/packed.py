@@ -31,8 +31,7 @@ from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
 from ..over import GatheredView, Over, RowsOf
-from ..ragged import RaggedColumn
-from ..scan import scan
+from ..scan import RaggedColumn, scan
 from .layout import LabelKind, Layout, sequences
 from .members import Documents, Members, documents_of_each
 from .report import PackReport

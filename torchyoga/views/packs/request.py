@@ -16,8 +16,7 @@ from ...rows.pieces import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json
-from ..ragged import RaggedColumn
-from ..scan import Scanned, scan
+from ..scan import RaggedColumn, Scanned, scan
 from .layout import LabelKind, are_tokens
 from .plan import PackPlan, planned
 from .report import PackReport

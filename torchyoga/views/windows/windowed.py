@@ -26,13 +26,11 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
-from ..chosen import RepeatedRef
+from ..chosen import RepeatedRef, SelectedRef
 from ..joined import Prefetches
 from ..mixes.arranged import warn_if_arranged
 from ..over import Over, RowView
-from ..ragged import RaggedColumn
-from ..scan import Scanned, scan
-from ..where import SelectedRef
+from ..scan import RaggedColumn, Scanned, scan
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
