@@ -93,7 +93,7 @@ _PLACES = {  # of the public names
     "Checkpoint": ".checkpoint.checkpoint",
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
-    "RaggedColumn": ".views.ragged",
+    "RaggedColumn": ".views.scan",
     "ResumableBatchSampler": ".sampling.sampler",
     "ResumableSampler": ".sampling.sampler",
     "Schema": ".rows.schema",

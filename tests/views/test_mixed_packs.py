@@ -17,7 +17,7 @@ from quick import examples
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
 from torchyoga.order.state import State
-from torchyoga.views.mixes.account import account_of_state
+from torchyoga.views.mixes.arranged import account_of_state
 from torchyoga.views.packs.packed import MixedPacks
 
 BUDGET = 16

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ..views import over as _over
     from ..views import split as _split
     from ..views import zipped as _zipped
-    from ..views.mixes import balanced as _balanced
-    from ..views.mixes import bucketed as _bucketed
     from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
     from ..views.tokens import token_batches as _token_batches
@@ -60,8 +58,6 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
     _filled = methods_of("torchyoga.views.filled")
     _split = methods_of("torchyoga.views.split")
     _zipped = methods_of("torchyoga.views.zipped")
-    _balanced = methods_of("torchyoga.views.mixes.balanced")
-    _bucketed = methods_of("torchyoga.views.mixes.bucketed")
     _weighted = methods_of("torchyoga.views.mixes.weighted")
     _packed = methods_of("torchyoga.views.packs.packed")
     _token_batches = methods_of("torchyoga.views.tokens.token_batches")
@@ -124,8 +120,8 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     masked = _filled.masked
     windows = _windowed.windows
     weighted = _weighted.weighted
-    balanced = _balanced.balanced
-    bucketed = _bucketed.bucketed
+    balanced = _weighted.balanced
+    bucketed = _weighted.bucketed
     packed = _packed.packed
     token_windows = _token_windows.token_windows
     token_batches = _token_batches.token_batches

@@ -309,7 +309,7 @@ def map_batches(ref: DataRef, function: OfColumns, threads: bool = False) -> Dat
             ragged column is a `yoga.RaggedColumn`, text an array of objects. It returns the columns of
             the same rows: arrays, tensors, lists of text or of arrays, or RaggedColumns. How many rows
             it is given differs, so a row must not depend on those beside it.
-            If it has a parameter named `draw`, it is given random numbers: see `views.draw.Draw`. They
+            If it has a parameter named `draw`, it is given random numbers: see `views.changed.Draw`. They
             follow from (seed, epoch, row), so batch size, workers, ranks and resumes do not matter.
         threads: True if a thread of the training loop's process may call it, to read ahead.
 

@@ -33,9 +33,8 @@ from ..mixes.mix import MixRef
 from ..over import GatheredView, Over, RowsOf
 from ..scan import RaggedColumn, scan
 from .layout import LabelKind, Layout, sequences
-from .members import Documents, Members, documents_of_each
-from .report import PackReport
-from .request import Long, PackColumns, PackCost, Packing, Request, packing_of
+from .plan import Documents, Members, documents_of_each
+from .request import Long, PackColumns, PackCost, Packing, PackReport, Request, packing_of
 
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same

@@ -1,29 +1,37 @@
-"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on."""
+"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on.
+
+Documents are shuffled in two steps, blocks of 4,096, then documents within each.
+So an epoch needs the sum of the lengths of each block, in their order, and no list of all documents. The
+order within a block is made when a token of it is first wanted, and kept: 16 bytes for each document.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, NamedTuple, SupportsIndex, get_args
+from typing import Literal, NamedTuple, Protocol, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from ...order.full import Order
 from ...order.saved import described
 from ...process.buffers import BufferPool
-from ...process.digests import hexdigest, keyed_words
+from ...process.digests import hexdigest, keyed_words, random_words
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
 from ...process.warned import warn_user
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
+from ...reading.stream import in_epoch
 from ...rows.block import Block, Rows
+from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data, bounds_of
 from ...rows.node import Node, path_name
-from ...rows.pieces import numbered_within
+from ...rows.pieces import check_parts, numbered_within, taken_runs
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
@@ -31,8 +39,225 @@ from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
 from ..over import named_rows
 from ..packs.layout import LabelKind
-from .documents import checked_lengths, lengths_of, parts_of
-from .line import Line, Pieces, Shuffled, Stored, cut
+
+_ROWS, _BYTES = 2**18, 2**25  # at once, at most
+_ROW_BYTES = 2**15  # of a document, where they are not known
+_MOST = 2**62
+
+
+def lengths_of(column: DataRef) -> Ints:
+    """(N,) how many elements each row of a ragged column has; of a cached version only offsets are read.
+
+    Rows that are made with random numbers are those of epoch 0 with seed 0.
+
+    Raises:
+        TypeError: it is not a ragged column.
+    """
+    count = len(column)
+    found = np.empty(count, np.int64)
+    step = max(1, min(_ROWS, _BYTES // (column._row_bytes or _ROW_BYTES)))
+    for start in range(0, count, step):
+        rows = np.arange(start, min(start + step, count))
+        if column._is_random:
+            (data, *_) = block_of(in_epoch(column, 0, 0).take(rows), column.schema).data
+            found[rows] = np.diff(data.part("offsets"))
+        else:
+            found[rows] = column.in_epoch(0).lengths(rows)
+    return found
+
+
+def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
+    """Lengths of rows that a user gave, as int64.
+
+    Args:
+        given: (N,) whole numbers of at least 0.
+        count: N.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: there are not as many, or one is below 0, or all together are over 2**62.
+    """
+    found = np.asarray(given)
+    if found.dtype.kind not in "iu" and found.size:
+        raise TypeError(f"lengths must be whole numbers, found {found.dtype}")
+    if found.shape != (count,):
+        raise ValueError(f"lengths must be one for each of the {count} rows, found the shape {found.shape}")
+    if count and (int(found.min()) < 0 or int(found.max()) > _MOST or found.sum(dtype=float) > _MOST):
+        raise ValueError(
+            f"lengths must be at least 0, and at most 2**62 together; found {found.min()} to {found.max()}"
+        )
+    return found.astype(np.int64)
+
+
+def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    """Parts of rows, as `DataRef._take_parts` gives them; random rows are those of epoch 0 with seed 0."""
+    if not column._is_random or not len(rows):
+        return column.in_epoch(0)._take_parts(rows, starts, stops)
+    read, places = np.unique(rows, return_inverse=True)
+    (data, *_) = block_of(in_epoch(column, 0, 0).take(read), column.schema).data
+    offsets = data.part("offsets")
+    first = offsets[places]
+    check_parts(rows, offsets[places + 1] - first, starts, stops)
+    return taken_runs(data.values, first + starts, first + stops)
+
+
+_BLOCK_BITS = 12
+_STEPS = 6
+_BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other
+
+
+class Pieces(NamedTuple):
+    """The pieces of documents that runs of tokens consist of, run after run.
+
+    Attributes:
+        counts: (B,) pieces of each run.
+        documents: (P,) the number of each piece's document.
+        starts: (P,) the first token of each, within its document.
+        stops: (P,) the token after its last.
+    """
+
+    counts: Ints
+    documents: Ints
+    starts: Ints
+    stops: Ints
+
+
+class Line(Protocol):
+    """All documents, none of them empty, laid end to end."""
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """For runs of tokens (B,) from a position to a last one: the places of the first and last document.
+
+        What `starts` and `documents` say is known from the one to the other.
+        """
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions (P,) at which the documents at these places begin."""
+
+    def documents(self, places: Ints) -> Ints:
+        """The documents (P,) at these places."""
+
+
+def cut(line: Line, positions: Ints, size: int) -> Pieces:
+    """The pieces of the runs of `size` tokens that begin at these positions (B,).
+
+    Example:
+        >>> cut(Stored(np.array([0, 3, 8, 9])), np.array([1, 6]), 3)[1:]
+        (array([0, 1, 1, 2]), array([1, 0, 3, 0]), array([3, 1, 5, 1]))
+    """
+    ends = positions + size
+    first, last = line.places(positions, ends - 1)
+    counts = last - first + 1
+    if int(counts.max(initial=1)) == 1:
+        begins = line.starts(first)
+        return Pieces(counts, line.documents(first), positions - begins, ends - begins)
+    places = np.repeat(first, counts) + numbered_within(counts)
+    begins, following = line.starts(places), line.starts(places + 1)
+    starts = np.maximum(np.repeat(positions, counts) - begins, 0)
+    stops = np.minimum(np.repeat(ends, counts), following) - begins
+    return Pieces(counts, line.documents(places), starts, stops)
+
+
+class Stored:
+    """Documents as they are stored.
+
+    Args:
+        ends: (D + 1,) the position at which each document begins, and the number of tokens.
+    """
+
+    def __init__(self, ends: Ints) -> None:
+        self._ends = ends
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """The documents that runs of tokens begin and end in."""
+        first = np.searchsorted(self._ends, positions, "right") - 1
+        found = first
+        for _ in range(_STEPS):  # a few documents further, which is faster than another search
+            is_beyond = self._ends[found + 1] <= last
+            if not is_beyond.any():
+                return first, found
+            found = found + is_beyond
+        return first, np.searchsorted(self._ends, last, "right") - 1
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions at which documents begin."""
+        return self._ends[places]
+
+    def documents(self, places: Ints) -> Ints:
+        """The places themselves."""
+        return places
+
+
+class Shuffled:
+    """Documents in an order that follows from a seed and an epoch.
+
+    Args:
+        ends: (D + 1,) where each document begins as stored, and the number of tokens.
+        seed: any int.
+        epoch: its number.
+
+    Example:
+        >>> line = Shuffled(np.array([0, 3, 8, 9]), seed=7, epoch=0)
+        >>> first, last = line.places(np.arange(9), np.arange(9))
+        >>> sorted(line.documents(first).tolist())
+        [0, 0, 0, 1, 1, 1, 1, 1, 2]
+    """
+
+    def __init__(self, ends: Ints, seed: int, epoch: int) -> None:
+        self._ends = ends
+        self._key = seed, epoch
+        count = len(ends) - 1
+        bounds = np.append(np.arange(0, count, _BLOCK), count)
+        # Another seed than that of an order of as many rows, or blocks would follow it.
+        (word,) = keyed_words(1, "blocks of documents", seed).tolist()
+        self._order = Order(len(bounds) - 1, word)
+        self._blocks = blocks = self._order.rows(epoch, np.arange(len(bounds) - 1))
+        self._block_places = bounds_of(np.diff(bounds)[blocks])  # where they begin, in documents
+        self._block_starts = bounds_of(np.diff(ends[bounds])[blocks])  # in tokens
+        self._is_known = np.zeros(len(blocks), np.bool_)
+        # Of the blocks that are known; pages cost nothing before.
+        self._starts = np.empty(count + 1, np.int64)
+        self._documents = np.empty(count, np.int64)
+        self._starts[self._block_places] = self._block_starts
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """The places of the documents that runs of tokens begin and end in."""
+        one = np.searchsorted(self._block_starts, positions, "right") - 1
+        other = np.searchsorted(self._block_starts, last, "right") - 1
+        counts = other - one + 1
+        self._know(np.repeat(one, counts) + numbered_within(counts))
+        return self._found(positions, one), self._found(last, other)
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions at which the documents at these places begin."""
+        return self._starts[places]
+
+    def documents(self, places: Ints) -> Ints:
+        """The documents at these places."""
+        return self._documents[places]
+
+    def _know(self, slots: Ints) -> None:
+        """Makes the order within the blocks that come there."""
+        for slot in distinct(slots[~self._is_known[slots]]).tolist():
+            first, stop = self._block_places[slot : slot + 2].tolist()
+            block = int(self._blocks[slot])
+            (word,) = keyed_words(1, "documents", *self._key, block).tolist()
+            own = np.argsort(random_words(word, stop - first), kind="stable") + (block << _BLOCK_BITS)
+            lengths = self._ends[own + 1] - self._ends[own]
+            # Threads that do so at the same time write the same.
+            self._documents[first:stop] = own
+            self._starts[first + 1 : stop + 1] = self._block_starts[slot] + np.cumsum(lengths)
+            self._is_known[slot] = True
+
+    def _found(self, positions: Ints, slots: Ints) -> Ints:
+        """The place of the document in which each position lies, whose block is known."""
+        place = self._block_places[slots]
+        ends = self._block_places[slots + 1] - 1
+        for bit in reversed(range(_BLOCK_BITS)):
+            ahead = np.minimum(place + (1 << bit), ends)
+            place = np.where(self._starts[ahead] <= positions, ahead, place)
+        return place
+
 
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
