@@ -6,11 +6,11 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from own import Squares
 
 import torchyoga as yoga
 
@@ -40,14 +40,6 @@ OF_A_REF |= {"balanced", "bucketed", "decoded", "filled", "in_epoch", "masked", 
 OF_A_REF |= {"to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_A_REF |= {"token_batches", "token_windows", "weighted", "windows"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
-
-
-class Squares(yoga.DataRef[int]):
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: Any) -> list[int]:
-        return [row**2 for row in rows.tolist()]
 
 
 def shown(thing: object) -> set[str]:

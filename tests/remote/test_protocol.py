@@ -128,14 +128,14 @@ class Protocol:
 
     # -- machines
 
-    def _build(self, source: Any, store: Mirror, id: str, version: str, options: Any, replaces: Any) -> Any:
+    def _build(self, source: Any, target: Any, options: Any) -> Any:
         manifest, path = self._built[self._machine().name]
 
         @contextlib.contextmanager
         def held(entry: FileEntry) -> Iterator[str]:
             yield str(path / entry.name)
 
-        return store.receive(manifest, held, replaces, progress=False)
+        return target.store.receive(manifest, held, target.replaces, progress=False)
 
     def _machine(self) -> Machine:
         return self._world.here()

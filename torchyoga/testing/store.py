@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..building.build import BuildOptions
+from ..building.build import BuildOptions, Target
 from ..caching.submission import submitted
 from ..errors import BusyError, ExistsError, NotFoundError, YogaError
 from ..reading.dataref import DataRef
@@ -85,7 +85,7 @@ def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -
 
     Args:
         make_store: opens the store anew, as another program would; it is empty at first. One for a store of
-            one's own is in docs/own-store.md.
+            one's own is in docs/remote.md.
         directory: an empty directory that the check may fill.
     """
 
@@ -118,9 +118,8 @@ def _publish(store: Versions, id: str, version: str, rows: Sequence[Row]) -> Dat
     """Builds a version, in place of the one that is there."""
     with store.lock(id, version, PATIENCE):
         store.check_place(id, version)
-        return submitted(
-            rows, store, id, version, BuildOptions(progress=False), replaces=store.seen(id, version)
-        )
+        target = Target(store, id, version, store.seen(id, version))
+        return submitted(rows, target, BuildOptions(progress=False))
 
 
 def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row], how: str) -> None:

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ..rows import statistics as _statistics
     from ..rows.projection import Projection
-    from ..rows.stats import statistics as _statistics
-    from ..rows.stats.column_stats import TableStats
+    from ..rows.statistics import TableStats
 else:
-    np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
+    np, _statistics = later("numpy"), later("torchyoga.rows.statistics")
 
 
 FORMAT_VERSION = 1
@@ -69,7 +69,7 @@ class FunctionEntry:
         arguments: a digest of each argument that does not choose the version, by name.
         parts: a digest of each function, class and constant of its module that it names, by name; None if
             that is not known.
-        sources: of each pattern of files that it reads, as `caching.staleness` records them.
+        sources: of each pattern of files that it reads, as `caching.cacheable` records them.
     """
 
     code: str | None

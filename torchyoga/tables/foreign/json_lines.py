@@ -20,14 +20,13 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.root import open_regular
-from ...formats.mapped.gather import Memory
+from ...formats.gather import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards, ShardFiles
-from ...reading.streamed import StreamedRef
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
+from ...reading.stored_ref import StreamedRef
 from ...rows.block import Block, Rows
 from ...rows.collector import Collector
 from ...rows.column import Column

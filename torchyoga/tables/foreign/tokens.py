@@ -22,12 +22,11 @@ import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular
-from ...formats.mapped.gather import Memory
-from ...formats.mapped.items import MappedRuns
+from ...formats.gather import Memory
+from ...formats.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
