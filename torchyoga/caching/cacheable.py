@@ -13,7 +13,7 @@ from typing import ParamSpec
 
 from ..building.build import BuildOptions
 from ..errors import ExistsError, NotFoundError
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..stores.contract import Seen, Versions

@@ -26,8 +26,8 @@ from ..building.build import BuildOptions
 from ..building.sources import BlockSource
 from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
 from ..process.lazy import later
+from ..process.messages import warn_user
 from ..process.numbers import spread
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import ExistsError
 from ..process.digests import hexdigest
-from ..process.texts import escaped
+from ..process.messages import escaped
 from ..rows.types import Json
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest

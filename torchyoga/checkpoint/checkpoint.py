@@ -25,10 +25,10 @@ from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.delivery import Delivery
 from ..loading.loader import DataLoader, DeviceLoader
 from ..order.saved import Saved
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.seeding import sampler_seed
 from ..process.stops import Stops
-from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
 from .processes import Processes

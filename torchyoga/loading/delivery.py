@@ -14,8 +14,8 @@ import torch
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.saved import Saved
-from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
+from ..process.threads import renew_in_children
 from ..rows.types import Batch, Row, mapped
 from ..sampling.indices import are_skipped
 from ..sampling.user_sampler import SamplerError

@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.background import Ahead, Task
 from ..process.exceptions import note_batch
+from ..process.messages import warn_user
 from ..process.seeding import seeder
 from ..process.stages import Stage, Stopwatch, timed
-from ..process.warned import warn_user
+from ..process.threads import Ahead, Task
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import Window

@@ -19,7 +19,7 @@ from ..order.contract import Appended, Locality, Shuffle, check_appended
 from ..order.place import Remainder
 from ..order.saved import Saved
 from ..process.lazy import later
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row

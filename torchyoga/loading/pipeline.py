@@ -39,10 +39,10 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..order.iteration import Iteration, IterationOptions
 from ..order.saved import Saved
+from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch, seconds_sent
 from ..process.stops import kill_when_terminated, listened
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
 from ..sampling.seeding import Quiet, Seeding

@@ -16,11 +16,11 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.exceptions import note_batch, note_row
+from ..process.messages import warn_user
 from ..process.raised import Raised, text_of, torch_can_raise
 from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, WorkerClock, timed
 from ..process.stops import listened, outlive
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row

@@ -25,9 +25,9 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from ..errors import StateError
-from ..process.forks import renew_in_children
+from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.warned import warn_user
+from ..process.threads import renew_in_children
 from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
 from .epoch import Epoch, Skipped
 from .grown import BegunOrder, Prefixes, begun_in, carried

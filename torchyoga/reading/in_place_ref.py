@@ -17,10 +17,10 @@ from ..formats.mapped.gather import Bytes, MappedFile, Memory
 from ..formats.mapped.items import MappedRuns
 from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
-from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
+from ..process.threads import renew_in_children
 from ..rows.block import Block
 from ..rows.data import Data
 from ..rows.pieces import check_parts

@@ -22,9 +22,9 @@ from ..formats.mapped.items import MappedRuns, Numbering
 from ..formats.mapped.marks import Marks
 from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
-from ..process.forks import renew_in_children
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
+from ..process.threads import renew_in_children
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of

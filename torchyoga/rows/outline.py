@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..process.texts import escaped
+from ..process.messages import escaped
 from .node import Node, Path, path_name, readable_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
-from ..process.texts import in_columns
+from ..process.messages import in_columns
 from .column import Column
 from .leaf import is_ragged_kind
 from .learning import Learner

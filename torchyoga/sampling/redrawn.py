@@ -27,8 +27,8 @@ from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Shard
 from ..order.saved import Saved
 from ..order.state import without_keys
+from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
 from .indices import Indices, drawn_seed

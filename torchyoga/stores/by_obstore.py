@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..process.forks import in_forked_child
+from ..process.threads import in_forked_child
 from .kinds import Sink
 
 if TYPE_CHECKING:

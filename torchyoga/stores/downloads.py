@@ -29,11 +29,10 @@ import numpy as np
 from ..errors import CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of
 from ..process.exceptions import contextmanager
-from ..process.forks import renew_in_children
+from ..process.messages import warn_user
 from ..process.numbers import first_places
 from ..process.stages import Stage, timed
-from ..process.threads import begin_thread
-from ..process.warned import warn_user
+from ..process.threads import begin_thread, renew_in_children
 from ..rows.types import Ints
 from ..versions.location import Progress
 from .cache import Cache

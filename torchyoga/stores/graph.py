@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 from ..errors import CorruptError, NotFoundError
-from ..process.texts import escaped
+from ..process.messages import escaped
 from ..versions.lineage import Parent
 from ..versions.listed import Listed, pieces_of
 from ..versions.names import natural

@@ -37,7 +37,7 @@ from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
 from ..process.exceptions import contextmanager
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest

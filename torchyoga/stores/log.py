@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from ..errors import CorruptError
+from ..process.messages import bytes_text, count_of, in_columns, short
 from ..process.numbers import as_int
-from ..process.texts import bytes_text, count_of, in_columns, short
 from ..versions.lineage import Lineage, Parent
 from ..versions.listed import pieces_of
 from ..versions.names import natural

@@ -17,9 +17,9 @@ import torch
 from ..errors import SchemaError
 from ..process.digests import hexdigest
 from ..process.exceptions import note_batch
+from ..process.messages import warn_user
 from ..process.seeding import drawn_seeds, generators
 from ..process.stages import Stage, timed
-from ..process.warned import warn_user
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised

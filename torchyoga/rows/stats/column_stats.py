@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from ...process.texts import in_columns
+from ...process.messages import in_columns
 
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SchemaError
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...rows.column import Column, column_of
 from ...rows.leaf import encode
 from ...rows.times import timezone_of

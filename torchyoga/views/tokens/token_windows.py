@@ -14,8 +14,8 @@ from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
+from ...process.messages import warn_user
 from ...process.numbers import as_int, distinct
-from ...process.warned import warn_user
 from ...reading.contract import identity, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
