@@ -20,9 +20,9 @@ from ..rows.types import Batch, Row, mapped
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
-from .in_process import InProcess
-from .pipeline import Arriving, Pipeline, TorchLoader
-from .sealed import BatchError, is_late
+from .making import BatchError, InProcess
+from .pipeline import Pipeline
+from .workers import Arriving, TorchLoader, is_late
 
 
 class Moving(Iterator[Batch]):
@@ -211,7 +211,7 @@ class Delivery(Iterator[Batch]):
             raise
         except SamplerError as failed:
             self._batches = None
-            self._pipeline.give_up_workers()
+            self._pipeline.workers.give_up()
             error = failed.error
         except BatchError as failed:
             if self._numbers is None:
@@ -224,7 +224,7 @@ class Delivery(Iterator[Batch]):
             # the batch that would have come. A batch that is merely late will come.
             if not is_late(interrupt):
                 self._batches = None
-                self._pipeline.give_up_workers()
+                self._pipeline.workers.give_up()
             raise
         if error is not None:
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
@@ -265,7 +265,7 @@ class Delivery(Iterator[Batch]):
                 iteration.restart()
         if self._started is not None and self._process != os.getpid():
             # A forked child does not have the threads and workers of its parent.
-            pipeline.leave_to_parent((self._batches, self._started))
+            pipeline.workers.leave_to_parent((self._batches, self._started))
         elif isinstance(self._started, Arriving):
             self._started.end()
         self._batches = self._started = None

@@ -14,52 +14,14 @@ import os
 import pickle
 from collections.abc import Collection, Iterable
 from multiprocessing.reduction import ForkingPickler
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ..process.exceptions import add_note, notes_of
 from ..process.raised import Raised
 from ..rows.types import Batch, Row
 
-STOPPED = "a row or batch could not be made: StopIteration was raised"
 _NUMPY: set[type] = {np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64}
-
-
-class BatchError(Exception):
-    """An error raised while a batch was made; the batches after it come nevertheless."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        if isinstance(error, StopIteration):  # would end the loop
-            self.error = stopped(error)
-            self.error.__cause__ = error
-
-
-def stopped(stop: StopIteration) -> RuntimeError:
-    """An error in place of a StopIteration of the user's, with its notes."""
-    error = RuntimeError(STOPPED)
-    for note in notes_of(stop):
-        add_note(error, note)
-    return error
-
-
-class Failure(NamedTuple):
-    """The stand-in of a batch that could not be read."""
-
-    error: Exception
-
-
-class TakenOverError(RuntimeError):
-    """Another iterator uses the workers."""
-
-
-def is_late(error: BaseException) -> bool:
-    """True if torch has waited for a batch as long as `timeout` says, or another iterator has the workers."""
-    return isinstance(error, TakenOverError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("DataLoader timed out")
-    )
 
 
 _NUMPY |= {cls for cls in np.sctypeDict.values() if issubclass(cls, np.number)}
