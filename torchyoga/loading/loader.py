@@ -41,8 +41,7 @@ from ..sampling.trainers import (
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
-from .delivery import Delivery
-from .pipeline import Pipeline
+from .delivery import Delivery, Pipeline
 from .plan import EpochIndices, way_of
 
 if TYPE_CHECKING:
