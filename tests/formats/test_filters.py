@@ -83,22 +83,6 @@ def test_chunks_of_a_version_that_do_not_compress(compression: str, tmp_path: Pa
     assert b"".join(map(decode, range(3))) == rows.tobytes()
 
 
-@pytest.mark.parametrize("compression", [None, "gzip", "lzf", "blosc", "zstd"])
-def test_cached_rows_are_read_as_h5py_reads_them(compression: str | None, tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path, format="hdf5")
-    walk = np.cumsum(np.random.default_rng(0).integers(0, 3, (999, 33)), axis=1) % 100
-    types = ("i1", "u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c16", "?", ">i4", ">f8")
-    columns = {f"x{i} {n}": walk[:, :n].astype(dtype) for i, dtype in enumerate(types) for n in (1, 33)}
-    rows = [{name: values[i] for name, values in columns.items()} for i in range(999)]
-    ref = storage.submit(rows, "rows", "1", compression=compression)
-    (path,) = (tmp_path / "rows" / "1").glob("*.h5")
-    found = ref[list(range(999))]
-    with h5py.File(path) as file:
-        for name, values in columns.items():
-            assert np.array_equal(file["columns"][name][...], values), name
-            assert np.array_equal(np.stack([row[name] for row in found]), values), name
-
-
 @pytest.mark.parametrize("compression", ["gzip", "lzf", "blosc", "zstd"])
 def test_chunks_of_a_version_of_another_length_are_refused(compression: str, tmp_path: Path) -> None:
     """HDF5 would read beyond the end of a short one; a long one would fill the memory."""
@@ -187,17 +171,3 @@ print(decoded(6000) - before)
 def test_decoding_by_hdf5_does_not_fill_the_memory(tmp_path: Path) -> None:
     found = output_of(MEMORY, str(tmp_path), str(Path(__file__).parents[1]))
     assert int(found) < 20 * 1024  # KiB, while 375 MB went through
-
-
-def test_an_error_names_a_compression_that_is_missing() -> None:
-    with pytest.raises(ValueError, match=r"compression='zip' is not known; choose one of \['gzip', 'lzf'"):
-        compression_arguments("zip")
-    code = (
-        "import sys; sys.modules['hdf5plugin'] = None\n"
-        "from torchyoga.formats.hdf5 import compression_arguments\n"
-        "try: compression_arguments('zstd')\n"
-        "except ValueError as error: print(error)\n"
-    )
-    assert (
-        output_of(code).strip() == "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin"
-    )

@@ -24,9 +24,9 @@ from waiting import eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
+from torchyoga.formats import pages
 from torchyoga.formats.contract import FORMATS, Extent, format_named
-from torchyoga.formats.mapped import pages
-from torchyoga.formats.mapped.items import Numbering
+from torchyoga.formats.items import Numbering
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import Collector

@@ -26,9 +26,8 @@ from ..reading.files_ref import (
     told_of,
     warn_of,
 )
-from ..rows.column import Column
+from ..rows.column import PLAIN, Codec, Column, Meaning
 from ..rows.image_formats import ENDINGS, HEAD, begins_as_image, format_of
-from ..rows.meaning import PLAIN, Codec, Meaning
 from ..rows.node import Node
 from ..rows.schema import Schema
 from ..rows.types import Json

@@ -29,8 +29,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5p, h5s, h5t, h5z
-from h5py._objects import ObjectID, phil
+from h5py import h5d, h5p, h5s, h5t, h5z
+from h5py._objects import phil
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
@@ -39,10 +39,9 @@ from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
-from .contract import Extent, read_table, with_units
-from .mapped.checks import unit_bytes_of, unit_checksums
-from .mapped.gather import Bytes
-from .writeback import Writeback
+from .checks import unit_bytes_of, unit_checksums
+from .contract import Extent, Writeback, read_table, with_units
+from .gather import Bytes
 
 SUFFIX = ".h5"
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
@@ -57,9 +56,6 @@ _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elements of text
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
 _LIBRARY = ("v108", "v108")
-# Types of attributes, in the file and in memory.
-_TEXT = h5t.py_create(h5py.string_dtype(), logical=True), h5t.py_create(h5py.string_dtype())
-_CRC = (h5t.py_create(np.dtype(np.uint32)),) * 2
 
 
 class Writer:
@@ -146,11 +142,10 @@ class Writer:
         attributes["rows"] = self._rows
         attributes["schema"] = json.dumps(self._schema.to_json())
         for column, parts in zip(self._schema.columns, self._parts, strict=True):
-            about = self.file[f"columns/{column.name}"].id if column.is_ragged else parts[0].id
-            _set_attribute(about, "kind", column.kind)
-            _set_attribute(about, "dtype", column.dtype)
+            about = self.file[f"columns/{column.name}"] if column.is_ragged else parts[0].dataset
+            about.attrs["kind"], about.attrs["dtype"] = column.kind, column.dtype
             if column.kind in ("str", "numpy.str"):
-                _set_attribute(about, "encoding", "utf-8")
+                about.attrs["encoding"] = "utf-8"
         table = np.concatenate(
             [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
         )
@@ -251,14 +246,6 @@ def _explained(error: OSError, path: str) -> OSError:
     )
 
 
-def _set_attribute(thing: ObjectID, name: str, value: str | np.uint32) -> None:
-    """Gives a dataset or group an attribute; `attrs` would look for it first, and make its type anew."""
-    is_text = isinstance(value, str)
-    stored, held = _TEXT if is_text else _CRC
-    data = np.array(value, object if is_text else np.uint32)
-    h5a.create(thing, name.encode(), stored, h5s.create(h5s.SCALAR)).write(data, held)
-
-
 class _Dataset:
     """One dataset being written into the file, chunk by chunk."""
 
@@ -271,7 +258,7 @@ class _Dataset:
         # Places are read more often than they take space: only what they lead to is compressed.
         self.compression = writer.compression if name == "values" else None
         self._chunk_items = self._layout.chunk_items(self.compression)
-        self._dataset: Any = None
+        self.dataset: Any = None
         self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
         self._num_waiting = 0
         self.units: list[Array] = []  # the checksums of the units of each chunk
@@ -320,19 +307,19 @@ class _Dataset:
     def _store(self, start: int, stop: int, chunk: Bytes | bytes) -> None:
         """Writes a chunk, ready to be stored, or for HDF5 to compress."""
         layout = self._layout
-        if self._dataset is None:
-            self._dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
-        self._dataset.id.set_extent((stop, *layout.item_shape))
+        if self.dataset is None:
+            self.dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
+        self.dataset.id.set_extent((stop, *layout.item_shape))
         place = (start, *(0,) * len(layout.item_shape))
         if self.compression in (None, "gzip"):
             with _HDF5_LOCK:
-                self._dataset.id.write_direct_chunk(place, chunk)
+                self.dataset.id.write_direct_chunk(place, chunk)
             return
         assert isinstance(chunk, np.ndarray)
         items = chunk.view(layout.dtype).reshape(len(chunk), *layout.item_shape)
-        space = self._dataset.id.get_space()
+        space = self.dataset.id.get_space()
         space.select_hyperslab(place, items.shape)
-        self._dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
+        self.dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
 
     def write_rest(self) -> None:
         """Writes the waiting items."""
@@ -343,24 +330,19 @@ class _Dataset:
 
     def finish(self) -> None:
         """Records the checksum of all values."""
-        if self._dataset is None:
+        if self.dataset is None:
             shape = (self.num_items, *self._layout.item_shape)
-            self._dataset = self._writer.file.create_dataset(
+            self.dataset = self._writer.file.create_dataset(
                 self._path, shape, h5py.Datatype(self._layout.type)
             )
-        _set_attribute(self.id, "crc32", np.uint32(self._whole_crc))
-
-    @property
-    def id(self) -> h5d.DatasetID:
-        """HDF5's own handle of the dataset, which must exist."""
-        return self._dataset.id
+        self.dataset.attrs["crc32"] = np.uint32(self._whole_crc)
 
     def places(self) -> Ints:
         """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
         found: list[h5d.StoreInfo] = []
         if self._crcs:
-            self._dataset.flush()
-            self._dataset.id.chunk_iter(found.append)
+            self.dataset.flush()
+            self.dataset.id.chunk_iter(found.append)
             found.sort(key=lambda chunk: chunk.chunk_offset[0])
         assert len(found) == len(self._crcs), "every chunk that was written is found"
         line = [self._chunk_items, self.num_items, len(found)]
@@ -369,7 +351,7 @@ class _Dataset:
             nbytes, stored_crc = items * self._layout.item_bytes, crc
             if self.compression is not None:
                 with _HDF5_LOCK:
-                    stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
+                    stored = self.dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
                 nbytes, stored_crc = len(stored), crc32(stored)
             line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
         return np.array(line, "<i8")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -28,18 +27,26 @@ from ..errors import StateError
 from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.threads import renew_in_children
-from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
-from .epoch import Epoch, Skipped
-from .grown import BegunOrder, Prefixes, begun_in, carried
-from .iteration import Iteration, IterationOptions, Left, Standing, rows_seen
+from .contract import (
+    AnyOrder,
+    Appended,
+    Arrangement,
+    BegunOrder,
+    Locality,
+    Pin,
+    Saved,
+    Shuffle,
+    SourceCounts,
+    begun_in,
+    check_appended,
+)
+from .epoch import Epoch, Iteration, IterationOptions, Left, Skipped, Standing, rows_seen
 from .place import Place, Shard, after, taken
-from .saved import Pin, Saved
-from .state import State, written
+from .state import Prefixes, State, carried, written
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
 _ROW_BY_ROW = IterationOptions()
-_MOST_TOLD = 64  # sources of which a state says how many rows were left out
 _MOST_LOOKS = 5  # at one batch, one after the other, before there is a warning
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -299,8 +306,12 @@ class Cursor:
         But if the other may go on, and this one's iterator was made before that had delivered anything
         (`made`, see `begin`), or it is not known when, the two run at the same time.
         """
+        return self._without_looks(lambda look: look.is_held and (made is None or made < look.number))
+
+    def _without_looks(self, stays: Callable[[Iteration], bool] = lambda _: False) -> Standing:
+        """Where the cursor would stand, had there been no look since the last one that stays."""
         at = self._at
-        while (look := at.look) and not (look.is_held and (made is None or made < look.number)):
+        while (look := at.look) and not stays(look):
             at = look.before or at
         return at
 
@@ -309,9 +320,7 @@ class Cursor:
         at = self._at
         if at.last is iteration or not iteration.number or at.look is None:
             return at
-        while (look := at.look) not in (None, iteration):
-            at = look.before or at
-        self._looked = None
+        at, self._looked = self._without_looks(lambda look: look is iteration), None
         return at if at.last is iteration else at._replace(left=iteration.left)
 
     def reached(self, iteration: Iteration) -> None:
@@ -378,24 +387,8 @@ class Cursor:
         """Rows that were left out, and those behind the places at which these epochs were left."""
         for one in epochs:
             now = _now(one)
-            rows, place = self._rest(now, iteration), now.place
-            if not rows:
-                continue
-            of: dict[str, int] = {}
-            if self.arrangement is not None and not place.left and not now.is_alone:
-                begin = replace(self._state(now), left_out=Skipped())
-                end = replace(begin, at=Epoch(Place(place.epoch, place.position + rows)))
-                with suppress(StateError, ValueError):
-                    behind = self.arrangement.account(self.order, end)
-                    before = self.arrangement.account(self.order, begin)
-                    if before is not None and behind is not None:
-                        rows_before = before.numbers()
-                        of = {
-                            name.removesuffix("/rows"): int(number - rows_before[name])
-                            for name, number in behind.numbers().items()
-                            if name.endswith("/rows")
-                        }
-            out = out.with_more(rows, place.epoch, of if len(of) <= _MOST_TOLD else {})
+            if rows := self._rest(now, iteration):
+                out = out.with_more(rows, now.place.epoch)
         return out
 
     def _rest(self, now: Epoch, iteration: Iteration | IterationOptions) -> int:
@@ -562,13 +555,6 @@ class Cursor:
             self._looked = look or self._looked
             self._at = named
 
-    def _without_looks(self) -> Standing:
-        """Where the cursor would stand, had there been no look."""
-        at = self._at
-        while look := at.look:
-            at = look.before or at
-        return at
-
     def _named(self, at: Standing, epoch: int) -> Standing:
         """Where it stands when set_epoch has named an epoch."""
         last = at.last
@@ -720,7 +706,7 @@ class Cursor:
     def account(self) -> SourceCounts | None:
         """The rows delivered of each source of a mixture; None for other datasets, or if it is not known."""
         state = self._state_now()
-        if self.arrangement is None or (state.left_out.rows and not state.left_out.of):
+        if self.arrangement is None or state.left_out.rows:
             return None  # raised in `counts`, but a meter's page does without
         return self.arrangement.account(self.order, state)
 

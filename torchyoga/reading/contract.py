@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Arrangement
-from ..order.saved import digest
+from ..order.contract import ARRANGED, Arrangement, digest
 from ..process.lazy import cached_property, later
 from ..process.messages import count_of
 from ..process.numbers import distinct
 from ..process.seeding import seeder
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.pieces import check_parts, taken_runs
+from ..rows.data import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
@@ -369,6 +368,8 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         return numbers
     # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
     if int(numbers.view(np.uint64).max()) < length:
+        return numbers
+    if is_arranged and int(numbers.min()) >= ARRANGED.start and int(numbers.max()) < ARRANGED.stop:
         return numbers
     are_rows = (numbers >= -length) & (numbers < length)
     if is_arranged:

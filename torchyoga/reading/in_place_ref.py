@@ -13,17 +13,16 @@ import numpy as np
 
 from ..errors import CorruptError, RemoteError
 from ..files.regular import refuse_irregular
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import MappedRuns
-from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.items import MappedRuns
+from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
 from ..process.threads import renew_in_children
 from ..rows.block import Block
-from ..rows.data import Data
-from ..rows.pieces import check_parts
+from ..rows.data import Data, check_parts
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Numbers, Row

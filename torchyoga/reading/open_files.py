@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
-from ..formats.mapped.checks import Checks, num_units
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.mapped.marks import CELL, Marks
-from ..formats.mapped.pages import Thermometer, merged, scatter, usage, will_need
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
+from ..formats.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 from ..rows.types import Ints
@@ -67,6 +66,11 @@ class Opened(NamedTuple):
                 f"{self.file.path}: {self.names[part]} of block {block} (bytes {low} to {high}) is damaged: "
                 "its checksum does not match; remove the version and build it again"
             )
+
+    def with_parts(self, numbers: Sequence[int]) -> Opened:
+        """The file with these parts only."""
+        extents, names = [self.extents[n] for n in numbers], [self.names[n] for n in numbers]
+        return self._replace(extents=extents, names=names)
 
     def check_all(self) -> None:
         """Raises CorruptError unless every block and every unit is what was written."""
@@ -284,6 +288,11 @@ class ColumnPart:
                 at += len(extent.lows)
         if isinstance(self.items, Mapped):
             self.items.extend(cut, self.stored.addresses[used : used + len(cut.items), None])
+
+    @property
+    def is_checked(self) -> bool:
+        """True if all of it lies as it is read, and was compared with its checksums."""
+        return self.stored.checks.complete and isinstance(self.items, Mapped)
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.

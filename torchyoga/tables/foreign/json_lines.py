@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.regular import open_regular
-from ...formats.mapped.gather import Memory
+from ...formats.gather import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
@@ -34,7 +34,7 @@ from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _KIND = "json lines 1"
