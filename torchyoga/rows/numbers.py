@@ -100,19 +100,18 @@ class Numbers:
         return math.sqrt(Fraction(self.squares * count - self.own_total**2, count**2))
 
     @staticmethod
-    def of(values: Array, is_int: bool, sample: Array | None = None, limits: object = None) -> Numbers:
+    def of(values: Array, is_int: bool, sample: Array | None = None) -> Numbers:
         """Statistics of numbers (N,), contiguous: ints or floats of up to 64 bits.
 
         Args:
             values: the numbers.
             is_int: whether they are ints.
             sample: those of them that costly statistics are of; None for all.
-            limits: the smallest and the largest of others; if none can be beyond, they need not be found.
         """
         if not len(values):
             return Numbers(is_int)
         with np.errstate(all="ignore"):
-            return _of_ints(values, sample, limits) if is_int else _of_floats(values, sample)
+            return _of_ints(values, sample) if is_int else _of_floats(values, sample)
 
     def __add__(self, other: Numbers) -> Numbers:
         sums: Json = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
@@ -202,12 +201,9 @@ class Numbers:
             raise ValueError("the mean or the spread is not that of numbers in these bounds")
 
 
-def _of_ints(values: Array, sample: Array | None, limits: object) -> Numbers:
-    bounds = np.iinfo(values.dtype)
-    low, high = int(bounds.min), int(bounds.max)
-    if limits != (low, high):
-        low = min(int(chunk.min()) for chunk in _chunks(values))
-        high = max(int(chunk.max()) for chunk in _chunks(values))
+def _of_ints(values: Array, sample: Array | None) -> Numbers:
+    low = min(int(chunk.min()) for chunk in _chunks(values))
+    high = max(int(chunk.max()) for chunk in _chunks(values))
     chosen = values if sample is None else sample
     total = _total(values)
     return Numbers(

@@ -318,7 +318,7 @@ class Statistics:
             sizes = np.diff(data.part("offsets")) if lengths is None else _flat(lengths)
             is_whole = valid is None or (of_items and lengths is None)
             kept = np.ascontiguousarray(sizes if is_whole else sizes[valid])
-            self.lengths += Numbers.of(kept, True, limits=(self.lengths.low, self.lengths.high))
+            self.lengths += Numbers.of(kept, True)
             if self.family != "text":
                 self._add_ragged(data, sizes, start, valid, of_items)
             elif len(kept) and self.tally is not None and self.tally.counts is not None:
@@ -393,8 +393,7 @@ class Statistics:
             self.numbers += Numbers(True, count=missing, nan=missing)
             numbers = numbers[there] if missing else numbers
             sample = None if sample is None else sample[sample != _NOT_A_TIME]
-        limits = self.numbers.low, self.numbers.high
-        self.numbers += Numbers.of(numbers, self.numbers.is_int, sample, limits)
+        self.numbers += Numbers.of(numbers, self.numbers.is_int, sample)
 
     def merge(self, other: Statistics) -> None:
         """Adds what is known of other rows of the same column.
