@@ -26,7 +26,7 @@ from ..errors import SchemaError, StateError
 from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.cursor import Cursor
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..process.numbers import as_int

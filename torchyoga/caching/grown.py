@@ -28,7 +28,7 @@ from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
 from ..stores.contract import Versions
-from ..stores.graph import newest
+from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 
 from ..errors import StateError
-from ..order.iteration import Iteration
-from ..order.saved import Saved
+from ..order.contract import Saved
+from ..order.epoch import Iteration
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
 from ..rows.types import Batch, Row, mapped

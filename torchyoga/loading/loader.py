@@ -15,9 +15,8 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
-from ..order.saved import Saved
 from ..process.lazy import later
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
@@ -458,9 +457,7 @@ class _Choice:
             read = flattened(dataset)
             indices: Indices = RedrawnIndices(
                 dataset,
-                UserSampler(
-                    foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None
-                ),
+                UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
                 seed=order.seed,
                 ranks=Ranks(order.num_replicas, order.rank, order.group),
                 draws_from=order.generator,

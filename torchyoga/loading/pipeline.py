@@ -37,8 +37,8 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..order.iteration import Iteration, IterationOptions
-from ..order.saved import Saved
+from ..order.contract import Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch, seconds_sent
 from ..process.stops import kill_when_terminated, listened

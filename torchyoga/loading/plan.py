@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..order.iteration import Iteration
+from ..order.epoch import Iteration
 from ..process.control_group import usable_cpus
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch

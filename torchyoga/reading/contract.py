@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Arrangement
-from ..order.saved import digest
+from ..order.contract import ARRANGED, Arrangement, digest
 from ..process.lazy import cached_property, later
 from ..process.numbers import distinct
 from ..process.seeding import seeder

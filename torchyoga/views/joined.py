@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..order.saved import described, digest
+from ..order.contract import described, digest
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import StateError
-from ...order.mixing.change import counts_at, sources_of, where_of
-from ...order.mixing.mixture import MixStage, Mixture
+from ...order.change import counts_at, sources_of, where_of
+from ...order.mixture import MixStage, Mixture
 from ...order.state import State
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Shuffle
-from ...order.mixing.change import going_on
-from ...order.mixing.mixed import MixOrder
-from ...order.mixing.mixture import Mixture
-from ...order.saved import Pin
+from ...order.change import going_on
+from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle
+from ...order.mixed import MixOrder
+from ...order.mixture import Mixture
 from ...order.state import State
 from ...process.lazy import cached_property
 from ...process.warned import warn_user

@@ -9,9 +9,8 @@ import torch
 
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
-from ...order.contract import AnyOrder, Arrangement, Shuffle
+from ...order.contract import AnyOrder, Arrangement, Shuffle, described
 from ...order.full import Order
-from ...order.saved import described
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int

@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from ...order.mixing.proportions import fractions_of, whole_weights
+from ...order.mixture import fractions_of, whole_weights
 from ...reading.contract import row_numbers
 from ...reading.dataref import DataRef
 from ...rows.data import bounds_of

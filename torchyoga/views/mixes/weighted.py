@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 
 from ...errors import StateError
-from ...order.contract import Shuffle
-from ...order.mixing.change import check_shuffle, place_of, where_of
-from ...order.saved import described
+from ...order.change import check_shuffle, place_of, where_of
+from ...order.contract import Shuffle, described
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest

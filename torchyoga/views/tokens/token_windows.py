@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...order.saved import described
+from ...order.contract import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
