@@ -379,7 +379,7 @@ def encode(value: Row) -> Leaf:
     if cls is torch.Tensor:
         return _encode_tensor(value)
     if cls in NUMBERS:
-        return encode_numbers(value, cls)
+        return encode_numbers(value)
     if cls is str or cls is np.str_:
         kind = "str" if cls is str else "numpy.str"
         return Leaf(kind, "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
@@ -394,13 +394,13 @@ def encode(value: Row) -> Leaf:
     raise SchemaError(f"a value of type {type_name(cls)} cannot be kept; {_advice(value)}")
 
 
-def encode_numbers(values: Row, cls: type) -> Leaf:
-    """The leaf of a Python number of a type, or of a list of such numbers.
+def encode_numbers(values: Row) -> Leaf:
+    """The leaf of a number of Python's, or of a list of such numbers, all of one type.
 
     Raises:
         SchemaError: an int does not fit 64 bits.
     """
-    kind, dtype = NUMBERS[cls]
+    kind, dtype = NUMBERS[type(values[0] if isinstance(values, list) else values)]
     try:
         return Leaf(kind, dtype, np.array(values, dtype))
     except OverflowError:
