@@ -178,7 +178,8 @@ class Delivery(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         with self._alone:
-            return self._next()
+            observer = self._pipeline.observer
+            return self._next() if observer is None else observer.take(self, self._next)
 
     def _next(self) -> Batch:
         asked = self._meter.asked()

@@ -23,11 +23,11 @@ import os
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -67,6 +67,21 @@ _CURE = (
 )
 
 
+class Observer(Protocol):
+    """Sees how a loop takes a loader's batches, as a Checkpoint does.
+
+    Attributes:
+        passed: batches of the epoch before this pass over the loader began, which its length leaves out.
+        is_counted: True if the loop has asked for the loader's `steps`.
+    """
+
+    passed: int
+    is_counted: bool
+
+    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
+        """The next batch of an iteration, by `take`."""
+
+
 class Pipeline:
     """The maker of a loader's batches, one iteration after the other.
 
@@ -81,6 +96,7 @@ class Pipeline:
         redrawn: says if the dataset's rows were drawn anew.
         turn: whose turn it is to use persistent workers, one after the other.
         idle_ring: a ring into which no worker writes any more, for the next iteration.
+        observer: sees each batch that is asked for.
     """
 
     def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
@@ -89,11 +105,12 @@ class Pipeline:
         self.redrawn = _Redrawn()
         self.turn = 0
         self._quiet = quiet
+        self.observer: Observer | None = None
         self.idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "latest": None, "idle_ring": None, "_inner": None}
+        return {**self.__dict__, "latest": None, "idle_ring": None, "observer": None, "_inner": None}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
