@@ -283,11 +283,6 @@ class Delivery(Iterator[Batch]):
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
         return self._indices.state_after(self._iteration, steps)
 
-    def leave(self) -> None:
-        """It is left for good: what it has delivered counts, and the rest is left out."""
-        if self._iteration is not None:
-            self._indices.cursor.leave(self._iteration)
-
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""
         if not self._failed:

@@ -71,12 +71,14 @@ class Observer(Protocol):
     """Sees how a loop takes a loader's batches, as a Checkpoint does.
 
     Attributes:
-        passed: batches of the epoch before this pass over the loader began, which its length leaves out.
         is_counted: True if the loop has asked for the loader's `steps`.
     """
 
-    passed: int
     is_counted: bool
+
+    @property
+    def passed(self) -> int:
+        """Batches of the epoch before this pass over the loader began, which its length leaves out."""
 
     def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
         """The next batch of an iteration, by `take`."""
