@@ -220,17 +220,16 @@ class Storage:
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
         )
         many = self._many(executor, together)
-        if many is not None:
-            if together and overwrite:
-                raise ValueError(
-                    "together=True cannot overwrite: a caller that comes last would build it once more; "
-                    "remove the version first"
-                )
-            if num_workers and executor is not None:
-                raise ValueError(
-                    f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass "
-                    "one of them"
-                )
+        if together and overwrite:
+            raise ValueError(
+                "together=True cannot overwrite: a caller that comes last would build it once more; remove "
+                "the version first"
+            )
+        if num_workers and executor is not None:
+            raise ValueError(
+                f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass one of "
+                "them"
+            )
         with self._lock(id, version) if many is None else nullcontext():
             if many is None:
                 if not overwrite:
@@ -300,9 +299,8 @@ class Storage:
             schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
         )
         count = None if parts is None else as_int("parts", parts, low=1)
-        target, many = self._target(id, version, overwrite), self._many(None, True)
-        assert many is not None, "all who call"
-        return _planned.planned_build(data, target, options, many, count)
+        many = _planned.Many(None, self._lease_seconds, self.timeout)
+        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(

@@ -139,7 +139,7 @@ GROUPS = {
         "Rows by number, and what can be made of them.",
         "torchyoga",
         ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.report.PackReport"],
+        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.request.PackReport"],
     ),
     "looks": Group(
         "Report and view",

@@ -61,7 +61,7 @@ def command(id: str | None, limit: int | None, run: Path | None, markdown: bool,
 def _of_run(path: Path, markdown: bool, asked: Asked) -> None:
     """Shows what was read of each source up to the states that a program has saved."""
     from ...order.state import State
-    from ...views.mixes.account import account_of_state
+    from ...views.mixes.arranged import account_of_state
 
     at = _newest_in(path) if path.is_dir() else path
     accounts, others = {}, {}
