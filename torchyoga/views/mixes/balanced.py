@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...order.change import changed, weighed
+from ...order.change import changed
 from ...order.contract import Arrangement, Shuffle, described
 from ...order.mixed import MixOrder, unpacked
 from ...order.mixture import MixStage, Mixture, Source, Version, fraction, tag_of, whole_weights
@@ -195,7 +195,7 @@ class BalancedRef(ArrangedRef):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        weights = weighed(state, lambda: _weights(self._labels, shares))
+        weights = _weights(self._labels, shares)
         mixture, numbers = changed(self.mixture, weights, state)
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]
