@@ -50,7 +50,7 @@ ROOMS = {
     "sampling/redrawn": "sampling/redrawn sampling/user_sampler loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",
-    "rows/leaf": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
+    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
     "views/joined views/views storage/storage",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",

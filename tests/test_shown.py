@@ -96,7 +96,7 @@ def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
     storage.tag("some", "prod", "1.1")
     code = """
 import sys
-from torchyoga.stores.spare import cleanable
+from torchyoga.stores.spare import cleaned
 from torchyoga.stores.log import log_of
 from torchyoga.stores.tags import tags_of
 from torchyoga.stores.opened import opened
@@ -104,7 +104,7 @@ from torchyoga.stores.opened import opened
 store = opened(sys.argv[1])
 assert store.manifest("some", "1.1").num_rows == 10
 assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
-assert not cleanable(store, 0, None, True, None)
+assert not cleaned(store, 0, None, True, None, dry_run=True)
 print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
 """
     assert run(code, str(tmp_path)) == []

@@ -116,9 +116,9 @@ def test_a_driver_killed_between_the_last_note_and_the_manifest(tmp_path, expect
     folder = tmp_path / "storage"
 
     def drive() -> None:
-        import torchyoga.caching.planned as planned
+        from torchyoga.caching.planned import BuildJob
 
-        planned.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        BuildJob.publish = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
         Storage(folder).submit(Plain(ROWS), "a", "1.0", executor=ThreadPoolExecutor(2))
 
     assert forked(drive)() == -signal.SIGKILL

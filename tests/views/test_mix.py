@@ -590,6 +590,29 @@ def test_views_of_a_mixture_keep_its_order_and_parts_do_not(plain: Any) -> None:
     assert shares(list(codes)) == {1: 18}
 
 
+VIEWS: dict[str, Any] = {
+    "slice": lambda mix: mix[:30],
+    "select": lambda mix: mix.select([3, 1, 2]),
+    "repeat": lambda mix: mix.repeat(2),
+    "map": lambda mix: mix[:30].map_batches(dict),
+    "concat": lambda mix: yoga.concat([mix, mix]),
+    "zip": lambda mix: mix.zip(mix, prefix="other "),
+}
+
+
+@pytest.mark.filterwarnings("ignore:zip.*decides itself which rows:UserWarning")
+@pytest.mark.parametrize("name", VIEWS)
+def test_parts_of_mixtures_with_other_weights_are_other_rows(name: str, sources: Any, plain: Any) -> None:
+    for given in (sources, plain):
+        mixes = [
+            yoga.mix(given, weights, rows=60) for weights in (WEIGHTS, {**WEIGHTS, "math": 1.3}, WEIGHTS)
+        ]
+        one, other, same = (yoga.DataLoader(VIEWS[name](mix), 2, shuffle=True, seed=7) for mix in mixes)
+        same.load_state_dict(one.state_dict())
+        with pytest.raises(StateError, match=r"fingerprint|view"):
+            other.load_state_dict(one.state_dict())
+
+
 def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:
     mix = yoga.mix(sources, WEIGHTS, rows=60)
     assert (

@@ -139,7 +139,7 @@ def digest_of(block: Block) -> str:
 
 
 class RowSlice(RowSource):
-    """Some of a source's rows, or those of some of its inputs.
+    """Some rows of a source, or the rows of some of its inputs.
 
     Attributes:
         number: the row that is being read, counted from the part's beginning.

@@ -80,7 +80,9 @@ class Turns:
         return passes, rows
 
     def _in(self, era: Era, keys: Ints) -> tuple[Ints, Ints]:
-        passes, places = np.divmod(keys - era.first, era.rows)
+        numbers = keys - era.first
+        passes = numbers // era.rows  # which is faster than NumPy's divmod
+        places = numbers - passes * era.rows
         passes += era.turn
         return passes, self._of(era).turned(passes, places, forward=True)
 
@@ -185,6 +187,7 @@ _Passes = _EachPass | _SortedPasses
 
 
 _CHUNK = 65536  # positions computed at once
+_DEALT = 16384  # places dealt at once, so that they stay in the processor's cache
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
@@ -228,7 +231,8 @@ class MixOrder(ArrangedOrder):
         out = np.empty_like(flat)
         for start in range(0, flat.size, _CHUNK):
             places = flat[start : start + _CHUNK]
-            source, key = self._dealt(places, first)
+            dealt = [self._dealt(places[at : at + _DEALT], first) for at in range(0, len(places), _DEALT)]
+            source, key = map(np.concatenate, zip(*dealt, strict=True))
             out[start : start + _CHUNK] = self._numbers(source, key)
         return out
 
@@ -284,39 +288,40 @@ class MixOrder(ArrangedOrder):
         _check_passes(self, epoch)
         return 0 if self.shuffle and not self.reshuffle else epoch * self.length
 
-    def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints, Ints, _Cells]]:
-        """For runs of places of an epoch that begins at `first`: which ones, the cell of each, the cells."""
+    def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints | slice, Ints, _Cells]]:
+        """For runs of places of an epoch that begins at `first`: which ones, where in the cells, these."""
         cell, end = self.mixture.cell, first + self.length
-        stages = self.mixture.stage_at(places)
-        for number in distinct(stages).tolist():
+        stages, is_one = self.mixture.stage_at(places), len(self.mixture.stages) == 1
+        for number in [0] if is_one else distinct(stages).tolist():
             stage = self.mixture.stages[number]
             base = max(stage.start, first)
-            some = np.flatnonzero(stages == number)
-            which = (places[some] - base) // cell
+            some = slice(None) if is_one else np.flatnonzero(stages == number)
+            within = places[some] - base
+            which = within // cell
             low, high = int(which.min()), int(which.max())
-            if high - low < 2 * len(some):
+            if high - low < 2 * len(which):
                 cells = np.arange(low, high + 1)
-                which -= low
+                within -= low * cell
             else:
                 cells = distinct(which)
-                which = np.searchsorted(cells, which)
+                within += (np.searchsorted(cells, which) - which) * cell
             most = max(1, _MOST_NUMBERS // max(cell, len(stage.weights)))
             for begin in range(0, len(cells), most):
                 part = cells[begin : begin + most]
                 made = _Cells.of(stage, base + part * cell, cell, end, self._key)
                 if len(part) == len(cells):
-                    yield some, which, made
+                    yield some, within, made
                     continue
-                inside = np.flatnonzero((which >= begin) & (which < begin + most))
-                yield some[inside], which[inside] - begin, made
+                low, high = begin * cell, (begin + most) * cell
+                inside = np.flatnonzero((within >= low) & (within < high))
+                yield np.arange(len(places))[some][inside], within[inside] - low, made
 
     def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
         """The source of each place, and the number that it is there."""
         source, key = np.empty_like(places), np.empty_like(places)
-        for some, cell, cells in self._cells(places, first):
-            at = cell * self.mixture.cell + places[some] - cells.begins[cell]
-            source[some] = cells.source.reshape(-1)[at]
-            key[some] = cells.key.reshape(-1)[at]
+        for some, at, cells in self._cells(places, first):
+            source[some] = cells.source.reshape(-1).take(at)
+            key[some] = cells.key.reshape(-1).take(at)
         return source, key
 
     def _places(self, source: int, keys: Ints, first: int) -> Ints:
@@ -347,12 +352,15 @@ class MixOrder(ArrangedOrder):
         order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
         counts = np.bincount(source, minlength=num_sources)
         bounds, keys = bounds_of(counts).tolist(), key[order]
-        turns, row = np.empty_like(key), np.empty_like(key)
+        turns, row = np.empty_like(key), np.empty_like(key)  # source by source
         for number in np.flatnonzero(counts).tolist():
-            some = order[bounds[number] : bounds[number + 1]]
-            passes, row[some] = _turns_of(self, number).rows(keys[bounds[number] : bounds[number + 1]])
-            turns[some] = passes % self.mixture.most_passes(number)
-        return numbered(self.mixture, source, turns, row)
+            some, most = slice(bounds[number], bounds[number + 1]), self.mixture.most_passes(number)
+            turns[some], row[some] = _turns_of(self, number).rows(keys[some])
+            if int(turns[some].max()) >= most:
+                turns[some] %= most
+        found = np.empty_like(key)
+        found[order] = numbered(self.mixture, np.repeat(np.arange(num_sources), counts), turns, row)
+        return found
 
     @property
     def _key(self) -> int:
@@ -382,7 +390,8 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
         raise ValueError(
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
-    key, source = np.divmod(numbers - ARRANGED.start, len(mixture.lengths))
+    key = (numbers - ARRANGED.start) // len(mixture.lengths)  # which is faster than NumPy's divmod
+    source = numbers - ARRANGED.start - key * len(mixture.lengths)
     lengths = np.array(mixture.lengths)[source]
     if not lengths.all():
         raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")

@@ -21,7 +21,7 @@ from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.pieces import check_parts, taken_runs
+from ..rows.data import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
@@ -368,6 +368,8 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         return numbers
     # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
     if int(numbers.view(np.uint64).max()) < length:
+        return numbers
+    if is_arranged and int(numbers.min()) >= ARRANGED.start and int(numbers.max()) < ARRANGED.stop:
         return numbers
     are_rows = (numbers >= -length) & (numbers < length)
     if is_arranged:

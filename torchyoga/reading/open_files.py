@@ -67,6 +67,11 @@ class Opened(NamedTuple):
                 "its checksum does not match; remove the version and build it again"
             )
 
+    def with_parts(self, numbers: Sequence[int]) -> Opened:
+        """The file with these parts only."""
+        extents, names = [self.extents[n] for n in numbers], [self.names[n] for n in numbers]
+        return self._replace(extents=extents, names=names)
+
     def check_all(self) -> None:
         """Raises CorruptError unless every block and every unit is what was written."""
         for part, extent in enumerate(self.extents):
@@ -284,6 +289,11 @@ class ColumnPart:
         if isinstance(self.items, Mapped):
             self.items.extend(cut, self.stored.addresses[used : used + len(cut.items), None])
 
+    @property
+    def is_checked(self) -> bool:
+        """True if all of it lies as it is read, and was compared with its checksums."""
+        return self.stored.checks.complete and isinstance(self.items, Mapped)
+
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
 
@@ -356,6 +366,7 @@ class FileShelf:
     """Some open files. Threads read while one of them adds a file.
 
     Attributes:
+        memory: of all open files.
         slots: (all files,) the slot of each; -1 if it is not open.
         shifts: (all files,) what makes the number of a row of the file the number of an item.
         columns: the parts of each column.
@@ -372,7 +383,7 @@ class FileShelf:
         opened = tuple(files.values())
         self._files = dict(files)
         self._file_starts = file_starts
-        self._memory = Memory([found.file.data for found in opened])
+        self.memory = Memory([found.file.data for found in opened])
         self._num_scattered = 0  # files whose pages are read one by one
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
@@ -380,7 +391,7 @@ class FileShelf:
         parts, cuts = enumerate(warmth), dict[bytes, Cut]()
         self.columns = tuple(
             tuple(
-                ColumnPart(number, name, size, found, self._memory, marks)
+                ColumnPart(number, name, size, found, self.memory, marks)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )
@@ -388,7 +399,7 @@ class FileShelf:
         )
         for column in self.columns:
             for part in column:
-                part.fill(opened, cuts, self._memory, capacity)
+                part.fill(opened, cuts, self.memory, capacity)
         self.slots = np.full(len(file_starts) - 1, -1)
         self.shifts = np.zeros(len(file_starts) - 1, np.int64)
         for slot, number in enumerate(files):
@@ -397,11 +408,6 @@ class FileShelf:
     def _place(self, number: int, slot: int) -> None:
         self.shifts[number] = slot * Numbering.RUN - self._file_starts[number]
         self.slots[number] = slot  # last: from now on threads find it
-
-    @property
-    def memory(self) -> Memory:
-        """The memory of all open files."""
-        return self._memory
 
     @property
     def num_open(self) -> int:
@@ -413,7 +419,7 @@ class FileShelf:
         if any(extent.decode for each in files.values() for extent in each.extents):
             raise CorruptError(_MIXED)  # before anything is changed
         slot, opened, cuts = len(self._files), tuple(files.values()), dict[bytes, Cut]()
-        self._memory.extend([each.file.data for each in opened])
+        self.memory.extend([each.file.data for each in opened])
         for column in self.columns:
             for part in column:
                 part.extend(opened, slot, cuts)

@@ -8,8 +8,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from time import perf_counter, thread_time
 
 import numpy as np
@@ -18,8 +17,8 @@ from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
 from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.gather import Bytes, MappedFile, Memory
-from ..formats.items import MappedRuns, Numbering
+from ..formats.gather import MappedFile
+from ..formats.items import Numbering
 from ..formats.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
@@ -27,8 +26,7 @@ from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
-from ..rows.pieces import check_parts, joined_runs
+from ..rows.data import Data, bounds_of, check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
@@ -43,73 +41,6 @@ _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
-
-
-@dataclass(frozen=True)
-class LocatedRows:
-    """Rows where they lie in mapped files.
-
-    Attributes:
-        schema: of the rows.
-        memory: holds them.
-        addresses: for each column, (N,) the first byte of each row; of a ragged one, where its values lie.
-        after_fault: called if copying them has waited for the disk.
-    """
-
-    schema: Schema
-    memory: Memory
-    addresses: Sequence[Ints | MappedRuns]
-    after_fault: Callable[[], object]
-
-
-class Together:
-    """Copies rows of some versions, all at once: what is mapped is one range of addresses.
-
-    Args:
-        empty: makes the memory for large copies.
-    """
-
-    def __init__(self, empty: Callable[[int], Bytes]) -> None:
-        self._empty = empty
-        self._made: tuple[list[int], Memory] | None = None  # what the memory was made of
-
-    def block(self, found: Sequence[tuple[Ints, LocatedRows]]) -> Block:
-        """The rows as one block; each comes with the places that its rows are to take, 0..N-1 in all."""
-        memory, schema = self._over([located.memory for _, located in found]), found[0][1].schema
-        place = np.concatenate([places for places, _ in found])
-        count = len(place)
-        before, data = usage(), []
-        for number, column in enumerate(schema.columns):
-            lying = [located.addresses[number] for _, located in found]
-            addresses = np.empty(count, np.int64)
-            addresses[place] = np.concatenate(
-                [one.addresses if isinstance(one, MappedRuns) else one for one in lying]
-            )
-            if column.shape is None:
-                nbytes = np.empty(count, np.int64)
-                nbytes[place] = np.concatenate([one.nbytes for one in lying if isinstance(one, MappedRuns)])
-                offsets = bounds_of(nbytes // column.storage.itemsize)
-                runs = MappedRuns(memory, addresses, nbytes)
-                data.append(Data(None, offsets, runs=runs, dtype=column.storage, empty=self._empty))
-                continue
-            if column.row_bytes and count:
-                values = memory.gather(addresses, column.row_bytes, self._empty)
-            else:
-                values = np.empty(0, np.uint8)
-            data.append(Data(values.view(column.storage).reshape(count, *column.shape)))
-        if usage().faults > before.faults:
-            for _, located in found:
-                located.after_fault()
-        return Block(schema, count, tuple(data))
-
-    def _over(self, memories: Sequence[Memory]) -> Memory:
-        """The memory of all of them; made anew when one has more files."""
-        arrays = [array for memory in memories for array in memory.arrays]
-        known = list(map(id, arrays))  # which the memory keeps alive
-        made = self._made
-        if made is None or made[0] != known:
-            made = self._made = known, Memory(arrays)
-        return made[1]
 
 
 class Reader:
@@ -238,12 +169,8 @@ class Reader:
         if not len(rows):
             return Block(of.schema, 0, tuple(_nothing(column) for column in of.schema.columns))
         try:
-            name = _name(rows), of.columns
             with timed(Stage.READ):
-                if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
-                    for values in (False, True):  # so that they are all read at once
-                        self.announce(rows, values, of)
-                    self._announced.pop(name, None)
+                self._announce_now(rows, of)
                 return self._taken(rows, of)
         except CorruptError as error:
             if self.where.is_remote:
@@ -281,47 +208,6 @@ class Reader:
         offsets = shelf.columns[number][1]
         low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
         return high - low
-
-    def located(self, rows: Ints, of: Projection | None = None) -> LocatedRows | None:
-        """Where rows lie, checked, to be copied together with those of other versions.
-
-        Args:
-            rows: (N,) numbers of rows.
-            of: the columns; all by default.
-
-        Returns:
-            None if they are better read by themselves, being encoded, in pieces, of own shapes, or from disk.
-
-        Raises:
-            CorruptError: a file is missing, cut or damaged.
-        """
-        of = of or self._whole
-        if self.is_cold(of) or self.where.is_remote:
-            return None
-        before = usage()
-        shelf, items = self._ready(rows)
-        addresses: list[Ints | MappedRuns] = []
-        known: dict[bytes, Ints] = {}
-        for number in of.columns:
-            part, *more = shelf.columns[number]
-            places: Ints | MappedRuns | None
-            if not more:
-                blocks = _blocks(part, items, known)
-                part.check(items, blocks)
-                places = part.items.places(items, blocks)
-            elif len(more) == 1:
-                blocks = _blocks(more[0], items, known)
-                low, high = self._ends(self.schema.columns[number], more[0], items, blocks)
-                part.check_runs(low, high)
-                places = part.items.runs(low, high)
-            else:  # with shapes
-                return None
-            if places is None:
-                return None
-            addresses.append(places)
-        if usage().faults > before.faults:
-            self._after_fault(of)
-        return LocatedRows(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
 
     def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
@@ -487,6 +373,14 @@ class Reader:
             self._announced[_name(rows), of.columns] = None
             while len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.pop(next(iter(self._announced)), None)
+
+    def _announce_now(self, rows: Ints, of: Projection) -> None:
+        """Announces rows that come from disk and are read next, unless they were announced before."""
+        name = _name(rows), of.columns
+        if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
+            for values in (False, True):  # so that they are all read at once
+                self.announce(rows, values, of)
+            self._announced.pop(name, None)
 
     def _is_missing(self, rows: Ints) -> bool:
         """True if files of these rows must be downloaded first, which is left to `follow`."""
@@ -716,6 +610,66 @@ class Reader:
         with self._lock:
             opened = self._opened(number)
         return tuple(self._checks_of(opened, entry.whole.rows, items, entry.nbytes))
+
+
+class JointReader:
+    """Reads rows of several readers, laid one after the other, at once: from one table of all their files."""
+
+    def __init__(self) -> None:
+        self._made: tuple[list[FileShelf | None], Reader] | None = None  # what the table was made of, and it
+
+    def take(self, parts: Sequence[tuple[Reader, Projection | None]], rows: Ints) -> Block | None:
+        """The rows of these numbers, as one block.
+
+        Args:
+            parts: readers, and the columns of each, which look alike; None for all.
+            rows: (N,) numbers of rows of all of them, end to end.
+
+        Returns:
+            None while one of them must read by itself: files are downloaded, compressed, cut by others, not
+            all open, or not compared with their checksums yet.
+        """
+        shelves, made = [reader._shelf for reader, _ in parts], self._made
+        if made is None or made[0] != shelves:
+            reader = _joined(parts)
+            if reader is None:
+                return None
+            made = self._made = shelves, reader
+        start = 0
+        for reader, of in parts:
+            if reader.is_cold(of):
+                own = rows[(rows >= start) & (rows < start + reader.num_rows)] - start
+                if len(own):
+                    reader._announce_now(own, of or reader._whole)
+            start += reader.num_rows
+        found = made[1].take(rows)
+        if made[1].is_cold():
+            for reader, of in parts:
+                reader._after_fault(of or reader._whole)
+            self._made = None
+        return found
+
+
+def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
+    """A reader of the files of several, which are open and need no more checks; None if they are not."""
+    opened: list[Opened] = []
+    for reader, of in parts:
+        shelf = reader._shelf
+        if shelf is None or shelf.num_open < len(reader.files) or reader.where.is_remote or reader._watches:
+            return None
+        wanted = [part for column in (of or reader._whole).columns for part in shelf.columns[column]]
+        if not all(part.is_checked for part in wanted):
+            return None
+        numbers, files = [part.number for part in wanted], shelf.files()
+        opened += [files[number].with_parts(numbers) for number in range(len(reader.files))]
+    where, schema = parts[0][0].where, (parts[0][1] or parts[0][0]._whole).schema
+    entries = [file for reader, _ in parts for file in reader.files]
+    found = Reader(where, schema, entries, False, most_open=len(entries), marks=Marks(()))
+    for warmth in found._warmth:
+        warmth.after_opening(were_all=True)
+    checked = {number: file._replace(is_checked=True) for number, file in enumerate(opened)}
+    found._shelf = FileShelf(schema, found._file_starts, checked, found._warmth, found._marks)
+    return found
 
 
 _UNKNOWN = object()

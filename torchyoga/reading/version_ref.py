@@ -26,7 +26,7 @@ from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .readahead import Prefetch
-from .reader import LocatedRows, Reader
+from .reader import JointReader, Reader
 
 _LOOKS = 10  # attempts, at a version that others keep converting
 
@@ -184,11 +184,38 @@ class VersionRef(DataRef):
         return _reopened, (*self._version.reopening(), self._of)
 
 
-def located(ref: DataRef, rows: Ints) -> LocatedRows | None:
-    """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
-    if not len(rows) or type(ref) is not VersionRef:
-        return None
-    return ref._version.open(ref._of).located(rows, ref._of)
+class Versions:
+    """Some versions whose rows look alike, laid one after the other, to be read at once."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[object, int] = {}  # the number of the first row of each
+        self._refs: list[VersionRef] = []
+        self._num_rows = 0
+        self._reader = JointReader()
+
+    def first_row(self, ref: DataRef) -> int | None:
+        """The number of the first row of a version, which joins them; None for others, or other rows."""
+        if type(ref) is not VersionRef:
+            return None
+        key = ref._version, ref._of and ref._of.columns
+        if key not in self._firsts:
+            if not len(ref) or (self._refs and self._refs[0].schema != ref.schema):
+                return None
+            self._refs.append(ref)
+            self._firsts[key] = self._num_rows
+            self._num_rows += len(ref)
+        return self._firsts[key]
+
+    def take(self, rows: Ints) -> Rows | None:
+        """The rows of these numbers; None while the versions are better read by themselves."""
+        parts = []
+        for ref in self._refs:
+            reader = ref._version.open(ref._of)
+            if isinstance(reader, GroupedReader):
+                return None
+            parts.append((reader, ref._of))
+        block = self._reader.take(parts, rows)
+        return None if block is None else Rows(block)
 
 
 class _Version:
@@ -398,9 +425,6 @@ class GroupedReader:
         """Parts of rows of a ragged column, as `Reader.take_parts`."""
         group, place = self._places[number]
         return self._reader(group).take_parts(rows, place, starts, stops)
-
-    def located(self, rows: Ints, of: Projection | None = None) -> None:
-        """None: rows are read group by group."""
 
     def is_cold(self, of: Projection | None = None) -> bool:
         """As `Reader.is_cold`."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import TypeAlias
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
@@ -34,6 +35,7 @@ _LARGEST = 64 * 2**10  # bytes of a note
 _NAME = re.compile(r"([0-9]{8})\.json")
 _MOST = 10**8 - 1  # notes of a tag
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+Moves: TypeAlias = "Mapping[str, Sequence[tuple[TagEntry, bytes]]]"  # by tag: each move, and its note
 _PATIENCE = 60.0  # seconds to wait for a builder or a remover of the version
 
 
@@ -286,7 +288,7 @@ def _chains(store: Versions, id: str) -> dict[str, set[str]]:
     return chains
 
 
-def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]]]:
+def all_moves(store: Versions, id: str) -> Moves:
     """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
     left out, with a warning."""
     every = {}
@@ -304,7 +306,7 @@ def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]
 def add_moves(
     to: Versions,
     id: str,
-    moves: Mapping[str, Sequence[tuple[TagEntry, bytes]]],
+    moves: Moves,
     named: Collection[str | None] | None,
 ) -> None:
     """Adds the moves of tags that are missing in a store; a tag that was moved otherwise there stays.

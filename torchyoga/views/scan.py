@@ -12,6 +12,7 @@ from ..process.lazy import cached_property, torch
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
+from ..rows.block import leaf_values, node_values
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
@@ -19,7 +20,6 @@ from ..rows.node import WRAPPERS, Node, outermost
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
-from ..rows.values import leaf_values, node_values
 from .ragged import RaggedColumn
 
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import CorruptError, NotFoundError
 from ...files.regular import open_regular, read_regular
 from ...process.digests import hexdigest
-from ...reading.shards import LocalShards, ShardFiles
+from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache

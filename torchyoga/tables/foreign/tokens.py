@@ -26,8 +26,7 @@ from ...formats.gather import Memory
 from ...formats.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints

@@ -233,7 +233,7 @@ def shown(url: str, name: str, version: str | None = None, in_order: bool = Fals
         ValueError: the format of what lies there is not told, or its rows have no numbers.
     """
     if is_place(url, name):
-        from ...reading.streamed import StreamedRef
+        from ...reading.stored_ref import StreamedRef
         from ..other_formats import read_at
 
         if version is not None:

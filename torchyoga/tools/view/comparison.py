@@ -25,9 +25,7 @@ import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...process.texts import escaped
-from ...rows.column import Column, column_of
-from ...rows.leaf import encode
-from ...rows.times import timezone_of
+from ...rows.column import Column, column_of, encode, timezone_of
 from ...views.ragged import RaggedColumn
 from ...views.scan import plain
 

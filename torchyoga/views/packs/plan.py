@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...rows.data import bounds_of
-from ...rows.pieces import numbered_within
+from ...rows.data import bounds_of, numbered_within
 from ...rows.types import Ints
 from .packing import Groups, fitted
 

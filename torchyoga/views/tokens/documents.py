@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.collector import block_of
-from ...rows.pieces import check_parts, taken_runs
+from ...rows.data import check_parts, taken_runs
 from ...rows.types import Array, Ints
 
 _ROWS, _BYTES = 2**18, 2**25  # at once, at most

@@ -14,8 +14,7 @@ import numpy as np
 from ...order.full import Order
 from ...process.digests import keyed_words, random_words
 from ...process.numbers import distinct
-from ...rows.data import bounds_of
-from ...rows.pieces import numbered_within
+from ...rows.data import bounds_of, numbered_within
 from ...rows.types import Ints
 
 _BLOCK_BITS = 12

@@ -20,7 +20,7 @@ from ...order.by_file import Permutations
 from ...order.full import Order
 from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
-from ...rows.pieces import numbered_within
+from ...rows.data import numbered_within
 from ...rows.types import Ints
 
 _Numbers = npt.NDArray[np.integer]
