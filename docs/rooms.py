@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "torchyoga"
-FLUENT = {PACKAGE / "reading" / name for name in ("contract.py", "dataref.py")}
+FLUENT = {PACKAGE / name for name in ("reading/contract.py", "reading/dataref.py", "loading/loader.py")}
 PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS.parent / "CONTRIBUTING.md"
 # Each room on a road is imported by one before it.
 ROADS = {

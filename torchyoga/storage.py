@@ -9,7 +9,6 @@ import builtins
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, overload
@@ -312,7 +311,6 @@ class Storage:
         verify: bool = True,
         *,
         tag: str | None = None,
-        at: str | date | None = None,
         latest: bool = False,
         download: bool = False,
         progress: bool | None = None,
@@ -325,20 +323,18 @@ class Storage:
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
             tag: the version that this tag names.
-            at: the version that it named then: a date, a datetime or a text such as "2026-10-01", in UTC. A
-                date means its beginning.
             latest: True for the only version that no other one was made from.
             download: download all files of a version in a store now, rather than when they are wanted.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published, or not yet; says which versions are. Or there is no such tag;
-                or the version that it names was removed, or overwritten by other rows; or there are several
-                newest versions, which it names.
+            NotFoundError: it is not published; says which versions are. Or there is no such tag; or the
+                version that it names was removed, or overwritten by other rows; or there are several newest
+                versions, which it names.
             CorruptError: its manifest, or the note of the tag, is damaged, or its files are missing or cut.
             RemoteError: the store cannot be reached.
             TypeError: not exactly one of `version`, `tag` and `latest` is given.
-            ValueError: all files are to be downloaded, but the cache keeps fewer bytes; or `at` is no date.
+            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
 
         Example:
             >>> ref = storage.submit([1, 2], "fetched", "1.0")
@@ -346,8 +342,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        choice, how = refs.Choice(id, version, tag, at, latest), refs.Opening(verify, download, progress)
-        return refs.chosen(self._store, choice, how)
+        how = refs.Opening(verify, download, progress)
+        return refs.chosen(self._store, id, version, tag, latest, how)
 
     @advised
     def cacheable(
@@ -810,14 +806,15 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
+        copies = transfer.Transfer(self._store, to._store, id, version, overwrite)
         if history:
-            copies = transfer.Transfer(self._store, to._store, id, version, overwrite)
+            copies.history()
             return copies.sizes() if dry_run else copies.run(to.timeout, progress)
         if version is None or dry_run:
             raise ValueError("without history=True, copy needs a version, and has no dry_run")
-        manifest, target = self._store.manifest(id, version), to._store
-        with target.lock(id, version, to.timeout):
-            return transfer.copied(self._store, target, manifest, overwrite, progress)
+        manifest = self._store.manifest(id, version)
+        with to._lock(id, version):
+            return copies.alone(manifest, progress)
 
     @overload
     def clean(
@@ -848,7 +845,7 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> builtins.list[str] | dict[str, int]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced; with
+        """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
         Args:
@@ -885,8 +882,8 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        asked = self._store, grace, last, keep_tagged, id
-        return spare.cleanable(*asked) if dry_run else spare.cleaned(*asked)
+        found = spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
+        return found if dry_run else [*found]
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.

@@ -82,7 +82,7 @@ def test_dask_with_kills(dask_client, tmp_path, marks, expected):
 def test_ray_with_kills(ray_started, tmp_path, marks, expected):
     storage = Storage(tmp_path / "storage")
     data = Deadly(ROWS, marks, (20, 100, 200))
-    (recipe,) = blocks(ROOT / "docs" / "builds.md", "py")
+    (recipe,) = blocks(ROOT / "docs" / "caching.md", "py")
     made: dict = {}
     exec(recipe, made)
     executor = made["RayExecutor"](num_cpus=1)

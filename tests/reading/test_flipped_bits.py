@@ -24,8 +24,8 @@ import torchyoga
 from torchyoga.building.build import BuildOptions, Target
 from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
+from torchyoga.formats.checks import Marks
 from torchyoga.formats.contract import FORMATS
-from torchyoga.formats.mapped.marks import Marks
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store

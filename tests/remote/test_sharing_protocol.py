@@ -224,7 +224,7 @@ class Directory(Store):
         super().__init__(Folders(Way("")))  # type: ignore[arg-type]
 
     @contextlib.contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         world, key = current(), f"\0 {id} {version}"
         mine = Stored(bytes([world.here().number]), None)
 

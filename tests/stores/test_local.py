@@ -476,7 +476,7 @@ def test_a_removal_deletes_what_an_interrupted_build_of_the_version_has_left(tmp
     yoga.Storage(tmp_path).submit(OLD, "a", "1")
     interrupted(tmp_path)
     yoga.Storage(tmp_path).remove("a", "1")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks"]
 
 
 def test_a_copy_first_deletes_what_an_interrupted_build_of_the_version_has_left(tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ def test_the_rows_of_each_file_are_counted(some: Any) -> None:
     assert RowMap(some).counts(FILES).tolist() == expected
 
 
+@given(st.sets(st.integers(0, 19)) | slices.map(lambda some: set(range(20)[some])))
+def test_ascending_rows_below_each_bound_are_counted(some: set[int]) -> None:
+    expected = [sum(row < bound for row in some) for bound in range(21)]
+    assert RowMap(np.array(sorted(some), np.uint32)).before(np.arange(21)).tolist() == expected
+
+
 def check_runs(some: Any, file_starts: Any) -> None:
     starts, rows = RowMap(some).starts(file_starts), flat(some)
     assert (starts[0], starts[-1]) == (0, len(rows))

@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
-from ..reading.version_ref import VersionColumns, VersionRef
+from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
 from ..rows.compared import SchemaDiff, differing, schema_diff
 from ..rows.data import bounds_of
@@ -239,7 +239,7 @@ class Side:
         the row.
         """
         kept = None
-        if self._values is self.ref and isinstance(self.ref, VersionRef) and self.ranges:
+        if self._values is self.ref and _is_version(self.ref) and self.ranges:
             kept = kept_hashes(self.ref)
         if kept is None:
             for first, block in blocks_within(self._values, self.ranges):
@@ -306,7 +306,7 @@ def apart(
         names: the values that count.
         changed: what `differing_values` gives of them; None to look at files only.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
+    if not _is_version(old) or not _is_version(new):
         return _whole(old), _whole(new), []
     if changed is not None and {*names} - {*changed}:
         some = [name for name in changed if name in names]
@@ -328,7 +328,7 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     None if it is not known that their rows lie side by side: then neither is made of the other by columns
     that were added, replaced or dropped.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef) or len(old) != len(new):
+    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
         return None
     was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
     if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
@@ -576,6 +576,11 @@ def _codes_change(schema: Schema, words: Names) -> bool:
     return any(listed[: len(own[name])] != own[name] for name, listed in words.items())
 
 
+def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
+    """True for a version with all of its columns."""
+    return isinstance(ref, VersionRef) and ref._of is None
+
+
 def _pairs(old: Ints, new: Ints) -> Ints:
     """(K, 2) pairs of rows, in order of the old ones."""
     found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
@@ -587,10 +592,8 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
 
     The fingerprints of other DataRefs are made of some rows only, or of code.
     """
-    versions = (VersionRef, VersionColumns)
-    if not isinstance(old, versions) or not isinstance(new, versions):
-        return False
-    return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
+    are_versions = isinstance(old, VersionRef) and isinstance(new, VersionRef)
+    return are_versions and old.fingerprint == new.fingerprint and old.schema == new.schema
 
 
 def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:

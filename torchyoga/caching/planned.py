@@ -26,7 +26,7 @@ from ..building.build import BuildOptions, Target, info_with, written
 from ..building.plan import MOST_PARTS, Plan, Slice, Splits, splits_of
 from ..building.sources import RowSource, SeekableBlocks
 from ..errors import BusyError, ExistsError, SchemaError, YogaError
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
 from ..reading.counting import merged
 from ..reading.reader import Reader
@@ -67,10 +67,10 @@ class Many:
     def workers(self) -> int:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
-            return _workers_of(self.executor) or num_cpus()
+            return _workers_of(self.executor) or usable_cpus()
         names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         texts = [os.environ.get(name, "") for name in names]
-        return max([num_cpus(), *(int(text) for text in texts if text.isdecimal())])
+        return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
 def _workers_of(pool: object) -> int | None:

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import CorruptError, SchemaError
 from ..process.buffers import BufferPool
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.digests import hexdigest
 from ..process.numbers import as_int
 from ..process.seeding import drawn_seeds, seeds_within
@@ -207,7 +207,7 @@ class DecodedRef(ChangedRows):
         threads = self._threads
         if threads is None:
             in_worker = torch.utils.data.get_worker_info() is not None
-            threads = 1 if in_worker else num_cpus()
+            threads = 1 if in_worker else usable_cpus()
         if threads == 1 or count == 1:
             _run(function, 0, count)
             return

@@ -63,10 +63,6 @@ class BucketOrder(OrderOver):
         whole = self.whole.prefix(rows)
         return None if whole is None else replace(self, whole=whole, lengths=self.lengths[:rows])
 
-    def resumed(self, epoch: int | None, shards: int | None) -> BucketOrder:
-        """This order over the base as it was when the running epoch, if any, was begun."""
-        return replace(self, whole=self.whole.resumed(epoch, shards))
-
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
         return self.whole.pins(epoch)

@@ -82,16 +82,16 @@ class AnyOrder(ABC):
             ValueError: there is no such row, or it does not come in the epoch.
         """
 
-    def length_in(self, epoch: int) -> int:
-        """Positions of an epoch: N, unless it was begun before rows were appended."""
-        return self.length
-
-    def dealt(self, num_replicas: int, begun: int | None) -> Self:
-        """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""
+    def order_in(self, epoch: int) -> AnyOrder:
+        """The order of an epoch: this one, unless it was begun in another."""
         return self
 
-    def resumed(self, epoch: int | None, shards: int | None) -> Self:
-        """This order, with the shards that the running epoch, if any, was begun with."""
+    def length_in(self, epoch: int) -> int:
+        """Positions of an epoch: N, unless it was begun before rows were appended."""
+        return self.order_in(epoch).length
+
+    def dealt(self, num_replicas: int) -> Self:
+        """This order for so many ranks, which matters if each has files of its own."""
         return self
 
     def check_place(self, epoch: int, position: int) -> None:  # noqa: B027 (most orders have all places)

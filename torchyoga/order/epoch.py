@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from .place import Place, Shard, num_steps_left
@@ -69,22 +68,16 @@ class Skipped(NamedTuple):
     Attributes:
         rows: how many, of all epochs before.
         epoch: the last of these epochs.
-        of: how many of each source of a mixture, by its name; none if that is not known.
     """
 
     rows: int = 0
     epoch: int = 0
-    of: tuple[tuple[str, int], ...] = ()
 
-    def with_more(self, rows: int, epoch: int, of: Mapping[str, int]) -> Skipped:
-        """These rows, and those of another epoch."""
-        both = {name: count + dict(self.of).get(name, 0) for name, count in of.items()}
-        both = {**dict(self.of), **both}
-        is_known = sum(both.values()) == self.rows + rows
-        last = max(self.epoch, epoch)  # one that was left before may have gone on
-        return Skipped(self.rows + rows, last, tuple(both.items()) if is_known else ())
+    def with_more(self, rows: int, epoch: int) -> Skipped:
+        """These rows, and those of another epoch; one that was left before may have gone on."""
+        return Skipped(self.rows + rows, max(self.epoch, epoch))
 
     @property
     def written(self) -> tuple[int, ...]:
         """The numbers for a state or a receipt; none if no rows were left out."""
-        return self[:2] if self.rows else ()
+        return tuple(self) if self.rows else ()

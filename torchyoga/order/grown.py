@@ -1,4 +1,4 @@
-"""A state of an earlier version, carried over to one that begins with its rows, and finishes its epoch."""
+"""An epoch that was begun in another order, and a state of it, carried over to the order here."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ Prefixes = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Grown(OrderOver):
-    """An order of all rows, but for one epoch that was begun over the first of them.
+class BegunOrder(OrderOver):
+    """An order, but for one epoch that was begun in another order, and is finished in that.
+
+    The epoch was begun before rows were appended, or for other ranks with files of their own.
 
     Args:
-        whole: the order of all rows, for every other epoch.
-        first: the order that the epoch was begun in, and is finished in.
+        whole: the order of every other epoch.
+        first: the order of that epoch.
         epoch: the epoch.
 
     Example:
         >>> from torchyoga.order.full import Order
-        >>> order = Grown(Order(8, 7), Order(5, 7), epoch=0)
+        >>> order = BegunOrder(Order(8, 7), Order(5, 7), epoch=0)
         >>> [order.length_in(epoch) for epoch in (0, 1)]
         [5, 8]
         >>> order.rows(0, np.arange(5)).tolist() == Order(5, 7).rows(0, np.arange(5)).tolist()
@@ -39,38 +41,36 @@ class Grown(OrderOver):
     first: AnyOrder
     epoch: int
 
-    def _in(self, epoch: int) -> AnyOrder:
+    def order_in(self, epoch: int) -> AnyOrder:
+        """The order of an epoch."""
         return self.first if epoch == self.epoch else self.whole
-
-    def length_in(self, epoch: int) -> int:
-        """Positions of an epoch."""
-        return self._in(epoch).length
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch; see `AnyOrder.rows`."""
-        return self._in(epoch).rows(epoch, positions)
+        return self.order_in(epoch).rows(epoch, positions)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions at which these rows come in the epoch: the inverse of `rows`."""
-        return self._in(epoch).positions(epoch, rows)
+        return self.order_in(epoch).positions(epoch, rows)
 
-    def dealt(self, num_replicas: int, begun: int | None) -> Grown:
-        """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""
-        whole, first = (order.dealt(num_replicas, begun) for order in (self.whole, self.first))
-        return replace(self, whole=whole, first=first)
+    def dealt(self, num_replicas: int) -> BegunOrder:
+        """This order for so many ranks; the epoch that was begun keeps its own."""
+        return replace(self, whole=self.whole.dealt(num_replicas))
 
-    def resumed(self, epoch: int | None, shards: int | None) -> Grown:
-        """This order, with the shards that the running epoch, if any, was begun with."""
-        whole = self.whole.resumed(None, None)
-        return replace(self, whole=whole, first=self.first.resumed(epoch, shards))
-
-    def changed(self, **fields: int) -> Grown:
+    def changed(self, **fields: int) -> BegunOrder:
         """This order with another `seed`."""
         return replace(self, whole=self.whole.changed(**fields), first=self.first.changed(**fields))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
-        return self._in(epoch).pins(epoch)
+        return self.order_in(epoch).pins(epoch)
+
+
+def begun_in(order: AnyOrder, first: AnyOrder, epoch: int) -> AnyOrder:
+    """An order whose epoch goes on in the order that it was begun in, `first`, if that is another one."""
+    if order.order_in(epoch) is first:
+        return order
+    return BegunOrder(order.whole if isinstance(order, BegunOrder) else order, first, epoch)
 
 
 def carried(
@@ -82,7 +82,7 @@ def carried(
     seed: int,
     pins: Mapping[str, Pin],
 ) -> tuple[State, AnyOrder]:
-    """A state of this dataset, or of its first rows, as one of this dataset, and the order it goes on in.
+    """A state of this dataset, or of its first rows, as one of this dataset, and the order of its epoch.
 
     Args:
         saved: the state.
@@ -114,7 +114,7 @@ def carried(
                 f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
                 "another dataset, or damaged"
             )
-        return saved, Grown(whole, first, epoch)
+        return saved, first
     if appended is None:
         raise StateError(
             f"the state is of {saved.rows} rows, and {whole.length - saved.rows} rows were appended since: "
@@ -127,7 +127,7 @@ def carried(
         begun = replace(saved, at=at, length=whole.length, pins=own, fingerprint=fingerprint, grown=None)
         return begun, whole
     found = replace(saved, fingerprint=fingerprint, grown=whole.length)
-    return found, Grown(whole, first, epoch)
+    return found, first
 
 
 def _first(whole: AnyOrder, rows: int) -> AnyOrder:

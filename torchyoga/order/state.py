@@ -12,16 +12,17 @@ from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, are_counts, weight_until
-from .saved import Pin, Saved, digest, what_differs
+from .saved import Pin, Saved, digest
 from .stages import in_effect
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _PLAIN = (bool, int, str, type(None))
-_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
+_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
+_LENIENT = "or pass strict=False to take its epoch and position"
 _SEED_BITS = 4096
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
@@ -74,8 +75,6 @@ class State:
             found["again"] = at.again
         if out.rows:
             found["left_out"] = list(out.written)
-        if out.of:
-            found["left_of"] = dict(out.of)
         return {**found, **self.extra}
 
     def place_to_dict(self) -> Saved:
@@ -164,24 +163,23 @@ class State:
         if "view" in self.pins and self.pins["view"] != mine.get("view"):
             self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
-            if found.get(key) == mine.get(key):
-                continue
-            if key == "seed":
+            if found.get(key) != mine.get(key):
+                use = "Use that, leave seed= out," if key == "seed" else "Use that,"
                 raise StateError(
-                    f"the state has seed {self.seed}, but here it is {mine['seed']}: it is of "
-                    "another dataset or loader. Use that, leave seed= out, or pass strict=False to take its "
-                    "epoch and position"
+                    f"the state has {_ARGUMENTS.get(key, key)} {_shown(found.get(key))}, but here it is "
+                    f"{_shown(mine.get(key))}: it is of another dataset or loader. {use} {_LENIENT}"
                 )
-            raise StateError(
-                f"the state has {_ARGUMENTS.get(key, key)} {_shown(found.get(key))}, but here it is "
-                f"{_shown(mine.get(key))}: it is of another dataset or loader. Use that, or pass "
-                "strict=False to take its epoch and position"
-            )
         if ("shards" in found) != ("shards" in mine):
             kinds = {True: "'shard'", False: "'global'"}
             raise StateError(
                 f"the state is of locality {kinds['shards' in found]}, but here it is "
-                f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
+                f"{kinds['shards' in mine]}; use that, {_LENIENT}"
+            )
+        mixed = next((key for key in ("sources", "passes") if key in self.pins), None)
+        if mixed and "sources" not in mine:
+            raise StateError(
+                f"the state has the {mixed} of a mixture, {_shown(self.pins[mixed])}, but what is read here "
+                f"is none. Load it into a loader of that mixture, {_LENIENT}"
             )
         stages = mine.get("stages")
         if self.pins.get("stages") != stages:
@@ -189,8 +187,8 @@ class State:
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
-                "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
-                f"position. It has files {found.get('files')!r:.99}, here they are {mine.get('files')!r:.99}"
+                f"converted? Use the files it was saved with, {_LENIENT}. It has files "
+                f"{found.get('files')!r:.99}, here they are {mine.get('files')!r:.99}"
             )
 
     def _check_view(self, mine: object, is_as_long: bool) -> None:
@@ -199,8 +197,9 @@ class State:
         is_alike = found and here and found.partition("(")[0] == here.partition("(")[0]
         if is_as_long or is_alike:
             raise StateError(
-                f"the state is {what_differs(found, here):.600}, or pass strict=False to take its epoch and "
-                "position"
+                f"the state is of {found or 'rows as they are':.200}, but here it is "
+                f"{here or 'rows as they are':.200}: make the view as it was, whose batch= and cell= count "
+                f"rows of all ranks, {_LENIENT}"
             )
 
     def _check_stages(self, mine: Pin) -> None:
@@ -279,10 +278,9 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
         rank, world, rows, batch_size = (0, 1, 0, 1) if state.get("share") is None else state["share"]
         again = state.get("again", 0)
         out_rows, out_epoch = state.get("left_out") or (0, 0)
-        left_of = state.get("left_of") or {}
         counts = (rank, world, rows, batch_size, again, out_rows, out_epoch, steps or 0)
-        is_sound = are_counts(*counts, *left_of.values())
-        out = Skipped(out_rows, out_epoch, tuple(left_of.items())) if out_rows or left_of else _NONE
+        is_sound = are_counts(*counts)
+        out = Skipped(out_rows, out_epoch) if out_rows else _NONE
         is_sound = is_sound and type(steps) in (int, type(None))
         is_sound = is_sound and rank < world and batch_size > 0
         # Positions that are left are not delivered yet.
@@ -293,8 +291,8 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again, left_out or left_of; pass "
-            "what state_dict() gave"
+            "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+            "state_dict() gave"
         )
     place = Place(epoch, position, left, (rank, world) if world > 1 else (0, 1))
     if world > 1:

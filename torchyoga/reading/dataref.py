@@ -273,7 +273,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
                 than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
                 out the first n rows, in every epoch.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
-                gives. "block" mixes a few files at a time: see docs/shuffle.md.
+                gives. "block" mixes a few files at a time: see docs/resume.md.
             shuffle_seed: any int.
             shard_rank: which shard this is, in 0..num_shards-1.
             num_shards: shard r takes positions r, r + num_shards, ... of the global order.

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ..process.buffers import fresh
 from ..process.lazy import torch
 from .data import Data, bounds_of
-from .node import WRAPPERS, Node, outermost
+from .node import WRAPPERS
 from .schema import Schema
 from .types import Array, Row, RowT
-from .values import array_of, node_values
+from .values import array_of, nested, node_values
 
 _Item = TypeVar("_Item")
 
@@ -109,14 +109,15 @@ class RowBytes(bytes):
     """A row that is bytes itself; see `RowTuple`."""
 
 
-_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes}
-
-
 class RowNamed:
     """Mixed into a namedtuple row; see `RowTuple`."""
 
 
-ROW_TYPES: tuple[type, ...] = (*(RowTuple, RowList, RowDict, RowPack, RowArray, RowNamed), *_MARKED.values())
+_CONTAINERS = {"dict": RowDict, "list": RowList, "tuple": RowTuple}
+_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes, list: RowList}
+_EXACT: dict[type, Any] = {marked: exact for exact, marked in _MARKED.items()}
+_EXACT |= {RowDict: dict, RowPack: dict, RowTuple: tuple}
+ROW_TYPES: tuple[type, ...] = (*_EXACT, RowArray, RowNamed)
 
 
 @lru_cache(maxsize=256)
@@ -133,23 +134,24 @@ def _itself(row: Row) -> Row:
 
 def plain_row(row: Row) -> Row:
     """A row of `Rows` as the exact type that went in."""
-    if isinstance(row, RowNamed):
-        exact_type: Any = type(row).__mro__[2]
-        return tuple.__new__(exact_type, tuple(row))  # type: ignore[arg-type]
-    if type(row) is RowTuple:
-        return tuple(row)
-    if type(row) is RowList:
-        return list(row)
-    if type(row) is RowDict or type(row) is RowPack:
-        return dict(row)
-    if type(row) is RowArray:
+    cls: Any = type(row)
+    if cls in _EXACT:
+        return _EXACT[cls](row)
+    if issubclass(cls, RowNamed):
+        return tuple.__new__(cls.__mro__[2], tuple(row))
+    if cls is RowArray:
         return row.view(np.ndarray)
-    if type(row) is row_tensor():
-        return row.as_subclass(torch.Tensor)
-    for exact, marked in _MARKED.items():
-        if type(row) is marked:
-            return exact(row)
-    return row
+    return row.as_subclass(torch.Tensor) if cls is row_tensor() else row
+
+
+def _marked_row(value: Row) -> Row:
+    """A row that is no container of columns, as `default_collate` knows it."""
+    cls = type(value)
+    if cls is np.ndarray:
+        return value.view(RowArray)
+    if cls.__name__ == "Tensor":  # torch is not loaded to look at others
+        return value.as_subclass(row_tensor())
+    return _MARKED[cls](value) if cls in _MARKED else value
 
 
 class Rows(Sequence[RowT]):
@@ -178,73 +180,35 @@ class Rows(Sequence[RowT]):
                 return Rows(self.block.slice(start, max(start, stop)))
             return [self[i] for i in range(start, stop, step)]
         i = range(len(self))[index]
-        return next(Rows(self.block.slice(i, i + 1))._rows(marked=True))
+        return next(iter(Rows(self.block.slice(i, i + 1))))
 
     def __iter__(self) -> Iterator[RowT]:
-        return self._rows(marked=True)
+        schema = self.block.schema
+        tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
+        if schema.packed:
+            for row in node_values(tree, pieces, len(self)):
+                pack: Any = RowPack(row)
+                pack.schema = schema
+                yield pack
+        elif tree.kind == "leaf" or tree.kind in WRAPPERS:
+            yield from map(_marked_row, node_values(tree, pieces, len(self)))
+        else:
+            children = [node_values(child, pieces, len(self)) for child in tree.children]
+            marked = _CONTAINERS.get(tree.kind) or _named_row_type(tree.row_type)
+            yield from nested(tree, children, len(self), marked)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
 
     def exact(self) -> list[RowT]:
         """All rows, of exactly the types that went in."""
-        return list(self._rows(marked=False))
-
-    def _rows(self, marked: bool) -> Iterator[Row]:
-        tree, pieces = self.block.schema.tree, zip(self.block.schema.columns, self.block.data, strict=True)
-        if tree.kind in WRAPPERS:
-            for value in node_values(tree, pieces, len(self)):
-                yield _marked(value) if marked else value
-            return
-        if marked and self.block.schema.packed:
-            for row in self._rows(marked=False):
-                pack = RowPack(row)
-                pack.schema = self.block.schema
-                yield pack
-            return
-        parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
-        if tree.kind == "dict" and parts and _is_flat(tree):
-            cls = RowDict if marked else dict
-            for values in zip(*parts, strict=True):
-                yield cls(zip(tree.keys, values, strict=True))
-            return
-        for i in range(len(self)):
-            yield _assemble(tree, (part[i] for part in parts), marked)
+        pieces = zip(self.block.schema.columns, self.block.data, strict=True)
+        return node_values(self.block.schema.tree, pieces, len(self))
 
 
 def exact_rows(rows: Sequence[_Item]) -> list[_Item]:
     """A list of rows, of exactly the types that went in."""
     return rows.exact() if isinstance(rows, Rows) else list(rows)
-
-
-def _is_flat(tree: Node) -> bool:
-    return all(child.kind == "leaf" or child.kind in WRAPPERS for child in tree.children)
-
-
-def _marked(value: Row) -> Row:
-    if type(value) is np.ndarray:
-        return value.view(RowArray)
-    if type(value).__name__ == "Tensor":  # torch is not loaded to look at others
-        return value.as_subclass(row_tensor())
-    if type(value) is list:
-        return RowList(value)
-    return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
-
-
-def _assemble(node: Node, values: Iterator[Row], marked: bool = False) -> Row:
-    if node.kind == "leaf" or node.kind in WRAPPERS:
-        value = next(values)
-        return _marked(value) if marked else value
-    children = [_assemble(child, values) for child in node.children]
-    if node.kind == "dict":
-        pairs = zip(node.keys, children, strict=True)
-        return RowDict(pairs) if marked else dict(pairs)
-    if node.kind == "tuple":
-        return RowTuple(children) if marked else tuple(children)
-    if node.kind == "list":
-        return RowList(children) if marked else children
-    cls = _named_row_type(node.row_type) if marked else node.row_type
-    return tuple.__new__(cls, children)
 
 
 def joined(blocks: Sequence[Block]) -> Block:

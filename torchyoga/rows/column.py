@@ -6,10 +6,18 @@ from dataclasses import dataclass, replace
 
 from ..errors import SchemaError
 from ..process.lazy import cached_property, np
-from . import leaf as leaves
-from . import times
-from .leaf import Leaf
+from .leaf import (
+    Leaf,
+    is_ragged_kind,
+    is_too_large,
+    is_valid,
+    item_bytes,
+    letter_of,
+    most_dimensions,
+    storage_dtype,
+)
 from .meaning import PLAIN, Meaning, exactly
+from .times import MOST_DIGITS
 from .types import Json
 
 MAX_NAME = 400  # bytes; a name is part of an LMDB key, which may hold 511
@@ -37,7 +45,7 @@ class Column:
     meaning: Meaning = PLAIN
 
     def __post_init__(self) -> None:
-        if not leaves.is_valid(self.kind, self.dtype):
+        if not is_valid(self.kind, self.dtype):
             raise ValueError(f"column {self.name!r}: no such kind and dtype: {self.kind!r}, {self.dtype!r}")
         if len(self.name.encode()) > MAX_NAME:
             raise SchemaError(
@@ -48,13 +56,13 @@ class Column:
                 f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of at "
                 "least 0"
             )
-        most = leaves.most_dimensions(self.ndim) + self.is_ragged  # ragged rows never lie side by side
-        if leaves.is_too_large(self._item_bytes, self.shape or ()) or not 0 <= self.ndim <= most:
+        most = most_dimensions(self.ndim) + self.is_ragged  # ragged rows never lie side by side
+        if is_too_large(self._item_bytes, self.shape or ()) or not 0 <= self.ndim <= most:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if (self.kind == "decimal") != (self.meaning.scale is not None) or not 0 <= (
             self.meaning.scale or 0
-        ) <= times.MOST_DIGITS:
-            raise ValueError(f"column {self.name!r}: decimals need a scale of 0 to {times.MOST_DIGITS}")
+        ) <= MOST_DIGITS:
+            raise ValueError(f"column {self.name!r}: decimals need a scale of 0 to {MOST_DIGITS}")
         if self.meaning.words is not None and self.letter not in "iu":
             raise ValueError(f"column {self.name!r}: only integers are codes of words")
         if self.shape is None and self.ndim == 0:
@@ -68,16 +76,16 @@ class Column:
     @cached_property
     def storage(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the values on disk."""
-        return leaves.storage_dtype(self.kind, self.dtype)
+        return storage_dtype(self.kind, self.dtype)
 
     @property
     def letter(self) -> str:
         """NumPy's letter for its values, such as "i"; "f" for all floats, also those kept as their bits."""
-        return leaves.letter_of(self.kind, self.dtype)
+        return letter_of(self.kind, self.dtype)
 
     @property
     def _item_bytes(self) -> int:
-        return leaves.item_bytes(self.kind, self.dtype)
+        return item_bytes(self.kind, self.dtype)
 
     @cached_property
     def row_bytes(self) -> int:
@@ -130,7 +138,7 @@ class Column:
 
 def column_of(name: str, leaf: Leaf, ragged: bool) -> Column:
     """The column that holds leaves like this one."""
-    if ragged or leaves.is_ragged_kind(leaf.kind):
+    if ragged or is_ragged_kind(leaf.kind):
         # A length does not describe a 0-d row, so such a column keeps shapes.
         return Column(name, leaf.kind, leaf.dtype, None, leaf.array.ndim or 2, leaf.meaning)
     return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim, leaf.meaning)

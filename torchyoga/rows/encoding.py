@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
 from ..process.lazy import np
-from . import leaf as leaves
 from .column import MAX_NAME, Column
-from .leaf import Leaf
+from .leaf import MOST_EMPTY, NUMBERS, Leaf, encode, encode_numbers, is_ragged_kind
 from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name, type_name_of
 from .types import Array, Row
 
 _LONG_LIST = 256  # numbers in a list, from which on it is one of varying length
-_PYTHON_NUMBERS: dict[type, tuple[str, str]] = {
-    int: ("int", "<i8"),
-    float: ("float", "<f8"),
-    bool: ("bool", "|b1"),
-    complex: ("complex", "<c16"),
-}
 
 
 class Blank(NamedTuple):
@@ -44,7 +37,7 @@ _MISSING: Final = _Missing()
 
 
 def split(row: Row) -> tuple[Node, list[Leaf]]:
-    """How a row nests, and its leaves in order.
+    """How a row nests, with what each leaf is as its `type_name`, and its leaves in order.
 
     Raises:
         SchemaError: something in it cannot be kept, named with its path.
@@ -74,7 +67,7 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
         return Node("dict", tuple(value), children)
     if cls is list and len(value) >= _LONG_LIST and _are_numbers(value):
         found.append(_numbers(value, path))
-        return Node("varying", (), (Node("leaf"),))
+        return Node("varying", (), (Node("leaf", type_name=look_of(found[-1])),))
     if cls is tuple or cls is list:
         return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
     fields = getattr(cls, "_fields", None)
@@ -87,16 +80,23 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
         children = tuple(_split(item, (*path, key), found) for key, item in zip(fields, value, strict=True))
         return Node("namedtuple", fields, children, type_name_of(cls))
     found.append(_encoded(value, path))
-    return Node("leaf")
+    return Node("leaf", type_name=look_of(found[-1]))
 
 
 def _are_numbers(items: Sequence[Row]) -> bool:
-    return type(items[0]) in _PYTHON_NUMBERS and len(set(map(type, items))) == 1
+    return type(items[0]) in NUMBERS and len(set(map(type, items))) == 1
 
 
 def _encoded(value: Row, path: Path) -> Leaf:
     try:
-        return leaves.encode(value)
+        return encode(value)
+    except SchemaError as error:
+        raise SchemaError(f"at {path_name(path)!r}: {error}") from None
+
+
+def _numbers(items: Sequence[Row], path: Path) -> Leaf:
+    try:
+        return encode_numbers(items, type(items[0]))
     except SchemaError as error:
         raise SchemaError(f"at {path_name(path)!r}: {error}") from None
 
@@ -232,7 +232,7 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
 
 def _stacked(items: Sequence[Row], path: Path) -> Found:
     types = set(map(type, items))
-    if len(types) == 1 and types <= _PYTHON_NUMBERS.keys():
+    if len(types) == 1 and types <= NUMBERS.keys():
         return _numbers(items, path)
     found = [None if item is _MISSING else _single(item, path) for item in items]
     there = [leaf for leaf in found if leaf is not None]
@@ -241,7 +241,7 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     first = there[0]
     for leaf in there:
         _check_alike(first, leaf, path)
-    if not first.array.size and len(items) > leaves.MOST_EMPTY:
+    if not first.array.size and len(items) > MOST_EMPTY:
         raise SchemaError(
             f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
             "length"
@@ -251,25 +251,13 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     return Leaf(first.kind, first.dtype, np.stack(arrays), first.meaning)
 
 
-def _numbers(items: Sequence[Row], path: Path) -> Leaf:
-    kind, dtype = _PYTHON_NUMBERS[type(items[0])]
-    try:
-        return Leaf(kind, dtype, np.array(items, dtype))
-    except OverflowError:
-        largest = max(items, key=abs)
-        raise SchemaError(
-            f"at {path_name(path)!r}: an int of {largest.bit_length()} bits does not fit 64 bits; keep it as "
-            "str or bytes"
-        ) from None
-
-
 def _texts(items: Sequence[Row], path: Path) -> list[Found]:
     lengths: list[int] = []
     found: list[Leaf] = []
     for item in items:
         leaf = None if item is _MISSING else _single(item, path)
         if leaf is not None:
-            if not leaves.is_ragged_kind(leaf.kind):
+            if not is_ragged_kind(leaf.kind):
                 raise SchemaError(f"at {path_name(path)!r}: expected text or bytes, found {look_of(leaf)}")
             if found:
                 _check_alike(found[0], leaf, path)
@@ -284,14 +272,13 @@ def _texts(items: Sequence[Row], path: Path) -> list[Found]:
 
 def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
     """Raises SchemaError unless two items of a list may be in one column."""
-    what: Callable[[Leaf], str] = look_of
     if look_of(first) == look_of(leaf):
         if first.meaning != leaf.meaning:
             raise SchemaError(
                 f"at {path_name(path)!r}: a list holds decimals with {first.meaning.scale} and with "
                 f"{leaf.meaning.scale} digits behind the point; quantize them"
             )
-        if leaves.is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
+        if is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
             return
         raise SchemaError(
             f"at {path_name(path)!r}: a list holds arrays of shape {first.array.shape} and "
@@ -299,4 +286,4 @@ def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
         )
     is_none = "none" in (first.kind, leaf.kind)
     advice = f"; where it may be None, {_advice(path, 'nullable')}" if is_none else ""
-    raise SchemaError(f"at {path_name(path)!r}: a list holds {what(first)} and {what(leaf)}{advice}")
+    raise SchemaError(f"at {path_name(path)!r}: a list holds {look_of(first)} and {look_of(leaf)}{advice}")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import np, torch
-from . import times
 from .meaning import PLAIN, Meaning
+from .times import DECODE, ENCODE
 from .types import Array, Row
 
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
@@ -46,11 +46,9 @@ _TORCH_DTYPES = {
     "complex128": "<c16",
     **_BIT_DTYPES,
 }
+NUMBERS = {bool: ("bool", "|b1"), int: ("int", "<i8"), float: ("float", "<f8"), complex: ("complex", "<c16")}
 _PYTHON_DTYPES = {
-    "bool": "|b1",
-    "int": "<i8",
-    "float": "<f8",
-    "complex": "<c16",
+    **dict(NUMBERS.values()),
     "none": "|u1",
     "datetime": "<M8[us]",
     "date": "<M8[D]",
@@ -61,7 +59,7 @@ _PYTHON_DTYPES = {
 _SIZES = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
 _USUAL_DTYPES = {"|b1", "|u1", "|i1"} | {order + size for order in "<>" for size in _SIZES}
 _UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
-_TEXT_KINDS = {"str", "bytes", "numpy.str", "numpy.bytes"}
+TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 
 
 class Leaf(NamedTuple):
@@ -102,12 +100,12 @@ def storage_dtype(kind: str, dtype: str) -> np.dtype[np.generic]:
 
 def is_ragged_kind(kind: str) -> bool:
     """True for text and bytes, whose length always varies."""
-    return kind in _TEXT_KINDS
+    return kind in TEXT_KINDS
 
 
 def is_valid(kind: str, dtype: str) -> bool:
     """True if `kind` and `dtype` name something that `encode` can make: what a manifest may ask for."""
-    if kind in _TEXT_KINDS:
+    if kind in TEXT_KINDS:
         return dtype == "|u1"
     if kind in _PYTHON_DTYPES:
         return dtype == _PYTHON_DTYPES[kind]
@@ -142,34 +140,36 @@ def encode(value: Row) -> Leaf:
         return _encode_array("ndarray", value)
     if cls is torch.Tensor:
         return _encode_tensor(value)
-    if cls is int:
-        try:
-            return Leaf("int", "<i8", np.array(value, "<i8"))
-        except OverflowError:
-            raise SchemaError(
-                f"an int of {value.bit_length()} bits does not fit 64 bits; keep it as str or bytes"
-            ) from None
-    if cls is float:
-        return Leaf("float", "<f8", np.array(value, "<f8"))
-    if cls is bool:
-        return Leaf("bool", "|b1", np.array(value, "|b1"))
-    if cls is str:
-        return Leaf("str", "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
-    if cls is bytes:
-        return Leaf("bytes", "|u1", np.frombuffer(value, "|u1"))
+    if cls in NUMBERS:
+        return encode_numbers(value, cls)
+    if cls is str or cls is np.str_:
+        kind = "str" if cls is str else "numpy.str"
+        return Leaf(kind, "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
+    if cls is bytes or cls is np.bytes_:
+        return Leaf("bytes" if cls is bytes else "numpy.bytes", "|u1", np.frombuffer(bytes(value), "|u1"))
     if value is None:
         return Leaf("none", "|u1", np.empty(0, "|u1"))
-    if cls is complex:
-        return Leaf("complex", "<c16", np.array(value, "<c16"))
-    if cls is np.str_:
-        return Leaf("numpy.str", "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
-    if cls is np.bytes_:
-        return Leaf("numpy.bytes", "|u1", np.frombuffer(bytes(value), "|u1"))
     if isinstance(value, np.generic):
         return _encode_array("scalar", np.asarray(value))
-    if cls in times.ENCODE:
-        return Leaf(*times.ENCODE[cls](value))
+    if cls in ENCODE:
+        return Leaf(*ENCODE[cls](value))
     raise SchemaError(f"a value of type {type_name(cls)} cannot be kept; {_advice(value)}")
+
+
+def encode_numbers(values: Row, cls: type) -> Leaf:
+    """The leaf of a Python number of a type, or of a list of such numbers.
+
+    Raises:
+        SchemaError: an int does not fit 64 bits.
+    """
+    kind, dtype = NUMBERS[cls]
+    try:
+        return Leaf(kind, dtype, np.array(values, dtype))
+    except OverflowError:
+        largest = max(values, key=abs) if isinstance(values, list) else values
+        raise SchemaError(
+            f"an int of {largest.bit_length()} bits does not fit 64 bits; keep it as str or bytes"
+        ) from None
 
 
 def _encode_array(kind: str, value: Array) -> Leaf:
@@ -237,8 +237,8 @@ def decode(kind: str, dtype: str, array: Array, meaning: Meaning = PLAIN) -> Row
         return array[()]
     if kind == "none":
         return None
-    if kind in times.DECODE:
-        return times.DECODE[kind](array[()], meaning)
+    if kind in DECODE:
+        return DECODE[kind](array[()], meaning)
     data = array.tobytes()
     if kind == "bytes":
         return data

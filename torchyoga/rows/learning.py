@@ -10,49 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from ..errors import SchemaError
-from . import leaf as leaves
 from .column import Column, column_of
-from .encoding import Found, filled, leaves_like, look_of, split
-from .leaf import Leaf
+from .encoding import Found, filled, leaves_like, split
+from .leaf import Leaf, decode, is_ragged_kind
 from .meaning import Meaning
 from .node import ITEMS, Node, Path, leaf_paths, path_name
 from .types import Row
 
-
-@dataclass(frozen=True)
-class _Nesting:
-    """How a row nests, and what its leaves are.
-
-    Attributes:
-        kind: that of a node; "leaf", or "unknown" for the items of lists that are all empty.
-        leaf: what a leaf is.
-    """
-
-    kind: str
-    children: tuple[_Nesting, ...] = ()
-    leaf: str = ""
-    node: Node = Node("leaf")  # noqa: RUF009  # immutable
-
-    @property
-    def is_none(self) -> bool:
-        """True for None."""
-        return self.leaf.startswith("none ")
-
-
-_UNKNOWN = _Nesting("unknown")
+_UNKNOWN = Node("unknown")  # the items of lists that are all empty
 
 
 class Learner:
     """Copies of the first rows, until it is known what all of them look like."""
 
     def __init__(self) -> None:
-        self._look: _Nesting | None = None
+        self._look: Node | None = None
         self._rows: list[tuple[Node, list[Leaf]]] = []
-        self._known: list[tuple[Node, list[str], _Nesting]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -63,24 +40,10 @@ class Learner:
         Raises:
             SchemaError: no schema fits this row and those before it.
         """
-        tree, found = split(row)
-        look = self._look_of(tree, found)
-        if self._look is None:
-            self._look = look
-        elif self._look is not look:
-            self._look = _merged(self._look, look, ())
-        self._rows.append((tree, found))
+        look, found = split(row)
+        self._look = look if self._look is None else _merged(self._look, look, ())
+        self._rows.append((look, found))
         return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
-
-    def _look_of(self, tree: Node, found: Sequence[Leaf]) -> _Nesting:
-        """The same object as long as rows look the same."""
-        names = list(map(look_of, found))
-        for one, texts, look in self._known:
-            if texts == names and one == tree:
-                return look
-        look = _looked(tree, iter(names))
-        self._known = [(tree, names, look), *self._known[:3]]
-        return look
 
     def learned(
         self, ragged: Collection[str] = (), nullable: Collection[str] = ()
@@ -104,7 +67,7 @@ class Learner:
             )
         tree = _settled(look, (), in_list=False)
         found: list[Sequence[Found]] = [
-            leaves if own == tree else leaves_like(tree, _row_of(own, iter(leaves)))
+            leaves if own == look else leaves_like(tree, _row_of(own, iter(leaves)))
             for own, leaves in self._rows
         ]
         columns = [
@@ -118,16 +81,6 @@ class Learner:
             tuple(columns),
             [[filled(column, leaf) for column, leaf in zip(columns, row, strict=True)] for row in found],
         )
-
-
-def learned_like(
-    row: Row, ragged: Collection[str], nullable: Collection[str]
-) -> tuple[Node, tuple[Column, ...]]:
-    """How rows like this one nest, and their columns; see `Schema.of`."""
-    learner = Learner()
-    learner.add(row)
-    tree, columns, _ = learner.learned(ragged, nullable)
-    return tree, columns
 
 
 def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:
@@ -160,7 +113,7 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
     """The row of its leaves, as it was split."""
     if tree.kind == "leaf":
         leaf = next(found)
-        return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
+        return decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
     if tree.kind == "varying":
         return next(found).array.tolist()
     children = [_row_of(child, found) for child in tree.children]
@@ -174,49 +127,47 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
 # -- what rows look like, together
 
 
-def _looked(tree: Node, names: Iterator[str]) -> _Nesting:
-    if tree.kind == "leaf":
-        return _Nesting("leaf", (), next(names))
-    return _Nesting(tree.kind, tuple(_looked(child, names) for child in tree.children), "", tree)
+def _is_none(look: Node) -> bool:
+    return look.kind == "leaf" and look.type_name.startswith("none ")
 
 
-def _merged(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
+def _merged(one: Node, other: Node, path: Path) -> Node:
     """A node that both may look like; SchemaError if there is none."""
     if one == other or other.kind == "unknown":
         return one
     if one.kind == "unknown":
         return other
-    if one.is_none or other.is_none:
-        value = other if one.is_none else one
-        return value if value.kind == "nullable" else _Nesting("nullable", (value,))
+    if _is_none(one) or _is_none(other):
+        value = other if _is_none(one) else one
+        return value if value.kind == "nullable" else Node("nullable", (), (value,))
     if "nullable" in (one.kind, other.kind):
         held = [look.children[0] if look.kind == "nullable" else look for look in (one, other)]
-        return _Nesting("nullable", (_merged(held[0], held[1], path),))
+        return Node("nullable", (), (_merged(held[0], held[1], path),))
     kinds = {one.kind, other.kind}
     if kinds <= {"list", "varying"}:
         if kinds == {"list"} and len(one.children) == len(other.children):
             return _each(one, other, path)
         return _list_of((*one.children, *other.children), path)
-    if kinds == {"dict"} and set(one.node.keys) == set(other.node.keys):
-        by_key = dict(zip(other.node.keys, other.children, strict=True))
-        other = replace(other, children=tuple(by_key[key] for key in one.node.keys))
+    if kinds == {"dict"} and set(one.keys) == set(other.keys):
+        by_key = dict(zip(other.keys, other.children, strict=True))
+        other = replace(other, children=tuple(by_key[key] for key in one.keys))
         return _each(one, other, path)
     is_tuple = kinds in ({"tuple"}, {"namedtuple"}) and len(one.children) == len(other.children)
-    if is_tuple and (one.node.keys, one.node.type_name) == (other.node.keys, other.node.type_name):
+    if is_tuple and (one.keys, one.type_name) == (other.keys, other.type_name):
         return _each(one, other, path)
     if one.kind == other.kind == "leaf":
-        raise SchemaError(f"column {path_name(path)!r}: expected {one.leaf}, found {other.leaf}")
+        raise SchemaError(f"column {path_name(path)!r}: expected {one.type_name}, found {other.type_name}")
     raise SchemaError(f"at {path_name(path)!r}: expected a {_said(one)}, found {_said(other)}")
 
 
-def _list_of(items: Sequence[_Nesting], path: Path) -> _Nesting:
+def _list_of(items: Sequence[Node], path: Path) -> Node:
     """A list of varying length of what these may look like."""
-    return _Nesting("varying", (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
+    return Node("varying", (), (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
 
 
 def _declared(
-    look: _Nesting, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
-) -> _Nesting:
+    look: Node, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
+) -> Node:
     """The look of rows, as names of columns say it; takes away the names that it finds."""
     name = path_name(path)
     is_named = bool(path) or look.kind in ("leaf", "list", "varying")
@@ -226,7 +177,7 @@ def _declared(
             look = _list_of(look.children, path)
     if look.kind == "list" and path and ITEMS in path:  # lists in lists have a length each
         look = _list_of(look.children, path)
-    keys: Iterable[str | int | None] = look.node.keys or range(len(look.children))
+    keys: Iterable[str | int | None] = look.keys or range(len(look.children))
     if look.kind in ("varying", "nullable"):
         keys = [ITEMS if look.kind == "varying" else None]
     children = tuple(
@@ -238,29 +189,29 @@ def _declared(
         return children[0]
     if (is_named or look.kind == "nullable") and name in nullable:
         unused.discard(name)
-        if look.is_none:
+        if _is_none(look):
             raise SchemaError(f"column {name!r} is None in this row; pass a row that has a value there")
         if look.kind != "nullable":
-            look = _Nesting("nullable", (look,))
+            look = Node("nullable", (), (look,))
     return look
 
 
-def _each(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
-    keys = one.node.keys or range(len(one.children))
+def _each(one: Node, other: Node, path: Path) -> Node:
+    keys = one.keys or range(len(one.children))
     pairs = zip(keys, one.children, other.children, strict=True)
     return replace(one, children=tuple(_merged(a, b, (*path, key)) for key, a, b in pairs))
 
 
-def _said(look: _Nesting) -> str:
+def _said(look: Node) -> str:
     if look.kind == "leaf":
-        return look.leaf
+        return look.type_name
     if look.kind == "varying":
         return "list"
-    of = list(look.node.keys) if look.node.keys else len(look.children)
+    of = list(look.keys) if look.keys else len(look.children)
     return f"{look.kind} of {of}"
 
 
-def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
+def _settled(look: Node, path: Path, in_list: bool) -> Node:
     """The nodes of what all rows look like."""
     if look.kind == "unknown":
         raise SchemaError(
@@ -268,7 +219,7 @@ def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
             "Schema.of(row) of a row that has a value there"
         )
     if look.kind == "leaf":
-        is_text = in_list and leaves.is_ragged_kind(look.leaf.partition(" ")[0])
+        is_text = in_list and is_ragged_kind(look.type_name.partition(" ")[0])
         return Node("texts", (), (Node("leaf"), Node("leaf"))) if is_text else Node("leaf")
     if look.kind == "nullable":
         return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))
@@ -280,8 +231,8 @@ def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
         if not item_node.num_leaves:
             raise SchemaError(f"at {path_name(path)!r}: lists of what holds nothing cannot be kept")
         return Node("varying", (), (item_node, Node("leaf")) if in_list else (item_node,))
-    keys = look.node.keys or range(len(look.children))
+    keys = look.keys or range(len(look.children))
     children = tuple(
         _settled(child, (*path, key), in_list) for key, child in zip(keys, look.children, strict=True)
     )
-    return replace(look.node, children=children)
+    return replace(look, children=children)

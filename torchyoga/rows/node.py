@@ -61,7 +61,7 @@ class Node:
     kind: str  # "leaf", "dict", "tuple", "list", "namedtuple", "nullable", "varying", "texts"
     keys: tuple[str | int, ...] = ()  # dict keys, or field names
     children: tuple[Node, ...] = ()
-    type_name: str = ""  # of a namedtuple: "module:qualname"
+    type_name: str = ""  # of a namedtuple "module:qualname"; of a leaf, while a schema is learned, what it is
 
     def __reduce__(self) -> tuple[object, ...]:
         # Without what is computed once: a class made here cannot be pickled by name.

@@ -10,13 +10,13 @@ from ..process.lazy import cached_property
 from ..process.texts import in_columns
 from .column import Column
 from .leaf import is_ragged_kind
-from .learning import learned_like
+from .learning import Learner
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .outline import ShownColumn, outline
 from .types import Json, Row
 
 PACK_LENGTHS = "lengths"
-_MOST_LINES, _MOST_NAME = 60, 60  # of the table
+_TABLE_LINES, _TABLE_NAME = 60, 60
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,10 @@ class Schema:
             ids     list of int
             age     int or None
         """
-        return Schema(*learned_like(row, ragged, nullable))
+        learner = Learner()
+        learner.add(row)
+        tree, columns, _ = learner.learned(ragged, nullable)
+        return Schema(tree, columns)
 
     @property
     def is_sequence(self) -> bool:
@@ -101,7 +104,7 @@ class Schema:
         shown = self.shown
         if not shown:
             return "rows without columns"
-        rows = [(one.name[:_MOST_NAME], one.type, one.shape) for one in shown[:_MOST_LINES]]
+        rows = [(one.name[:_TABLE_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
         more = len(shown) - len(rows)
         lines = in_columns([("column", "type", "shape"), *rows], ())
         return "\n".join([*lines, *([f"and {more:,} more columns"] if more else [])])

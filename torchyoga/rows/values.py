@@ -7,16 +7,16 @@ The items of all rows are one list, made of whole columns; then it is cut into t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import TypeAlias
+from itertools import accumulate, pairwise, repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
-from . import leaf as leaves
 from .column import Column
 from .data import Data, bounds_of
+from .leaf import MOST_EMPTY, as_text, decode
 from .node import Node
 from .types import Array, Row
 
@@ -48,12 +48,12 @@ def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
         return listed
     if column.kind in ("bytes", "str"):  # straight from where they lie
         texts = data.texts()
-        return texts if column.kind == "bytes" else list(map(leaves.as_text, texts))
+        return texts if column.kind == "bytes" else list(map(as_text, texts))
     return [_decoded(column, array_of(column, data, i)) for i in range(num_rows)]
 
 
 def _decoded(column: Column, array: Array) -> Row:
-    return leaves.decode(column.kind, column.dtype, array, column.meaning)
+    return decode(column.kind, column.dtype, array, column.meaning)
 
 
 def node_values(node: Node, pieces: Iterator[Piece], num_rows: int) -> list[Row]:
@@ -75,23 +75,18 @@ def node_values(node: Node, pieces: Iterator[Piece], num_rows: int) -> list[Row]
         return [value if there else None for value, there in zip(found, valid, strict=True)]
     if node.kind == "varying":
         return _cut(*_items(node.children[0], pieces, num_rows))
-    return _nested(node, [node_values(child, pieces, num_rows) for child in node.children], num_rows)
+    return list(nested(node, [node_values(child, pieces, num_rows) for child in node.children], num_rows))
 
 
-def _nested(node: Node, children: Sequence[list[Row]], count: int) -> list[Row]:
-    """Containers over the values of their children."""
-    if not children:
-        children = [[()] * count]  # as many as there are rows, of nothing
-        rows: Iterator[tuple[Row, ...]] = iter(children[0])
-    else:
-        rows = zip(*children, strict=True)
+def nested(node: Node, children: Sequence[list[Row]], count: int, marked: Any = None) -> Iterator[Row]:
+    """As many containers as `count` over the values of their children; of the type `marked`, if any."""
+    rows: Iterator[tuple[Row, ...]] = zip(*children, strict=True) if children else repeat((), count)
     if node.kind == "dict":
-        return [dict(zip(node.keys, row, strict=True)) for row in rows]
-    if node.kind == "list":
-        return list(map(list, rows))
-    if node.kind == "tuple":
-        return list(rows)
-    return [tuple.__new__(node.row_type, row) for row in rows]
+        make = marked or dict
+        return (make(zip(node.keys, row, strict=True)) for row in rows)
+    if node.kind == "namedtuple":
+        return map(tuple.__new__, repeat(marked or node.row_type), rows)
+    return map(marked or {"list": list, "tuple": tuple}[node.kind], rows)
 
 
 def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row], Counts]:
@@ -131,7 +126,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
     assert counts_of is not None, "a list of what has no leaves is refused"
     total = int(counts_of.sum())
     made = [node_values(child, iter(()), total) if found is None else found for child, found in parts]
-    return _nested(node, made, total), counts_of
+    return list(nested(node, made, total)), counts_of
 
 
 def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], Counts]:
@@ -142,7 +137,7 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
         values = data.values
         return [_decoded(column, values[i, ...]) for i in range(len(values))], counts
     listed = [array_of(column, data, i) for i in range(num_rows)]
-    if any(row.ndim < 1 or (len(row) > leaves.MOST_EMPTY and not row.size) for row in listed):
+    if any(row.ndim < 1 or (len(row) > MOST_EMPTY and not row.size) for row in listed):
         raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
     found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
     return found, np.array([len(row) for row in listed], np.int64)
@@ -168,8 +163,8 @@ def _text(kind: str, text: bytes) -> Row:
     if kind == "bytes":
         return text
     if kind == "str":
-        return leaves.as_text(text)
-    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(leaves.as_text(text))
+        return as_text(text)
+    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(as_text(text))
 
 
 def _cut(items: list[Row], counts: Counts) -> list[Row]:

@@ -212,12 +212,6 @@ class Manifest:
         pieces = (piece for piece in every.pieces if piece.place_in(self.version) in places)
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
-    def on_its_own(self) -> Manifest:
-        """This version with all files in its own folder, of other names if some are shared."""
-        if not self.lists and all(file.of is None for file in self.files):
-            return self
-        return replace(self, files=tuple(file.as_own for file in self.files), parents=tuple(self.parents))
-
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
         # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.

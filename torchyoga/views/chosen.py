@@ -21,7 +21,7 @@ from .joined import JoinedRef
 from .over import RowView
 from .ragged import RaggedColumn
 from .recoded import named_alike
-from .row_map import RowMap
+from .row_map import RowMap, end_to_end
 from .scan import scan
 
 _MOST_ROWS = 2**62
@@ -80,7 +80,7 @@ def select(ref: DataRef[RowT], rows: Iterable[int] | Numbers) -> DataRef[RowT]:
         [7, 0, 0, 8]
     """
     given: Any = list(rows) if isinstance(rows, (Iterator, MappingView)) else rows
-    return JoinedRef([ref], RowMap(_small(row_numbers(given, len(ref)).copy(), len(ref))))
+    return JoinedRef([ref], RowMap(end_to_end([row_numbers(given, len(ref))], len(ref))))
 
 
 def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef[RowT]:
@@ -120,7 +120,7 @@ def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef
         ) from error
     if there is not None:
         order = np.concatenate([there[order], np.flatnonzero(last == 1), np.flatnonzero(last == 2)])
-    return JoinedRef([ref], RowMap(_small(order, len(ref))))
+    return JoinedRef([ref], RowMap(end_to_end([order], len(ref))))
 
 
 def repeat(ref: DataRef[RowT], times: int) -> RowView[RowT]:
@@ -145,11 +145,6 @@ def _last(values: Array) -> npt.NDArray[np.int8]:
     if mask is not None:
         found[mask] = 2
     return found
-
-
-def _small(numbers: Ints, total: int) -> Ints:
-    """The same numbers, in 32 bits if there are no larger ones."""
-    return numbers.astype(np.uint32) if total <= 2**32 else numbers
 
 
 def concat(refs: Sequence[DataRef]) -> DataRef:

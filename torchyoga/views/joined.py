@@ -7,7 +7,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from ..process.numbers import distinct
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch
-from ..reading.reader import LocatedRows, Together
-from ..reading.version_ref import located
+from ..reading.version_ref import Versions
 from ..rows.block import Rows, interleaved
 from ..rows.data import bounds_of
 from ..rows.pieces import put_runs
@@ -29,7 +28,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .over import GatheredView, RowsOf, RowView
+from .over import GatheredView, RowsOf, RowView, SlicedRef, named_rows
 
 _MOST_NAMED = 3  # sources, in a `repr`
 
@@ -67,14 +66,15 @@ class JoinedRef(DataRef):
         self.rows = rows
         self._starts = bounds_of(map(len, sources))
         self._pool = BufferPool()
-        self._copies = Together(self._pool.empty)
+        self._versions = Versions()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getstate__(self) -> Json:
-        pool = BufferPool()
-        return {**super().__getstate__(), "_pool": pool, "_copies": Together(pool.empty)}
+        state = {**super().__getstate__(), "_pool": BufferPool(), "_versions": Versions()}
+        state.pop("_evenly", None)  # which is of these versions
+        return state
 
     @property
     def _keeps_rows(self) -> bool:
@@ -83,7 +83,20 @@ class JoinedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        return self._at_once(self._of_sources(rows), len(rows))
+        evenly = self._evenly
+        found = None if evenly is None else evenly.take(*self._apart(rows))
+        return self._at_once(self._of_sources(rows), len(rows)) if found is None else found
+
+    def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The source of each of these rows, and its number there."""
+        numbers = self.rows.rows(rows)
+        source = np.searchsorted(self._starts, numbers, side="right") - 1
+        return source, numbers - self._starts[source]
+
+    @cached_property
+    def _evenly(self) -> Evenly | None:
+        """How the rows of all sources are found at once, if they can be."""
+        return Evenly.of(self.sources, self._versions)
 
     def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
@@ -100,9 +113,9 @@ class JoinedRef(DataRef):
         packs = first.together(wanted, self._at_once) if isinstance(first, GatheredView) else None
         if packs is not None:
             return packs
-        lying = _located(wanted) if len(wanted) > 1 else None
-        if lying is not None:
-            return Rows(self._copies.block(lying))
+        found = _joined(wanted, num_rows, self._versions) if len(wanted) > 1 else None
+        if found is not None:
+            return found
         return self._together([(places, ref.take(rows)) for ref, places, rows in wanted], num_rows)
 
     def _together(self, found: list[tuple[Ints, Sequence[Row]]], num_rows: int) -> Sequence[Row]:
@@ -208,7 +221,7 @@ class JoinedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the names of the sources and the row numbers; None if a source has
         none."""
-        return self._pinned([source.fingerprint for source in self.sources])
+        return self._pinned([named_rows(source, source.fingerprint) for source in self.sources])
 
     def _pinned(self, names: Sequence[str | None]) -> str | None:
         if None in names:
@@ -226,7 +239,7 @@ class JoinedRef(DataRef):
     @cached_property
     def _view_pin(self) -> str | None:
         """How it is made of the sources; None if the fingerprint says that."""
-        below = [identity(source) for source in self.sources]
+        below = [named_rows(source, identity(source)) for source in self.sources]
         return described("view", of=None if self.fingerprint else digest(*below, self.rows.pin))
 
     @property
@@ -281,19 +294,64 @@ def _announce(parts: Iterable[RowsOf], values: bool) -> None:
         return
     for ref, _, rows in wanted:
         prefetch = ref._prefetch
-        if prefetch is not None:
+        if prefetch is not None and prefetch.is_cold:
             prefetch.announce(rows, values)
 
 
-def _located(wanted: Sequence[RowsOf]) -> list[tuple[Ints, LocatedRows]] | None:
-    """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
-    found: list[tuple[Ints, LocatedRows]] = []
+def _joined(wanted: Sequence[RowsOf], num_rows: int, versions: Versions) -> Sequence[Row] | None:
+    """Rows of several versions, each at its place; None if one is read by itself, or looks different."""
+    numbers = np.empty(num_rows, np.int64)
     for ref, places, rows in wanted:
-        lying = located(ref, rows)
-        if lying is None or (found and lying.schema != found[0][1].schema):
+        first = versions.first_row(ref)
+        if first is None:
             return None
-        found.append((places, lying))
-    return found
+        numbers[places] = rows + first
+    return versions.take(numbers)
+
+
+class Evenly(NamedTuple):
+    """Sources whose rows are, at equal distances, those of one DataRef, or of versions laid end to end.
+
+    Attributes:
+        firsts: (sources,) where the first row of each is.
+        steps: (sources,) from one row of it to the next.
+        whole: the DataRef, or the versions.
+    """
+
+    firsts: Ints
+    steps: Ints
+    whole: DataRef | Versions
+
+    @staticmethod
+    def of(sources: Sequence[DataRef], versions: Versions) -> Evenly | None:
+        """None for other sources."""
+        spaced = [_spaced(source) for source in sources]
+        alone = spaced[0][0] if all(ref is spaced[0][0] for ref, _, _ in spaced) else None
+        firsts, whole = [], versions if alone is None else alone
+        for ref, first, _ in spaced:
+            begin = 0 if alone is not None else versions.first_row(ref)
+            if begin is None:
+                return None
+            firsts.append(begin + first)
+        return Evenly(np.array(firsts), np.array([step for _, _, step in spaced]), whole)
+
+    def take(self, source: Ints, rows: Ints) -> Sequence[Row] | None:
+        """Rows (B,) of a source each; None while the versions are better read by themselves."""
+        return self.whole.take(self.firsts.take(source) + self.steps.take(source) * rows)
+
+
+def _spaced(ref: DataRef) -> tuple[DataRef, int, int]:
+    """What a view is of, the row there that is its first, and how far its rows lie apart."""
+    first, step = 0, 1
+    while True:
+        view: Any = ref
+        if type(ref) is SlicedRef:
+            ref, rows = view.whole, view.rows
+        elif type(ref) is JoinedRef and len(view.sources) == 1 and isinstance(view.rows.piece, range):
+            ref, rows = view.sources[0], view.rows.piece
+        else:
+            return ref, first, step
+        first, step = rows.start + rows.step * first, rows.step * step
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:

@@ -6,7 +6,7 @@ It turns those that it is asked for into those of the dataset below, a batch at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -69,6 +69,12 @@ class RowMap:
             return np.abs(np.diff(_crossings(self.piece, starts)))
         return np.diff(np.searchsorted(np.sort(self.piece), starts))
 
+    def before(self, bounds: Ints) -> Ints:
+        """How many of the rows, which ascend, are below each bound (B,)."""
+        if isinstance(self.piece, range):
+            return _crossings(self.piece, bounds)
+        return np.searchsorted(self.piece, bounds)
+
     def starts(self, file_starts: Ints) -> Ints:
         """The numbers (runs + 1,) at which a run of rows of one file begins, and the length.
 
@@ -97,6 +103,13 @@ class RowMap:
         if isinstance(piece, range):
             return hexdigest(f"range {piece.start} {piece.step} {len(piece)};")
         return hexdigest(f"rows {len(piece)};", np.ascontiguousarray(piece, "<i8").data)
+
+
+def end_to_end(parts: Iterable[Ints], total: int) -> Ints:
+    """Numbers of rows, some at a time, as one array: in 32 bits if there are no larger ones among so many."""
+    kind = np.uint32 if total <= 2**32 else np.int64
+    found: Ints = np.concatenate([np.zeros(0, kind), *(part.astype(kind) for part in parts)])
+    return found
 
 
 def _as_range(piece: Piece) -> Piece:

@@ -17,8 +17,8 @@ from ..reading.dataref import DataRef
 from ..reading.instead import CALLS, advised
 from ..rows.types import Ints, RowT
 from .over import RowView
+from .row_map import RowMap, end_to_end
 from .scan import scan
-from .selection import Selection
 
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]  # columns, as arrays of rows, to a bool for each row
 Mask = npt.NDArray[np.bool_]
@@ -30,21 +30,21 @@ class SelectedRef(RowView):
 
     Args:
         whole: the other DataRef.
-        selection: which of its rows.
+        rows: which of its rows, in ascending order.
         splits: the splits by a key whose parts it is of, and which part of each.
     """
 
-    def __init__(self, whole: DataRef, selection: Selection, splits: tuple[str, ...] = ()) -> None:
-        super().__init__(whole, selection, splits)
-        self.selection = selection
+    def __init__(self, whole: DataRef, rows: RowMap, splits: tuple[str, ...] = ()) -> None:
+        super().__init__(whole, rows, splits)
+        self.rows = rows
         self.splits = splits
 
     def __len__(self) -> int:
-        return len(self.selection)
+        return len(self.rows)
 
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows of the whole behind these rows."""
-        return self.selection.rows(numbers)
+        return self.rows.rows(numbers)
 
     @property
     def file_starts(self) -> Ints:
@@ -56,7 +56,7 @@ class SelectedRef(RowView):
         whole = self.whole.file_starts
         if np.array_equal(whole, equal_runs(len(self.whole))):
             return equal_runs(len(self))
-        starts = distinct(np.append(self.selection.before(whole), 0))
+        starts = distinct(np.append(self.rows.before(whole), 0))
         # The first of those in each stretch of so many rows; all, where the runs are longer.
         stretch = max(1, min(_FEW_ROWS, len(self.whole) // (2 * max(1, len(whole) - 1))))
         is_first = np.diff(starts[:-1] // stretch, prepend=-1) > 0
@@ -64,7 +64,7 @@ class SelectedRef(RowView):
 
     def _pinned(self, whole: str) -> str:
         """A name for the content, made of one for the whole's and of which rows are selected."""
-        return hexdigest(f"{whole} selected {self.selection.pin}")
+        return hexdigest(f"{whole} selected {self.rows.pin}")
 
     def _title(self) -> str:
         return f"rows selected of {super()._title()}"
@@ -74,7 +74,8 @@ class SelectedRef(RowView):
 def where(ref: DataRef[RowT], names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
     """The rows for which a condition on some columns holds, in their order; only these columns are read.
 
-    The condition is called with thousands of rows at once, so it should work on arrays.
+    The condition is called with thousands of rows at once, so it should work on arrays. The numbers of the
+    rows are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
 
     Args:
         names: a column, which the condition gets as an array (B, ...), or several, as a dict of arrays.
@@ -98,11 +99,12 @@ def where(ref: DataRef[RowT], names: str | Sequence[str], condition: Condition) 
         raise TypeError(
             f"where takes a function as its condition, found {condition!r:.80}; write {CALLS['where']}"
         )
+    found = (start + np.flatnonzero(mask) for start, mask in _masks(ref, names, condition))
     if type(ref) is not SelectedRef:
-        return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
+        return SelectedRef(ref, RowMap(end_to_end(found, len(ref))))
     # Both conditions at once, so that no row number is looked up twice.
-    kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
-    return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)), ref.splits)
+    whole, kept = ref.whole, map(ref.rows_at, found)
+    return SelectedRef(whole, RowMap(end_to_end(kept, len(whole))), ref.splits)
 
 
 def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Iterator[tuple[int, Mask]]:

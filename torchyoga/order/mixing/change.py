@@ -117,7 +117,6 @@ def changed(
     stages = _stages_then(state, len(then), place)
     sources = [own.with_eras(source.eras) for source, own in zip(then, now, strict=False)] + now[len(then) :]
     before = replace(mixture, sources=tuple(sources), stages=stages, begin=None)
-    _check_counts(before, mixture, state)
     last = stages[-1]
     weights = None if weights is None else tuple(weights[number] for number in order)
     same = (*last.weights, *(0,) * (len(now) - len(then)))
@@ -303,25 +302,6 @@ def _stages_then(state: State, num_sources: int, place: int) -> tuple[MixStage, 
             "loader of this dataset gave"
         ) from error
     return stages
-
-
-def _check_counts(before: Mixture, mixture: Mixture, state: State) -> None:
-    """Raises StateError if a stage begins with other counts of rows than those before it give."""
-    for number, stage in enumerate(before.stages):
-        # The mixture's own stages may have begun under another seed.
-        if not number or stage in mixture.stages:
-            continue
-        check_shuffle(state, False)
-        order = MixOrder(
-            replace(before, stages=before.stages[:number]), state.seed, bool(state.pins["shuffle"])
-        )
-        expected = order.consumed(stage.start)[: len(stage.counts)]
-        if stage.counts != expected:
-            raise StateError(
-                f"the state says that up to place {stage.start} the sources had given {stage.counts} rows, "
-                f"but by its weights and its seed they gave {expected}; pass what state_dict() of a loader "
-                "of this dataset gave, or reweight the mixture that has these stages"
-            )
 
 
 def _grown_without_leave(

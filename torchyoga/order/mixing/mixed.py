@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...process.digests import keyed_bytes, words_at
+from ...process.lazy import cached_with
 from ...process.numbers import distinct
 from ...rows.data import bounds_of
 from ...rows.types import Ints
@@ -33,9 +34,10 @@ from ..contract import ARRANGED, Shuffle, check_epoch
 from ..saved import Pin
 from ..stages import ArrangedOrder
 from .mixture import MixStage, Mixture
-from .turns import Era, Turns
+from .turns import Turns
 
 _CHUNK = 65536  # positions computed at once
+_DEALT = 16384  # places dealt at once, so that they stay in the processor's cache
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
@@ -79,7 +81,8 @@ class MixOrder(ArrangedOrder):
         out = np.empty_like(flat)
         for start in range(0, flat.size, _CHUNK):
             places = flat[start : start + _CHUNK]
-            source, key = self._dealt(places, first)
+            dealt = [self._dealt(places[at : at + _DEALT], first) for at in range(0, len(places), _DEALT)]
+            source, key = map(np.concatenate, zip(*dealt, strict=True))
             out[start : start + _CHUNK] = self._numbers(source, key)
         return out
 
@@ -91,7 +94,7 @@ class MixOrder(ArrangedOrder):
         before, after = (np.array(self.consumed(end)) for end in (known, max(known, first + self.length)))
         for source in distinct(which).tolist():
             some = np.flatnonzero(which == source)
-            turns = self._source(source)
+            turns = _turns_of(self, source)
             seen = turns.turn_at(int(before[source]))  # the pass in which this epoch begins
             own = seen + (passes[some] - seen) % self.mixture.most_passes(source)
             key = turns.keys(own, row[some])
@@ -135,39 +138,40 @@ class MixOrder(ArrangedOrder):
         _check_passes(self, epoch)
         return 0 if self.shuffle and not self.reshuffle else epoch * self.length
 
-    def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints, Ints, _Cells]]:
-        """For runs of places of an epoch that begins at `first`: which ones, the cell of each, the cells."""
+    def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints | slice, Ints, _Cells]]:
+        """For runs of places of an epoch that begins at `first`: which ones, where in the cells, these."""
         cell, end = self.mixture.cell, first + self.length
-        stages = self.mixture.stage_at(places)
-        for number in distinct(stages).tolist():
+        stages, is_one = self.mixture.stage_at(places), len(self.mixture.stages) == 1
+        for number in [0] if is_one else distinct(stages).tolist():
             stage = self.mixture.stages[number]
             base = max(stage.start, first)
-            some = np.flatnonzero(stages == number)
-            which = (places[some] - base) // cell
+            some = slice(None) if is_one else np.flatnonzero(stages == number)
+            within = places[some] - base
+            which = within // cell
             low, high = int(which.min()), int(which.max())
-            if high - low < 2 * len(some):
+            if high - low < 2 * len(which):
                 cells = np.arange(low, high + 1)
-                which -= low
+                within -= low * cell
             else:
                 cells = distinct(which)
-                which = np.searchsorted(cells, which)
+                within += (np.searchsorted(cells, which) - which) * cell
             most = max(1, _MOST_NUMBERS // max(cell, len(stage.weights)))
             for begin in range(0, len(cells), most):
                 part = cells[begin : begin + most]
                 made = _Cells.of(stage, base + part * cell, cell, end, self._key)
                 if len(part) == len(cells):
-                    yield some, which, made
+                    yield some, within, made
                     continue
-                inside = np.flatnonzero((which >= begin) & (which < begin + most))
-                yield some[inside], which[inside] - begin, made
+                low, high = begin * cell, (begin + most) * cell
+                inside = np.flatnonzero((within >= low) & (within < high))
+                yield np.arange(len(places))[some][inside], within[inside] - low, made
 
     def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
         """The source of each place, and the number that it is there."""
         source, key = np.empty_like(places), np.empty_like(places)
-        for some, cell, cells in self._cells(places, first):
-            at = cell * self.mixture.cell + places[some] - cells.begins[cell]
-            source[some] = cells.source.reshape(-1)[at]
-            key[some] = cells.key.reshape(-1)[at]
+        for some, at, cells in self._cells(places, first):
+            source[some] = cells.source.reshape(-1).take(at)
+            key[some] = cells.key.reshape(-1).take(at)
         return source, key
 
     def _places(self, source: int, keys: Ints, first: int) -> Ints:
@@ -198,18 +202,15 @@ class MixOrder(ArrangedOrder):
         order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
         counts = np.bincount(source, minlength=num_sources)
         bounds, keys = bounds_of(counts).tolist(), key[order]
-        turns, row = np.empty_like(key), np.empty_like(key)
+        turns, row = np.empty_like(key), np.empty_like(key)  # source by source
         for number in np.flatnonzero(counts).tolist():
-            some = order[bounds[number] : bounds[number + 1]]
-            passes, row[some] = self._source(number).rows(keys[bounds[number] : bounds[number + 1]])
-            turns[some] = passes % self.mixture.most_passes(number)
-        return numbered(self.mixture, source, turns, row)
-
-    def _source(self, number: int) -> Turns:
-        files = self if self.files else None
-        return _turns_of(
-            self.mixture.sources[number].eras, self.shuffle, self.window, self.seed, number, files
-        )
+            some, most = slice(bounds[number], bounds[number + 1]), self.mixture.most_passes(number)
+            turns[some], row[some] = _turns_of(self, number).rows(keys[some])
+            if int(turns[some].max()) >= most:
+                turns[some] %= most
+        found = np.empty_like(key)
+        found[order] = numbered(self.mixture, np.repeat(np.arange(num_sources), counts), turns, row)
+        return found
 
     @property
     def _key(self) -> int:
@@ -239,7 +240,8 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
         raise ValueError(
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
-    key, source = np.divmod(numbers - ARRANGED.start, len(mixture.lengths))
+    key = (numbers - ARRANGED.start) // len(mixture.lengths)  # which is faster than NumPy's divmod
+    source = numbers - ARRANGED.start - key * len(mixture.lengths)
     lengths = np.array(mixture.lengths)[source]
     if not lengths.all():
         raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
@@ -302,18 +304,11 @@ class _Cells(NamedTuple):
         return cls(begins, labels, keys)
 
 
-@lru_cache(maxsize=4096)  # of all mixtures in use; the same for all stages of their weights
-def _turns_of(
-    eras: tuple[Era, ...],
-    shuffle: Shuffle,
-    window: int,
-    seed: int,
-    number: int,
-    order: MixOrder | None,
-) -> Turns:
-    """A source in the order of each pass; `order` is that of the mixture if the source has files."""
-    files = None if order is None else order.files[number]
-    return Turns(eras, shuffle, window, files, "mix", seed, number)
+@cached_with(maxsize=4096)  # sources
+def _turns_of(order: MixOrder, number: int) -> Turns:
+    """A source of a mixture in the order of each pass."""
+    files, eras = order.files[number] if order.files else None, order.mixture.sources[number].eras
+    return Turns(eras, order.shuffle, order.window, files, "mix", order.seed, number)
 
 
 @lru_cache(maxsize=64)

@@ -8,8 +8,8 @@ many passes over a small source are computed at once.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Turns:
         self._eras, self._shuffle, self._window, self._key = eras, shuffle, window, key
         self._files = files
         self._firsts = [era.first for era in eras]
-        self._passes: dict[int, Passes] = {}  # by number of rows
+        self._passes: dict[int, _Passes] = {}  # by number of rows
 
     def rows(self, keys: Ints) -> tuple[Ints, Ints]:
         """The pass, and the row in it, of each number of the source (B,)."""
@@ -105,9 +105,11 @@ class Turns:
         return passes, rows
 
     def _in(self, era: Era, keys: Ints) -> tuple[Ints, Ints]:
-        passes, places = np.divmod(keys - era.first, era.rows)
+        numbers = keys - era.first
+        passes = numbers // era.rows  # which is faster than NumPy's divmod
+        places = numbers - passes * era.rows
         passes += era.turn
-        return passes, self._of(era).rows(passes, places)
+        return passes, self._of(era).turned(passes, places, forward=True)
 
     def keys(self, passes: Ints, rows: Ints) -> Ints:
         """The number of each row in a pass (B,); -1 where the pass does not have it."""
@@ -120,7 +122,7 @@ class Turns:
             if not len(some):
                 continue
             turns = passes[some]
-            place = self._of(era).positions(turns, rows[some])
+            place = self._of(era).turned(turns, rows[some], forward=False)
             keys[some] = era.first + (turns - era.turn) * era.rows + place
         return keys
 
@@ -129,72 +131,37 @@ class Turns:
         era = self._eras[max(bisect_right(self._firsts, key) - 1, 0)]
         return era.turn + (key - era.first) // era.rows
 
-    def _of(self, era: Era) -> Passes:
+    def _of(self, era: Era) -> _Passes:
         """The passes of an era."""
         rows, files = era.rows, self._files
         if rows not in self._passes:
             if files is not None and int(files[-1]) != rows:
                 files = np.append(files[files < rows], rows)
-            self._passes[rows] = _passes_over(rows, self._shuffle, self._window, files, *self._key)
+            self._passes[rows] = self._over(rows, files)
         return self._passes[rows]
 
-
-def _passes_over(length: int, shuffle: Shuffle, window: int, files: Ints | None, *key: int | str) -> Passes:
-    """The passes over a source.
-
-    Args:
-        length: its rows.
-        shuffle: True, False or "block".
-        window: files mixed with each other at once, if shuffle is "block".
-        files: where its files begin, if shuffle is "block".
-        key: what the order depends on.
-    """
-    if not shuffle:
-        return _AsTheyLie()
-    if length <= _MOST_SORTED:
-        return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *key), "little"))
-    seed = int.from_bytes(keyed_bytes(8, "source", *key), "little")
-    if shuffle == "block":
-        assert files is not None
-        return _Ordered(BlockOrder(files, seed, "block", window=window))
-    return _Ordered(Order(length, seed))
+    def _over(self, length: int, files: Ints | None) -> _Passes:
+        """The passes over so many rows."""
+        if not self._shuffle:
+            return _EachPass(Order(length, shuffle=False))
+        if length <= _MOST_SORTED:
+            return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *self._key), "little"))
+        seed = int.from_bytes(keyed_bytes(8, "source", *self._key), "little")
+        if files is not None:
+            return _EachPass(BlockOrder(files, seed, "block", window=self._window))
+        return _EachPass(Order(length, seed))
 
 
-class Passes(Protocol):
-    """A source in the order of each pass over it."""
+class _EachPass(NamedTuple):
+    """Passes over rows, each of which is an epoch of an order."""
 
-    def rows(self, passes: Ints, positions: Ints) -> Ints:
-        """The row at each position of a pass."""
+    order: AnyOrder
 
-    def positions(self, passes: Ints, rows: Ints) -> Ints:
-        """The position of each row in a pass."""
-
-
-class _AsTheyLie:
-    """Rows as they lie, in every pass."""
-
-    def rows(self, passes: Ints, positions: Ints) -> Ints:
-        return positions
-
-    def positions(self, passes: Ints, rows: Ints) -> Ints:
-        return rows
-
-
-class _Ordered:
-    """Passes in the epochs of an order."""
-
-    def __init__(self, order: AnyOrder) -> None:
-        self._order = order
-
-    def rows(self, passes: Ints, positions: Ints) -> Ints:
-        return self._turned(self._order.rows, passes, positions)
-
-    def positions(self, passes: Ints, rows: Ints) -> Ints:
-        return self._turned(self._order.positions, passes, rows)
-
-    def _turned(self, turn: Callable[[int, Ints], Ints], passes: Ints, numbers: Ints) -> Ints:
+    def turned(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
+        """The row at each position of a pass, or the position of each row."""
+        turn = self.order.rows if forward else self.order.positions
         low, high = int(passes.min()), int(passes.max())
-        if low == high:
+        if low == high or not self.order.shuffle:
             return turn(low, numbers)
         found = np.empty_like(numbers)
         for number in distinct(passes).tolist():
@@ -211,13 +178,8 @@ class _SortedPasses:
         self._key = key
         self._last: tuple[int, Ints] | None = None  # a pass, and the row at each of its positions
 
-    def rows(self, passes: Ints, positions: Ints) -> Ints:
-        return self._looked_up(passes, positions, forward=True)
-
-    def positions(self, passes: Ints, rows: Ints) -> Ints:
-        return self._looked_up(passes, rows, forward=False)
-
-    def _looked_up(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
+    def turned(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
+        """The row at each position of a pass, or the position of each row."""
         if len(passes) and int(passes.min()) == int(passes.max()):
             last = self._last
             if last is None or last[0] != passes[0]:
@@ -244,3 +206,6 @@ class _SortedPasses:
         words.sort(axis=1)
         found: Ints = (words & np.uint64(2**_SORTED_BITS - 1)).astype(np.int64)
         return found
+
+
+_Passes = _EachPass | _SortedPasses

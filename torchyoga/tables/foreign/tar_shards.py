@@ -17,8 +17,8 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.regular import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.mapped.gather import Memory
-from ...formats.mapped.items import MappedRuns
+from ...formats.gather import Memory
+from ...formats.items import MappedRuns
 from ...reading.file_parts import Names
 from ...reading.files_ref import content_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of

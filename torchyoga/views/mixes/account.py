@@ -95,17 +95,14 @@ def account_of(mixture: Mixture, state: State) -> Account:
     """The rows delivered of each source of a mixture up to a state.
 
     Raises:
-        StateError: the state does not say it, or rows were left out, and not of which sources.
+        StateError: the state does not say it, as if epochs were left early.
     """
-    mixture, counts = counts_at(mixture, state)
     if state.left_out.rows:
-        out = dict(state.left_out.of)
-        counts = [count - out.pop(name, 0) for name, count in zip(mixture.names, counts, strict=True)]
-        if not state.left_out.of or out or min(counts) < 0:
-            raise StateError(
-                f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
-                "not tell how many of each source; finish epochs, or ask at a state before them"
-            )
+        raise StateError(
+            f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does not "
+            "say how many of each source; finish epochs, or ask at a state before them"
+        )
+    mixture, counts = counts_at(mixture, state)
     return Account(where_of(state), accounts_of(mixture, counts))
 
 

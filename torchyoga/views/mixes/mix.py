@@ -29,7 +29,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
-from ..joined import JoinedRef
+from ..joined import Evenly, JoinedRef
 from ..over import ProjectedRef, RowsOf
 from .account import Account, SourceAccount, account_of, accounts_of
 from .arranged import MixArrangement, warn_if_arranged
@@ -481,6 +481,15 @@ class MixRef(JoinedRef):
     def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
         return self._named(super()._take_seeded(rows, seeds), rows)
+
+    def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
+        source, _, numbers = self._numbers.apart(rows)
+        return source, numbers
+
+    @cached_property
+    def _evenly(self) -> Evenly | None:
+        """None as well if rows of a source depend on the pass over it."""
+        return None if any(self._changes) else super()._evenly
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))

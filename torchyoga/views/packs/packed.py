@@ -302,7 +302,10 @@ class PackedRef(GatheredView):
     @cached_property
     def _view_pin(self) -> str | None:
         """How packs are made, and which rows they hold."""
-        told, of = self._packing.told, nameless_pin(self, self._pinned(identity(self.whole)))
+        told, of = (
+            self._packing.told,
+            nameless_pin(self, self._pinned(self._named(identity(self.whole)) or "")),
+        )
         more = {name: told[name] or None for name in ("long", "max_rows", "balance")}
         budget = "+".join(map(str, told["budgets"].values()))
         return described("packed", budget=budget, **more, seed=self._seed, of=of)

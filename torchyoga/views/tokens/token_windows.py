@@ -28,6 +28,7 @@ from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
+from ..over import named_rows
 from ..packs.layout import LabelKind
 from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
@@ -397,13 +398,15 @@ class TokenWindowsRef(DataRef):
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the column's and how it is cut."""
-        column = self._column.fingerprint
+        column = named_rows(self._column, self._column.fingerprint)
         return None if column is None else self._pinned(column)
 
     @cached_property
     def _view_pin(self) -> str | None:
         """How windows are cut, and which documents there are."""
-        of = nameless_pin(self, self._pinned(identity(self._column)), self._ends.data)
+        of = nameless_pin(
+            self, self._pinned(named_rows(self._column, identity(self._column)) or ""), self._ends.data
+        )
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
         return described("token_windows", **told, of=of)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
-from ...rows.data import Data
+from ...rows.data import Data, bounds_of
+from ...rows.pieces import taken_runs
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
@@ -34,6 +36,7 @@ from ..where import SelectedRef
 from .anchors import Anchors
 from .stacking import Offsets, Stacking
 
+Gap: TypeAlias = float | timedelta | np.timedelta64
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
@@ -47,6 +50,9 @@ def windows(
     group_by: str | None = None,
     edge: Edge = "drop",
     static: Sequence[str] = (),
+    *,
+    time: str | None = None,
+    max_gap: Gap | None = None,
 ) -> WindowsRef:
     """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
 
@@ -62,10 +68,14 @@ def windows(
             "is_pad" of bools, or "action_is_pad" and such, says where.
         static: columns that are not stacked, but read once: at the first row of the window, or at
             offset 0.
+        time: a column of numbers or times, with `max_gap`. It is read now.
+        max_gap: how far the times of two rows in sequence may be apart: where they are further, a group
+            ends, so no window has rows of both sides. A number; for times a `timedelta`.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats.
+        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats, or that of
+            `time` something else than numbers or times.
         ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the
             rows of a group are not all in sequence: the message says which.
 
@@ -76,25 +86,34 @@ def windows(
         >>> chunks = ref.windows({"x": range(0, 3)}, stride=2, group_by="episode", edge="repeat")
         >>> chunks[1]["x"].tolist(), chunks[1]["x_is_pad"].tolist()
         ([2, 3, 3], [False, False, True])
+        >>> ref = yoga.from_arrays({"x": np.arange(5), "t": np.array([0.0, 0.1, 0.2, 7.0, 7.1])})
+        >>> [row["x"].tolist() for row in ref.windows(2, time="t", max_gap=0.15)]
+        [[0, 1], [1, 2], [3, 4]]
     """
     known_schema(ref)
     warn_if_arranged(ref, "windows")
     stride = as_int("stride", stride, 1, _FURTHEST)
     if edge not in get_args(Edge):
         raise ValueError(f'edge must be "drop" or "repeat", found {edge!r}')
+    if (time is None) != (max_gap is None):
+        raise ValueError(f"time= and max_gap= go together; found time={time!r} and max_gap={max_gap!r}")
     schema = ref.schema
     if schema is None:  # of a version without rows
         return WindowsRef(ref, Anchors(np.zeros(2, np.int64), stride, 0, 0, edge == "repeat"), None)
     stacking = Stacking.of(schema, size_or_offsets, static, edge == "repeat")
     starts = np.array([0, len(ref)]) if group_by is None else group_starts(ref, group_by)
-    if isinstance(ref, (SelectedRef, RepeatedRef)):
+    if time is not None and max_gap is not None:
+        starts = distinct(np.concatenate([starts, gap_stops(ref, time, max_gap)]))
+    elif isinstance(ref, (SelectedRef, RepeatedRef)):
         _warn_of_gaps(ref, starts, group_by)
     anchors = Anchors(starts, stride, stacking.low, stacking.high, edge == "repeat")
     if not len(anchors) and len(ref):
         longest = int(np.diff(starts).max())
         warn_user(
             f"there are no windows: each needs {stacking.high - stacking.low + 1} rows in sequence, found "
-            f"{longest} at most" + (f" with the same {group_by!r}" if group_by else "")
+            f"{longest} at most"
+            + (f" with the same {group_by!r}" if group_by else "")
+            + (f" and no gap above max_gap={max_gap}" if time else "")
         )
     return WindowsRef(ref, anchors, stacking)
 
@@ -166,13 +185,13 @@ class WindowsRef(Over):
         found: list[Data | None] = [None] * len(columns)
         for read in self._reads:
             members = spots.members(read.offsets)
-            numbers = members.reshape(-1)
-            own = seeds  # a seed for each row of a window
-            if seeds is not None:
+            numbers, which = read.rows(members)
+            own = None  # a seed for each row of a window
+            if seeds is not None and which is None:
                 own = _seeds_of_members(seeds, members - spots.anchors[:, None]).reshape(-1)
             block = block_of(taken_of(read.ref, numbers, own), read.ref.schema)
             for column, place, is_stacked in read.columns:
-                data = block.data[place]
+                data = block.data[place] if which is None else _repeated(block.data[place], which)
                 if is_stacked:
                     shape = columns[column].shape
                     if shape is None:
@@ -262,7 +281,7 @@ class WindowsRef(Over):
     @cached_property
     def _prefetch(self) -> Prefetch | None:
         """The whole's, for all rows of the windows."""
-        found = [(one, read.offsets) for read in self._reads if (one := read.ref._prefetch) is not None]
+        found = [(one, read) for read in self._reads if (one := read.ref._prefetch) is not None]
         return _Prefetches(self._anchors, found, self._offsets) if found else None
 
     @property
@@ -297,17 +316,28 @@ class _Read(NamedTuple):
     offsets: Ints
     columns: list[tuple[int, int, bool]]
 
+    def rows(self, members: Ints) -> tuple[Ints, Ints | None]:
+        """The rows of windows (B, L) to be read, and which of them each is; None if it is they, one by one.
+
+        Rows that are made, as by decoding an image, are made once for all windows of a batch.
+        """
+        numbers = members.reshape(-1)
+        if not self.ref._keeps_rows or self.ref._is_random:
+            return numbers, None
+        found = distinct(numbers)
+        return (found, np.searchsorted(found, numbers)) if len(found) < len(numbers) else (numbers, None)
+
 
 class _Prefetches(Prefetches):
     """Makes the rows ready of which windows are made.
 
     Args:
         anchors: where the windows lie.
-        prefetches: for each read, what makes its columns ready, and at which offsets it takes them.
+        prefetches: for each read, what makes its columns ready, and the read.
         offsets: (K,) all offsets.
     """
 
-    def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, Ints]], offsets: Ints) -> None:
+    def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, _Read]], offsets: Ints) -> None:
         super().__init__([prefetch for prefetch, _ in prefetches])
         self._anchors = anchors
         self._prefetches = prefetches
@@ -315,8 +345,9 @@ class _Prefetches(Prefetches):
 
     def announce(self, rows: Ints, values: bool) -> None:
         spots = self._anchors.spots(rows)
-        for prefetch, offsets in self._prefetches:  # the very rows that will be taken, so that it knows them
-            prefetch.announce(spots.members(offsets).reshape(-1), values)
+        for prefetch, read in self._prefetches:  # the very rows that will be taken, so that it knows them
+            numbers, _ = read.rows(spots.members(read.offsets))
+            prefetch.announce(numbers, values)
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         def rows_delivered() -> int | None:
@@ -347,6 +378,15 @@ def _stacked_alike(name: str, data: Data, members: Ints) -> Data:
         )
     found = np.concatenate([np.full((count, 1), size, "<i8"), shapes[:, 0]], axis=1)
     return Data(data.values, np.ascontiguousarray(data.part("offsets")[::size]), found)
+
+
+def _repeated(data: Data, which: Ints) -> Data:
+    """Some rows of a column (N,), which may come more than once."""
+    if data.offsets is None:
+        return Data(data.values[which])
+    first, last = data.offsets[which], data.offsets[which + 1]
+    shapes = None if data.shapes is None else data.shapes[which]
+    return Data(taken_runs(data.values, first, last), bounds_of(last - first), shapes)
 
 
 def _array(offsets: Offsets) -> Ints:
@@ -421,3 +461,47 @@ def _refuse_second_runs(name: str, starts: Ints, values: Array) -> None:
         f"group_by={name!r}: the rows with {value!r} are not all together: some begin at row {one}, some at "
         f"row {other}; order_by({name!r}) puts them together"
     )
+
+
+def gap_stops(ref: DataRef, name: str, max_gap: Gap) -> Ints:
+    """The rows whose time is further than `max_gap` from that of the row before, or is not known.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it holds neither numbers nor times, or `max_gap` is of another kind.
+        ValueError: `max_gap` is below 0; or the column holds several values a row.
+
+    Example:
+        >>> gap_stops(yoga.from_arrays({"t": np.array([0, 1, 9, 8])}), "t", 1).tolist()
+        [2]
+    """
+    most: Any = max_gap
+    is_span = isinstance(most, (timedelta, np.timedelta64))
+    if is_span:
+        most = np.timedelta64(most)
+    elif isinstance(most, bool) or not isinstance(most, (int, float, np.number)):
+        raise TypeError(f"max_gap must be a number or a timedelta, found {max_gap!r:.80}")
+    if not most >= type(most)(0):
+        raise ValueError(f"max_gap must be at least 0, found {max_gap!r:.80}")
+    found, last = [np.zeros(0, np.int64)], None
+    for start, _, columns in scan(ref, [name]):
+        values = columns[name]
+        if isinstance(values, RaggedColumn) or values.ndim != 1:
+            raise ValueError(f"time={name!r} needs a column of one number or time a row")
+        kind = values.dtype.kind
+        if kind not in ("M" if is_span else "iuf") or np.ma.getmaskarray(values).any():
+            held = "None" if kind == "O" or isinstance(values, np.ma.MaskedArray) else values.dtype
+            raise TypeError(
+                f"time={name!r}: the column holds {held}, and max_gap={max_gap!r} is for "
+                f"{'times' if is_span else 'numbers'}; numbers take a number, dates and times a timedelta"
+            )
+        values = values if last is None else np.concatenate([last, values])
+        later, earlier = np.maximum(values[1:], values[:-1]), np.minimum(values[1:], values[:-1])
+        with np.errstate(invalid="ignore"):  # of infinities
+            gaps = later - earlier
+        if kind in "iu":
+            gaps = gaps.astype(np.uint64)  # a difference of int64 may be above their largest
+        first = start + 1 if last is None else start
+        found.append(first + np.flatnonzero(~(gaps <= most)))
+        last = values[-1:]
+    return np.concatenate(found)

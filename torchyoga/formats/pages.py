@@ -37,13 +37,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import CorruptError
+from ..rows.types import Ints
+
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-from ...errors import CorruptError
-from ...rows.types import Ints
 
 PAGE = 4096
 _RANDOM, _WILLNEED = 1, 3

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import CorruptError
-from ...files.checksum import crc32
-from ...files.regular import open_regular
-from ...process.background import are_ahead
-from ...process.buffers import address_of, is_placing
-from ...process.forks import in_forked_child
-from ...process.lazy import torch
-from ...rows.types import Array, Ints
+from ..errors import CorruptError
+from ..files.checksum import crc32
+from ..files.regular import open_regular
+from ..process.background import are_ahead
+from ..process.buffers import address_of, is_placing
+from ..process.forks import in_forked_child
+from ..process.lazy import torch
+from ..rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 
 Bytes = npt.NDArray[np.uint8]

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
+import multiprocessing
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
-from ...order.contract import SourceCounts
-from ...process.control_group import scheduled
-from ...process.numbers import as_int
-from ...process.stages import CPU, DELAY, STAGES, Stopwatch
-from ...rows.types import Batch, Row, mapped
-from .numbers import Numbers, WaitHistogram, Waits, waits_of
-from .threads import LockWatch
-from .verdict import Setting, verdict
+from ..order.contract import SourceCounts
+from ..process.control_group import scheduled, usable_cpus
+from ..process.numbers import as_int
+from ..process.stages import Stopwatch
+from ..reading.dataref import DataRef
+from .meter_advice import (
+    AT_ONCE,
+    BLOCK,
+    COLLATE_FN,
+    FEW_LEAVES,
+    FEWER,
+    KEPT,
+    PIN,
+    SMALLER,
+    Numbers,
+    Setting,
+    Waits,
+    verdict,
+)
 
 _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
-_RING = _LAST + _STEP
+_KEPT = 2**14  # batches, whose waits are sorted for `p50` and `p99`
 _WORTH_CPU = 1e-4  # seconds of a batch, from which on asking for CPU seconds costs less than a hundredth
 _DELAYS = 0.02  # seconds between two looks at what the kernel says of this thread
+_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median
 _logger = logging.getLogger(__name__)
 
 
@@ -42,7 +59,7 @@ class _Sums:
     cpu_waited: float = 0.0
     cpu_away: float = 0.0
     delayed: float = 0.0
-    stages: Sequence[float] = ()  # and the CPU seconds of workers, and their delays
+    stages: Mapping[str, float] = field(default_factory=dict)
 
 
 class Meter:
@@ -72,39 +89,46 @@ class Meter:
         self._account = account
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
-        self._lock_watch = LockWatch()
         self._setting = Setting(0, 1)
         self._sums, self._delay_due = _Sums(delayed=scheduled()[1]), 0.0
-        self._waits = [0.0] * _RING
-        self._places = [(0, 0)] * _RING
+        self._waits: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)  # with epoch and step
         self._looks: deque[_Sums] = deque([self._counts()], _LAST // _STEP + 1)
         self._batch_bytes = 0
-        self._begin_epoch(0, 0)
+        self._begin_epoch(0)
 
-    def _begin_epoch(self, epoch: int, step: int) -> None:
-        self._epoch, self._step = epoch, step
+    def _begin_epoch(self, step: int) -> None:
+        self._epoch, self._step = 0, step
         self._left = 0.0  # when the loop got its last batch
         self._cpu_left = self._cpu_asked = -1.0
         self._counts_cpu = False
+        self._sums.delayed = scheduled()[1]
         self._before = self._counts()
-        self._histogram = WaitHistogram()
-        self._longest = 0.0, epoch, step
-        self._counted = self._sums.batches  # batches whose waits are in these two
+        self._longest = 0.0, 0, step
 
-    def begun(self, setting: Setting, epoch: int = 0, step: int = 0) -> None:
-        """An epoch begins at this step, in which the loader is set to this."""
-        self._setting, self._sums.delayed = setting, scheduled()[1]
-        self._begin_epoch(epoch, step)
-        self._sums.epochs += 1
+    def __call__(self, delivery: Any) -> Any:
+        """The next batch of an iteration of the loader, which hands out all of its batches through this.
 
-    def asked(self) -> float:
-        """The loop asks for a batch; returns when, as `perf_counter` tells."""
+        Args:
+            delivery: has `following()`, which makes that batch, the `loader`, its `plan`, and its `iteration`
+                once that has begun.
+        """
+        if delivery.iteration is None:
+            self._setting = _setting_of(delivery.loader, delivery.plan)
+            self._begin_epoch(delivery.loader.steps)
+            self._sums.epochs += 1
         if self._counts_cpu:
             self._cpu_asked = process_time()
-        return perf_counter()
-
-    def delivered(self, asked: float, batch: Batch = None) -> None:
-        """The loop gets the batch that it asked for."""
+        asked = perf_counter()
+        try:
+            batch = delivery.following()
+        except BaseException as error:
+            # An error, after which the loop may go on, or the end: it was waited for, and nothing came.
+            self._sums.away += asked - self._left if self._left else 0.0
+            self._left = perf_counter()
+            self._sums.waited += self._left - asked
+            if isinstance(error, StopIteration):  # the numbers of the epoch are complete
+                self._sums.delayed, self._left = scheduled()[1], 0.0
+            raise
         now = perf_counter()
         sums, waited, left = self._sums, now - asked, self._left
         away = asked - left if left else 0.0
@@ -113,12 +137,14 @@ class Meter:
         if self._counts_cpu:
             self._count_cpu()
         total = sums.batches
-        place = total % _RING
-        self._waits[place] = waited
-        self._places[place] = self._epoch, self._step
-        if not left and total == self._before.batches:
-            sums.first += waited
+        if total == self._before.batches:
+            self._epoch = delivery.iteration.start.epoch
             self._batch_bytes = _bytes(batch)
+            sums.first += 0.0 if left else waited
+        wait = waited, self._epoch, self._step
+        self._waits.append(wait)
+        if waited > self._longest[0]:
+            self._longest = wait
         sums.batches = total = total + 1
         self._step += 1
         self._counts_cpu = waited + away > _WORTH_CPU
@@ -127,19 +153,9 @@ class Meter:
             if now > self._delay_due:
                 sums.delayed, self._delay_due = scheduled()[1], now + _DELAYS
             self._looks.append(self._counts())
-            (self._histogram, self._longest), self._counted = self._waits_so_far(), total
-        if now > self._lock_watch.due:
-            self._lock_watch.look(now)
-            self._left = perf_counter()
         if self._calls:
             self._call()
-
-    def _waits_so_far(self) -> tuple[WaitHistogram, tuple[float, int, int]]:
-        """The waits of the epoch, and the longest: what is counted, and those since. Any thread may ask."""
-        places = [number % _RING for number in range(self._counted, self._sums.batches)]
-        waits = [(self._waits[place], *self._places[place]) for place in places]
-        longest = max(self._longest, *waits, key=lambda wait: wait[0]) if waits else self._longest
-        return self._histogram.with_waits([wait for wait, *_ in waits]), longest
+        return batch
 
     def _count_cpu(self) -> None:
         now = process_time()
@@ -149,24 +165,11 @@ class Meter:
             self._sums.cpu_away += self._cpu_asked - self._cpu_left
         self._cpu_left, self._cpu_asked = now, -1.0
 
-    def missed(self, asked: float) -> None:
-        """The loop gets an error, which it may go on after, for the batch that it asked for."""
-        now = perf_counter()
-        self._sums.away += asked - self._left if self._left else 0.0
-        self._sums.waited += now - asked
-        self._left = now
-
-    def ended(self, asked: float) -> None:
-        """The loop asked for a batch, and the epoch is over: its numbers are complete."""
-        self.missed(asked)  # waited for, and nothing came
-        self._sums.delayed = scheduled()[1]
-        self._left = 0.0
-
     @property
     def workers(self) -> str:
         """The makers of the batches: "this process", "2 threads" of it, or "2 processes".
 
-        Where rows are only copied, `num_workers` means threads: see docs/meter.md.
+        Where rows are only copied, `num_workers` means threads: see docs/measure.md.
 
         Example:
             >>> loader = yoga.DataLoader(list(range(100)), batch_size=4)
@@ -182,43 +185,37 @@ class Meter:
     @property
     def epoch(self) -> Numbers:
         """This epoch so far."""
-        histogram, longest = self._waits_so_far()
-        p50, p99 = (min(longest[0], histogram.quantile(share)) for share in (0.5, 0.99))
-        is_empty = self._sums.batches == self._before.batches
-        return self._numbers(self._before, Waits() if is_empty else Waits(p50, p99, *longest))
+        found, (longest, epoch, step) = self._numbers(self._before), self._longest
+        return found._replace(waits=found.waits._replace(longest=longest, epoch=epoch, step=step))
 
     @property
     def last(self) -> Numbers:
         """The last 100 to 124 batches, also those of earlier epochs."""
-        before = self._looks[0]
-        some = [number % _RING for number in range(before.batches, self._sums.batches)]
-        waits = waits_of([self._waits[place] for place in some], [self._places[place] for place in some])
-        return self._numbers(before, waits)
+        return self._numbers(self._looks[0])
 
     def _counts(self) -> _Sums:
-        return replace(self._sums, stages=self._watch.totals)
+        return replace(self._sums, stages=self._watch.by_name)
 
-    def _numbers(self, before: _Sums, waits: Waits) -> Numbers:
-        now = self._counts()
+    def _numbers(self, before: _Sums) -> Numbers:
+        now, setting = self._counts(), self._setting
         batches = now.batches - before.batches
-        work = [after - then for after, then in zip(now.stages, before.stages, strict=True)]
-        stages = dict(zip(STAGES, work[:CPU], strict=True))
-        waited = now.waited - before.waited
+        stages = {name: seconds - before.stages[name] for name, seconds in now.stages.items()}
+        worker_cpu, worker_delay = stages.pop("cpu"), stages.pop("delay")
         share = batches / max(1, now.cpu_batches - before.cpu_batches)
         cpu, loop_cpu = share * (now.cpu_waited - before.cpu_waited), share * (now.cpu_away - before.cpu_away)
         delayed = max(0.0, now.delayed - before.delayed) * cpu / ((cpu + loop_cpu) or 1.0)
-        if self._setting.num_workers:
-            cpu, loop_cpu, delayed = work[CPU], cpu + loop_cpu, work[DELAY]
-        elif self._setting.num_threads or self._setting.is_ahead:
+        if setting.num_workers:
+            cpu, loop_cpu, delayed = worker_cpu, cpu + loop_cpu, worker_delay
+        elif setting.num_threads or setting.is_ahead:
             of_threads = sum(stages[name] for name in ("read", "transform", "decode", "collate"))
             cpu, loop_cpu = of_threads, max(0.0, cpu + loop_cpu - of_threads)
         return Numbers(
             batches,
-            waited,
+            now.waited - before.waited,
             now.away - before.away,
             now.first - before.first,
             stages,
-            waits,
+            _waits_of(list(self._waits.copy())[-batches:] if batches else []),
             now.epochs - before.epochs,
             cpu,
             loop_cpu,
@@ -258,12 +255,12 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict(self.last, self._setting, self._lock_watch.holders)
+        return verdict(self.last, self._setting)
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
 
-        docs/meter.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
+        docs/measure.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
         function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
         on. Copies of the loader do not call it.
 
@@ -310,15 +307,54 @@ class Meter:
         return f"Meter({self.epoch})"
 
 
-def _bytes(batch: Batch) -> int:
+def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
+    """Numbers of some waits, each with the epoch and the step of its batch."""
+    if not waits:
+        return Waits()
+    ordered = sorted(wait for wait, *_ in waits)
+    p50, p99 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.99))
+    later = [wait for wait, _, step in waits if step]
+    much = max(_BURST, _BURSTS * median(later)) if later else 0.0
+    bursts = [wait for wait in later if wait > much]
+    of_bursts = (sum(bursts), max(bursts)) if len(bursts) > 1 else (0.0, 0.0)
+    return Waits(p50, p99, *max(waits, key=lambda wait: wait[0]), *of_bursts)
+
+
+def _setting_of(loader: Any, plan: Any) -> Setting:
+    """The settings of a loader that makes its batches by this plan."""
+    way, schema = plan.way, loader.dataset.schema if isinstance(loader.dataset, DataRef) else None
+    num_batches = 0
+    with suppress(TypeError, NotImplementedError):  # a sampler without a length
+        num_batches = len(plan)
+    context = loader.multiprocessing_context or multiprocessing
+    starts = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    is_so = {
+        BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
+        FEWER: schema is not None and len(schema.columns) == 1,
+        AT_ONCE: way.is_batched,
+        KEPT: isinstance(loader.dataset, DataRef),
+        COLLATE_FN: not way.collates,
+        FEW_LEAVES: way.collates,
+        SMALLER: way.collates,
+        PIN: loader.pin_memory or not torch.cuda.is_available(),
+    }
+    return Setting(
+        num_workers=0 if way.num_threads else loader.num_workers,
+        num_cpus=usable_cpus(),
+        is_persistent=loader.persistent_workers,
+        num_threads=way.num_threads,
+        are_threads=way.may_be_threads,
+        is_ahead=way.is_ahead,
+        prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
+        num_batches=num_batches,
+        are_forked=starts == "fork",
+        is_so=frozenset(change for change, is_there in is_so.items() if is_there),
+    )
+
+
+def _bytes(batch: object) -> int:
     """Bytes of the tensors and arrays in a batch."""
-    sizes: list[int] = []
-
-    def add(value: Row) -> Row:
-        if isinstance(value, (torch.Tensor, np.ndarray)):
-            sizes.append(value.nbytes)
-        return value
-
-    with contextlib.suppress(Exception):  # of a user's class
-        mapped(batch, add)
-    return sum(sizes)
+    with suppress(Exception):  # of a user's class
+        leaves = tree_leaves(batch)
+        return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, (torch.Tensor, np.ndarray)))
+    return 0

@@ -11,7 +11,7 @@ import torch
 
 from torchyoga.order.place import Place
 from torchyoga.process.seeding import OwnGenerators
-from torchyoga.sampling.foreign import END, Drawing, Foreign
+from torchyoga.sampling.user_sampler import END, Drawing, UserSampler
 
 
 class Drawn:
@@ -36,7 +36,7 @@ class Itself:
 
 
 def drawing_of(sampler: Any, size: int | None = 2, drop_last: bool = False) -> Drawing:
-    found = Drawing(Foreign(sampler, size, drop_last, False), 0, None, partial(OwnGenerators, 3))
+    found = Drawing(UserSampler(sampler, size, drop_last, False), 0, None, partial(OwnGenerators, 3))
     found.open()
     return found
 

@@ -1,16 +1,8 @@
 """A user's own sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
 
-Note 12. A foreign sampler is counted by the same cursor, in batches.
+Note 12. A user's sampler is counted by the same cursor, in batches.
 It counts as a single rank, with an order whose length is known once it is over, so peeks, late epochs,
 batches out of order and states of earlier steps follow from the same arithmetic.
-
-A sampler that says where it stands is asked before its last batch, not after it.
-At the end of an epoch such a state may mean the end, or the beginning of the next one; one batch drawn again
-shows which. A state that does not change within an epoch says nothing: the epoch is drawn from its start.
-
-A sampler's attributes are looked at, and not put back.
-Digests show whether drawing has changed them. One that counts its epochs by itself would give the same one
-again and again if they were put back.
 
 To Python, an interrupted generator has ended.
 That would look like the end of the epoch. So whatever is raised while a sampler draws makes it begin again
@@ -21,16 +13,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import io
-import pickle
 import random
+import re
 import weakref
 import zlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
+from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -45,19 +37,15 @@ from torch.utils.data import (
 from ..errors import StateError
 from ..order.place import Place
 from ..process.seeding import OwnGenerators
-from ..process.warned import warn_user
 from ..rows.types import Array, Index, Json
 
 END = object()  # in place of a batch that an epoch does not have
 _MOST_PARTS = 8  # samplers within samplers
 _WITHIN = ("sampler", "batch_sampler", "_sampler")  # the attributes that hold them
-_LATE = 16  # states of a sampler are kept for so many batches that were delivered
 _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
-# Entries of a list or an array of which there are digests; of longer ones, some from all over it.
-_MOST_ENTRIES = 4096
 _MOST_BYTES = 2**16  # of a generator's state
 
 
@@ -86,22 +74,19 @@ class Stateful(Protocol):
 
 
 class Start(NamedTuple):
-    """The beginning of the drawing of an epoch, from batch `number` on.
+    """The beginning of the drawing of an epoch.
 
     Attributes:
         generators: the states of the sampler's own, by where they are.
-        kept: what `state_dict` of the sampler, of those in it and of its iterator has returned.
-        held: digests of the attributes that the sampler changes by drawing.
+        kept: what `state_dict` of the sampler, or of those in it, has returned.
     """
 
     epoch: int
-    number: int
     generators: Mapping[str, Json]
     kept: Mapping[str, object]
-    held: Mapping[str, str] = {}
 
 
-class Foreign:
+class UserSampler:
     """A sampler, or batch sampler, of which nothing is known but its attributes and what it gives.
 
     Args:
@@ -137,9 +122,6 @@ class Foreign:
         self.draws = type(sampler) not in _LISTS and not has_own
         self.is_being_told = False  # which epoch it is
         self.told: int | None = None  # the epoch that it was told last
-        self._changing: set[str] = set()  # attributes that have changed while it drew
-        self._made = self._held = self._attributes()  # digests when it was made, and when it last began
-        self._has_warned = False
 
     @property
     def name(self) -> str:
@@ -245,73 +227,30 @@ class Foreign:
         for name in set(mine) & set(states):
             put_back(mine[name], states[name])
 
-    def kept(self, iterator: object) -> dict[str, object]:
-        """The sampler's own state: at the start of an epoch, or within an iteration."""
-        parts: dict[str, object]
-        if iterator is not None:
-            parts = {"sampler": self.sampler, "iterator": iterator}
-        elif _is_stateful(self.sampler):
-            parts = {"sampler": self.sampler}
-        else:
-            parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
-        return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
+    def _parts_by_name(self) -> dict[str, object]:
+        return {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
 
     def start_of(self, epoch: int) -> Start:
         """What an epoch begins with, if it begins now."""
-        return Start(epoch, 0, self.generators(), self.kept(None), self.changing())
+        parts = {"sampler": self.sampler} if self.is_stateful else self._parts_by_name()
+        kept = {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
+        return Start(epoch, self.generators(), kept)
 
-    def take(self, kept: Mapping[str, object], iterator: object) -> None:
-        """Puts the sampler, or its iterator, back to where it said it stood.
+    def take(self, kept: Mapping[str, object]) -> None:
+        """Puts the sampler back to where it said it stood.
 
         Raises:
             StateError: it has no such part.
         """
-        parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
-        wanted = {
-            name: state for name, state in kept.items() if (name == "iterator") == (iterator is not None)
-        }
-        for name, state in wanted.items():
-            part = iterator if name == "iterator" else parts.get(name)
+        parts = self._parts_by_name()
+        for name, state in kept.items():
+            part = parts.get(name)
             if not _is_stateful(part):
                 raise StateError(
                     f"the state has a state of {name}, but {self.name} has no load_state_dict there; make "
                     "the sampler as it was"
                 )
             part.load_state_dict(deepcopy(state))
-
-    def _attributes(self) -> dict[str, str]:
-        """Digests of the attributes, but of those with a state of their own and of torch's samplers."""
-        known = (*_LISTS, *_DRAWN_AT_ONCE)
-        return digests_of(
-            (path, part) for path, part in self.parts() if type(part) not in known and not _is_stateful(part)
-        )
-
-    def has_drawn(self) -> None:
-        """Notes which attributes have changed since it began to draw an epoch."""
-        self._changing |= that_differ(self._held, self._attributes())
-
-    def changing(self) -> dict[str, str]:
-        """Digests, as they are now, of the attributes that it changes by drawing."""
-        return {name: digest for name, digest in self._attributes().items() if name in self._changing}
-
-    def begins(self) -> dict[str, str]:
-        """`changing`, as it is about to draw an epoch."""
-        self._held = self._attributes()
-        return self.changing()
-
-    def check_held(self, epoch: int, held: Mapping[str, str]) -> None:
-        """Warns, once, if the attributes that it changes are others than those with which an epoch began."""
-        now = self._attributes()
-        began = {name: self._made[name] for name in self._changing & set(self._made)} | dict(held)
-        others = ", ".join(sorted(that_differ(began, now)))
-        if others and not self._has_warned:
-            self._has_warned = True
-            warn_user(
-                f"{self.name} changes itself as it draws: its {others} held other values when epoch {epoch} "
-                "was begun first than now, so the rows that come now may be others. Let its __iter__ change "
-                "a copy, or give it a state_dict and load_state_dict: see docs/resume.md, Samplers that "
-                "change themselves"
-            )
 
     def tell(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, and of those in it."""
@@ -356,19 +295,19 @@ class Drawing:
     """
 
     def __init__(
-        self, foreign: Foreign, epoch: int, start: Start | None, shared: Callable[[], OwnGenerators]
+        self, foreign: UserSampler, epoch: int, start: Start | None, shared: Callable[[], OwnGenerators]
     ) -> None:
         self._foreign = foreign
         self._shared = shared
         self._is_again = start is not None
-        self.start = start or Start(epoch, 0, {}, {})
-        self.drawn = self.start.number
-        self.has_ended = self.is_stateful = False
+        self.start = start or Start(epoch, {}, {})
+        self.drawn = 0
+        self.has_ended = False
         self.end: Start | None = None  # what the next epoch begins with
         self.expected: int | None = None  # batches of the epoch, as the sampler says
         self._batches: dict[int, Index] = {}  # drawn and still to be delivered
+        self._sums = array("I")  # a checksum of all indices up to the end of each batch
         self._place = Place(epoch, 0)  # up to which they were delivered
-        self._marks: deque[Start] = deque()  # where the sampler said that it stood
         self._iterator: Iterator[Index] | None = None
         self._is_first = True  # nothing was drawn since it was opened
         self._may_be_over = False
@@ -394,24 +333,15 @@ class Drawing:
         """True if the sampler is its own iterator, so that it cannot have two."""
         return self._iterator is self._foreign.sampler
 
+    def sum_of(self, count: int) -> int | None:
+        """A checksum of the indices of the first batches; None if they are not drawn."""
+        return self._sums[count - 1] if 0 < count <= len(self._sums) else None
+
     def forget(self, place: Place) -> None:
         """Batches that were delivered up to a place will not be asked for again."""
         self._place = place
-        first = place.left[0][0] if place.left else place.position
         for number in [number for number in self._batches if not self._is_to_come(number)]:
             del self._batches[number]
-        while len(self._marks) > 2 and self._marks[2].number < first - _LATE:
-            del self._marks[1]  # the first shows whether they move at all
-
-    def start_at(self, first: int) -> Start:
-        """Where to begin drawing again to come to batch `first`."""
-        # Whether the epoch goes on after a batch shows when the sampler has given it and is asked again: one
-        # that is at its end may begin anew when it is loaded.
-        found = [mark for mark in list(self._marks) if mark.number < first]
-        # A state that does not move within an epoch does not say where the sampler stands.
-        if not found or pickle.dumps(found[-1].kept) == pickle.dumps(found[0].kept):
-            return self.start
-        return found[-1]
 
     def tell(self) -> None:
         """Calls `set_epoch` of the sampler once more."""
@@ -429,17 +359,13 @@ class Drawing:
                 found = self._next_or_anew(iterator)
             except StopIteration:
                 self.has_ended = True
-                foreign, epoch = self._foreign, self.start.epoch + 1
-                foreign.has_drawn()
-                self.end = foreign.start_of(epoch)
+                self.end = self._foreign.start_of(self.start.epoch + 1)
                 return
+            self._sums.append(zlib.crc32(_text_of(found), self._sums[-1] if self._sums else 0))
             if self._is_to_come(self.drawn):
                 self._batches[self.drawn] = found
             self.drawn += 1
-            if self._is_first:  # some change themselves when they begin, and an epoch may be left early
-                self._foreign.has_drawn()
             self._is_first = False
-            self._mark()
         if self.drawn == self.expected:
             # So that the state after its last batch is of the next epoch. Asking for it raises the error.
             with contextlib.suppress(SamplerError):
@@ -461,32 +387,17 @@ class Drawing:
         self._may_be_over = self._is_again and bool(self.start.kept)
         if self._is_again:
             foreign.put_back(self.start.generators, strict=False)
-            if self.start.number:
-                foreign.tell(epoch)
-            foreign.take(self.start.kept, None)
-            if not self.start.number:  # what was kept at an epoch's end may say that it is still that one
-                foreign.tell(epoch)
-            foreign.check_held(epoch, self.start.held)
-            foreign.begins()
+            foreign.take(self.start.kept)
+            foreign.tell(epoch)  # what was kept at an epoch's end may say that it is still that one
         else:
             generators = foreign.generators()
             foreign.tell(epoch)
-            self.start = Start(epoch, 0, generators, foreign.kept(None), foreign.begins())
+            self.start = foreign.start_of(epoch)._replace(generators=generators)
             self._is_again = True
-        iterator = iter(foreign.sampler)
-        if self.start.number:
-            foreign.take(self.start.kept, iterator)
-        self.is_stateful = _is_stateful(foreign.sampler) or _is_stateful(iterator)
-        self._iterator, self.drawn, self.has_ended = iterator, self.start.number, False
+        self._iterator, self.drawn, self.has_ended = iter(foreign.sampler), 0, False
+        self._sums = array("I")
         self.expected = foreign.expected
-        self._marks.clear()
-        self._mark()
-        return iterator
-
-    def _mark(self) -> None:
-        if self.is_stateful:
-            kept = self._foreign.kept(self._iterator)
-            self._marks.append(self.start._replace(number=self.drawn, kept=kept))
+        return self._iterator
 
     @contextlib.contextmanager
     def _apart(self, begins: bool = False) -> Iterator[None]:
@@ -507,6 +418,11 @@ class Drawing:
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_iterator": None, "_own": None, "_batches": {}}
+
+
+def _text_of(batch: Index) -> bytes:
+    text = repr(batch.tolist() if isinstance(batch, (np.ndarray, torch.Tensor)) else batch)
+    return re.sub("0x[0-9a-f]+", "", text).encode()  # addresses differ from process to process
 
 
 def numbers(place: Place) -> Iterator[int]:
@@ -652,53 +568,3 @@ def _packed(array: Array) -> dict[str, str]:
 def _unpacked(found: Mapping[str, str]) -> Array:
     data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     return np.frombuffer(data, np.dtype(found["dtype"]))
-
-
-def digests_of(parts: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Digests of the attributes that are numbers, text, arrays or collections of these, by their names.
-
-    Args:
-        parts: objects, with what goes before the names of their attributes.
-    """
-    found = {}
-    for path, part in parts:
-        for name, value in list(getattr(part, "__dict__", {}).items()):
-            text = io.BytesIO()
-            try:
-                _Values(text).dump(_some_of(value))
-            except Exception:  # it is no plain value; code of its own may raise anything
-                continue
-            if value is not None:  # which may be a cache that is filled later
-                found[f"{path}{name}"] = f"{zlib.crc32(text.getbuffer()):08x}"
-    return found
-
-
-def that_differ(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    """The names of those with other digests, of those in both."""
-    return {name for name in now if before.get(name, now[name]) != now[name]}
-
-
-def _some_of(value: object) -> object:
-    if type(value) in (list, tuple, np.ndarray, torch.Tensor) and len(value) > _MOST_ENTRIES:  # type: ignore[arg-type]
-        return value[:: len(value) // _MOST_ENTRIES]  # type: ignore[index, arg-type]
-    return value
-
-
-class _Values(pickle.Pickler):
-    """Writes plain values, equal ones alike. PicklingError for others, whose writing may run any code."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, protocol=5)
-        self.fast = True  # it does not matter which of equal objects are the same one
-
-    def reducer_override(self, value: object) -> Any:
-        """How to write what is not a builtin value."""
-        if isinstance(value, torch.Tensor):
-            value = value.detach().numpy()
-        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
-            return bytes, (value.dtype.str.encode() + value.tobytes(),)
-        if isinstance(value, dict | deque):  # and their subclasses
-            return list, (list(value.items() if isinstance(value, dict) else value),)
-        if value in (bytes, list):  # as they are named above
-            return NotImplemented
-        raise pickle.PicklingError

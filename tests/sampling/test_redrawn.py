@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copy
 import itertools
@@ -23,7 +22,6 @@ from samplers import (
     WEIGHTS,
     ByEpoch,
     ByLength,
-    Classes,
     Noisy,
     Stateful,
     Tasks,
@@ -49,12 +47,10 @@ from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRand
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.iteration import IterationOptions
-from torchyoga.sampling.foreign import Foreign, digests_of
 from torchyoga.sampling.ranks import Ranks
-from torchyoga.sampling.replay import Replay
+from torchyoga.sampling.redrawn import RedrawnIndices
+from torchyoga.sampling.user_sampler import UserSampler
 from torchyoga.testing import assert_rows_equal, check_resume
-
-pytestmark = pytest.mark.filterwarnings("ignore:WeightedRandomSampler draws each row")
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -494,15 +490,15 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     refused({**state, "version": 9}, loader_of("weighted"), "version 9")
     refused({**state, "left": [[5, 1]]}, loader_of("weighted"), "left")
     refused({"epoch": 0}, loader_of("weighted"), "expected a state with the keys")
-    for damage in ({"generators": [1]}, {"kept": [1]}, {"kept_at": -1}, {"kept_at": "1"}):
-        refused({**state, **damage}, loader_of("weighted"), "generators, kept, kept_at or held are damaged")
+    for damage in ({"generators": [1]}, {"kept": [1]}):
+        refused({**state, **damage}, loader_of("weighted"), "generators, kept or indices are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
     own = loader_of("a generator").state_dict()
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
     cut = {"generators": {"generator": {"torch": {"dtype": "|u1", "base85": "xx"}}}}
     refused(own | cut, loader_of("a generator"), "the state of a generator does not fit")
     refused(own | {"generators": {"generator": {"random": 1}}}, loader_of("a generator"), "does not fit")
-    replay = Replay(range(ROWS), Foreign(Tasks(), None, False, True), 3, Ranks(1, 0, None))
+    replay = RedrawnIndices(range(ROWS), UserSampler(Tasks(), None, False, True), 3, Ranks(1, 0, None))
     refused(state, replay, "the state has sampler 'WeightedRandomSampler'")
     lenient = loader_of("weighted", batch_size=5)
     lenient.load_state_dict(state, strict=False)
@@ -727,56 +723,39 @@ def test_a_foreign_sampler_over_a_cached_dataset(tmp_path: Path) -> None:
     assert loader.state_dict()["fingerprint"] == ref.fingerprint
 
 
-@pytest.mark.parametrize("steps", [2, 3])
-def test_a_sampler_that_changes_itself_is_named_where_its_rows_would_be_others(steps: int) -> None:
-    loader = yoga.DataLoader(range(ROWS), 8, sampler=Classes(), seed=3)
-    for epoch in range(3):
-        batches, rest = iter(loader), []
-        for step in range(3):
-            if step == steps:
-                break
-            next(batches)
-        if steps == 3:
-            assert next(batches, None) is None
-        state = json.loads(json.dumps(loader.state_dict()))
-        rest = [batch.tolist() for batch in batches]
-        later = yoga.DataLoader(range(ROWS), 8, sampler=Classes(), seed=3)
-        later.load_state_dict(state)
-        if state["epoch"]:
-            assert epoch + (steps == 3) == state["epoch"]
-            with pytest.warns(
-                UserWarning, match=r"Classes changes itself as it draws: its labels held other"
-            ):
-                next(iter(later))
-        else:
-            assert [batch.tolist() for batch in later] == rest
-    # The same process knows, too, after it has drawn.
-    loader.load_state_dict(state | {"epoch": 0, "held": {}})
-    with pytest.warns(UserWarning, match="when epoch 0 was begun first"):
-        next(iter(loader))
+class Classes(torch.utils.data.Sampler[int]):
+    """Rows of classes in turn; it shuffles a list of its own, as MPerClassSampler does."""
+
+    def __init__(self) -> None:
+        self.labels = list(range(ROWS))
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __iter__(self) -> Iterator[int]:
+        np.random.shuffle(self.labels)
+        return iter(list(self.labels))
 
 
-def test_digests_of_attributes() -> None:
-    class Holder:
-        """An object with attributes."""
-
-    def digests(**attributes: Any) -> dict[str, str]:
-        holder = Holder()
-        vars(holder).update(attributes)
-        return digests_of([("", holder)])
-
-    for value, other in (
-        ([1, 2], [2, 1]),
-        (list(range(10_000)), list(range(9_999, -1, -1))),
-        (np.arange(10_000), np.arange(10_000)[::-1]),
-        (torch.arange(3), torch.arange(3).flip(0)),
-        ({"a": np.arange(2)}, {"a": np.arange(2) + 1}),
-        (
-            collections.defaultdict(list, {1: [np.int64(2)]}),
-            collections.defaultdict(list, {1: [np.int64(3)]}),
-        ),
-        (collections.deque([1]), collections.deque([2])),
-        ("a", "b"),
-    ):
-        assert digests(x=value) == digests(x=copy.deepcopy(value)) != digests(x=other) != {}
-    assert digests(x=None, y=[object()], z=print, w=torch.Generator(), v=[Holder]) == {}
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_sampler_that_changes_itself_is_named_where_its_rows_are_others(epoch: int, workers: int) -> None:
+    loader = yoga.DataLoader(range(ROWS), 4, sampler=Classes(), seed=3, num_workers=workers)
+    for _ in range(epoch):
+        list(loader)
+    batches = iter(loader)
+    next(batches), next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [batch.tolist() for batch in batches]
+    later = yoga.DataLoader(range(ROWS), 4, sampler=Classes(), seed=3)
+    later.load_state_dict(state)
+    assert later.state_dict() == state
+    if epoch:
+        with pytest.warns(
+            UserWarning, match="Classes has drawn other indices for the first 2 batches of epoch 1"
+        ):
+            next(iter(later))
+    else:
+        assert [batch.tolist() for batch in later] == rest
+    with pytest.raises(StateError, match="indices are damaged"):
+        later.load_state_dict(state | {"indices": "1"})

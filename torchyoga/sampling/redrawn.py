@@ -1,4 +1,4 @@
-"""A foreign sampler's iteration, which can be drawn again: any sampler, with what can be promised.
+"""The iterations of a user's sampler, drawn again after a resume.
 
 Only such a sampler knows which rows come next. So a state says which epoch it is and how many batches
 of it were delivered, and whoever continues draws as many indices again, without reading a row. That gives the
@@ -16,7 +16,7 @@ from typing import NoReturn, cast
 
 import torch
 from torch.distributed import ProcessGroup
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
 from ..order.contract import Appended, Locality
@@ -31,23 +31,23 @@ from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
-from .foreign import (
+from .indices import Indices, drawn_seed
+from .ranks import Ranks, check_same, gathered, is_one_of_several
+from .sampler import ResumableSampler
+from .trainers import is_only_looked_at
+from .user_sampler import (
     END,
     Drawing,
-    Foreign,
     HasEpochs,
     SamplerError,
     SetEpoch,
     Start,
+    UserSampler,
     as_keys,
     as_rows,
     has_epochs,
     numbers,
 )
-from .indices import Indices, drawn_seed
-from .ranks import Ranks, check_same, gathered, is_one_of_several
-from .sampler import ResumableSampler
-from .trainers import is_only_looked_at
 
 _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
@@ -107,7 +107,7 @@ def resumable(
     return found
 
 
-class Replay(Indices):
+class RedrawnIndices(Indices):
     """Any sampler, or batch sampler, as what a loader takes indices from and reports to.
 
     It counts batches, as the cursor of one rank alone: what the sampler does for other ranks is its own
@@ -125,7 +125,7 @@ class Replay(Indices):
     def __init__(
         self,
         dataset: Sized,
-        foreign: Foreign,
+        foreign: UserSampler,
         seed: int | None,
         ranks: Ranks,
         draws_from: torch.Generator | None = None,
@@ -147,6 +147,7 @@ class Replay(Indices):
         self._drawing: Drawing | None = None  # of the iteration that has begun last
         self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
         self._world: int | None = None  # ranks of the state that was loaded
+        self._loaded: tuple[int, int, int] | None = None  # its epoch, steps, and checksum of their indices
         self._has_warned = False
         for _, part in foreign.parts():
             if has_epochs(part):
@@ -212,7 +213,6 @@ class Replay(Indices):
             asked = IterationOptions(in_order=options.in_order, made=options.made, counts=counts)
             if counts:
                 self._warn_of_ranks()
-                self._offer_weights()
             try:
                 if not options.counts:
                     return self._looked(asked)
@@ -279,7 +279,7 @@ class Replay(Indices):
     def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
         world, rank = self.ranks.now()
-        start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
+        start = self._start_of(epoch, drawing, late)
         state = {
             "version": _VERSION,
             "sampler": self.name,
@@ -293,21 +293,38 @@ class Replay(Indices):
             "fingerprint": self.cursor.fingerprint,
         }
         more = {"left": left, "generators": dict(start.generators), "kept": dict(start.kept)}
-        more["held"] = dict(start.held)
-        more["drawn"] = self.cursor.extra.get("drawn")
+        more["drawn"], more["indices"] = self.cursor.extra.get("drawn"), self._sum_of(epoch, steps, drawing)
         state |= {name: value for name, value in more.items() if value}
-        if start.number:
-            state["kept_at"] = start.number
         if world > 1 and (left or (start.generators and self._foreign.is_torchs)):
             state["rank"] = rank
         self._check_size("generators", start.generators, "let it draw from one, or from none")
         self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
 
-    def _start_of(self, epoch: int, first: int, drawing: Drawing | None, late: bool) -> Start:
-        """Where an epoch is to be drawn again from, to come to its batch number `first`."""
+    def _sum_of(self, epoch: int, steps: int, drawing: Drawing | None) -> int | None:
+        """A checksum of the indices of the batches that a state counts."""
         if drawing is not None and drawing.start.epoch == epoch:
-            return drawing.start_at(first)
+            return drawing.sum_of(steps)
+        return self._loaded[2] if self._loaded is not None and self._loaded[:2] == (epoch, steps) else None
+
+    def _check_redrawn(self, drawing: Drawing) -> None:
+        """Warns if the batches before a resume have other indices now that they are drawn again."""
+        if self._loaded is None or self._loaded[0] != drawing.start.epoch:
+            return
+        epoch, steps, known = self._loaded
+        if drawing.sum_of(steps) not in (None, known):
+            self._loaded = None
+            warn_user(
+                f"{self.name} has drawn other indices for the first {steps} batches of epoch {epoch} than "
+                "before this resume, so rows may come twice or never: it changes itself as it draws, or "
+                "draws from what torchyoga cannot see. Let its __iter__ change a copy, or give it a "
+                "state_dict and load_state_dict: see docs/resume.md, Any sampler"
+            )
+
+    def _start_of(self, epoch: int, drawing: Drawing | None, late: bool) -> Start:
+        """What an epoch is to be drawn again from."""
+        if drawing is not None and drawing.start.epoch == epoch:
+            return drawing.start
         if self._start is not None and self._start.epoch == epoch:
             return self._start
         if late and drawing is not None and drawing.end is not None and drawing.end.epoch == epoch:
@@ -359,9 +376,10 @@ class Replay(Indices):
             generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
             self._foreign.put_back(generators, strict)
             self._drawing = None
-            number, held = saved.get("kept_at", 0), saved.get("held") or {}
-            self._start = Start(saved["epoch"], number, generators, kept, held if strict else {})
+            self._start = Start(saved["epoch"], generators, kept)
             self._world = saved.get("num_replicas") if strict else None
+            known = saved.get("indices")
+            self._loaded = None if known is None else (saved["epoch"], saved["steps"], known)
 
     def _checked(self, state: object, strict: bool) -> Saved:
         """A state, as it is, if it may be loaded; StateError otherwise."""
@@ -382,11 +400,10 @@ class Replay(Indices):
             )
         if strict:
             self._check_same(dict(state))
-        number = state.get("kept_at", 0)
-        is_sound = all(isinstance(state.get(name) or {}, Mapping) for name in ("kept", "generators", "held"))
-        if not is_sound or type(number) is not int or not 0 <= number <= state["steps"] + _MOST_BYTES:
+        is_whole = all(isinstance(state.get(name) or {}, Mapping) for name in ("kept", "generators"))
+        if not is_whole or type(state.get("indices") or 0) is not int:
             raise StateError(
-                "the state's generators, kept, kept_at or held are damaged; pass what state_dict() gave"
+                "the state's generators, kept or indices are damaged; pass what state_dict() gave"
             )
         return dict(state)
 
@@ -466,14 +483,16 @@ class Replay(Indices):
             if again.start == iteration.start:
                 break
             iteration = again
+        self._check_redrawn(_drawing(iteration))
         self._fit(iteration)
         return iteration
 
     def _looked(self, options: IterationOptions) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
-        is_under_way = latest is not None and latest.drawn > latest.start.number and not latest.has_ended
-        if latest is not None and is_under_way and (self._is_stateful or latest.is_of_one_iterator):
+        is_under_way = latest is not None and latest.drawn > 0 and not latest.has_ended
+        is_stateful = self._foreign.is_stateful
+        if latest is not None and is_under_way and (is_stateful or latest.is_of_one_iterator):
             raise StateError(
                 f"{self.name} keeps its place itself, so it cannot be looked at while an iteration is under "
                 "way; peek before it begins, or when it is over"
@@ -486,7 +505,7 @@ class Replay(Indices):
         finally:
             cursor.resize(length)
             self._foreign.put_back(states)
-            if not self._is_stateful:
+            if not is_stateful:
                 self._start = start
             self._drawing = latest
             if latest is not None and is_under_way:
@@ -498,11 +517,6 @@ class Replay(Indices):
         rank = self.rank if self._foreign.is_torchs else 0
         seed = sampler_seed(self.cursor.order.seed, epoch, rank)
         return Drawing(self._foreign, epoch, start, partial(OwnGenerators, seed))
-
-    @property
-    def _is_stateful(self) -> bool:
-        """True if the sampler, or its iterator, says itself where it stands."""
-        return self._foreign.is_stateful or (self._drawing is not None and self._drawing.is_stateful)
 
     def _fit(self, iteration: Iteration) -> None:
         """Sets the epoch's length, as far as it is known."""
@@ -527,20 +541,6 @@ class Replay(Indices):
                 "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep "
                 "a `rank`, or give each rank's loader a seed of its own"
             )
-
-    def _offer_weights(self) -> None:
-        """Says what a DataRef can do in place of torch's sampler with weights."""
-        sampler = self._foreign.sampler
-        if type(sampler) is not WeightedRandomSampler or not sampler.replacement:
-            return
-        if self._has_warned or not isinstance(self.dataset, DataRef):
-            return
-        self._has_warned = True
-        warn_user(
-            "WeightedRandomSampler draws each row by itself, up to 2**24 of them, and all again when it is "
-            "resumed. ref.weighted(weights, rows=num_samples) in its place, with shuffle=True and without a "
-            "sampler, gives each row its share to a whole number, of any number of rows, and resumes at once"
-        )
 
 
 def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:

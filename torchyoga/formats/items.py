@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ...process.buffers import address_of
-from ...process.forks import renew_in_children
-from ...process.numbers import distinct
-from ...rows.pieces import joined_runs, numbered_within
-from ...rows.types import Array, Ints
+from ..process.buffers import address_of
+from ..process.forks import renew_in_children
+from ..process.numbers import distinct
+from ..rows.pieces import joined_runs, numbered_within
+from ..rows.types import Array, Ints
 from .gather import Bytes, Memory
 
 Empty = Callable[[int], Bytes]
