@@ -27,7 +27,7 @@ from torchyoga.caching.diff import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.hashing import row_hashes
+from torchyoga.rows.comparing import row_hashes
 from torchyoga.rows.schema import Schema
 
 NUMBERS = itertools.count()

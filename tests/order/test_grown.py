@@ -11,8 +11,8 @@ import pytest
 
 from torchyoga.errors import StateError
 from torchyoga.loading.loader import DataLoader
+from torchyoga.order.contract import BegunOrder
 from torchyoga.order.full import Order
-from torchyoga.order.grown import BegunOrder
 from torchyoga.sampling.sampler import ResumableSampler
 
 

@@ -46,7 +46,7 @@ from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRand
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-from torchyoga.order.iteration import IterationOptions
+from torchyoga.order.epoch import IterationOptions
 from torchyoga.sampling.ranks import Ranks
 from torchyoga.sampling.redrawn import RedrawnIndices
 from torchyoga.sampling.user_sampler import UserSampler

@@ -19,7 +19,7 @@ from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.stats.column_stats import TableStats
+from torchyoga.rows.statistics import TableStats
 from torchyoga.versions.manifest import Manifest
 
 ROWS = [

@@ -26,7 +26,7 @@ from ..errors import SchemaError, StateError
 from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.cursor import Cursor
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..process.numbers import as_int
@@ -36,9 +36,8 @@ from ..reading.stream import Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.compound import RaggedParts, SparseParts, StringParts
 from ..rows.data import Data, bounds_of
-from ..rows.node import Node, Path, path_name, type_name_of
+from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
@@ -82,7 +81,7 @@ class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
     Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors; ragged and sparse
-    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.compound`.
+    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.node`.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.

@@ -34,7 +34,7 @@ from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
-from ..rows.stats.statistics import TableStatistics
+from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..versions.checks import fingerprint_of

@@ -26,9 +26,17 @@ from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
-from ..rows.compared import SchemaDiff, differing, schema_diff
+from ..rows.comparing import (
+    Hashes,
+    SchemaDiff,
+    alike,
+    differing,
+    key_words,
+    row_hashes,
+    schema_diff,
+    values_of,
+)
 from ..rows.data import bounds_of
-from ..rows.hashing import Hashes, alike, key_words, row_hashes, values_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints

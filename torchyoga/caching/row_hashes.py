@@ -24,13 +24,13 @@ from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
+from ..rows.comparing import HASH, Hashes, row_hashes
 from ..rows.data import Data
-from ..rows.hashing import HASH, Hashes, row_hashes
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
-from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.refs import ref_of, store_of
+from ..stores.transfer import check
 from ..versions.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ..process.seeding import GeneratorsPutBack
 from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
-from ..rows.hashing import row_hashes
+from ..rows.comparing import row_hashes
 from ..rows.types import Json, Row
 from ..stores.refs import ref_of
 from ..versions.info import plain

@@ -21,7 +21,7 @@ import numpy as np
 from ..process.buffers import address_of
 from ..process.forks import renew_in_children
 from ..process.numbers import distinct
-from ..rows.pieces import joined_runs, numbered_within
+from ..rows.data import joined_runs, numbered_within
 from ..rows.types import Array, Ints
 from .gather import Bytes, Memory
 

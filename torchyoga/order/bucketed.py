@@ -17,9 +17,7 @@ from ..process.digests import keyed_bytes, random_words
 from ..process.lazy import cached_with
 from ..process.numbers import distinct
 from ..rows.types import Ints
-from .contract import OrderOver
-from .full import within
-from .saved import Pin
+from .contract import OrderOver, Pin, within
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,9 +35,7 @@ from ..process.digests import hexdigest, keyed_bytes, keyed_words, random_words,
 from ..process.numbers import as_int, distinct
 from ..rows.data import bounds_of
 from ..rows.types import Ints
-from .contract import AnyOrder, Shuffle
-from .full import are_outside, checked_rows
-from .saved import Pin
+from .contract import AnyOrder, Pin, Shuffle, are_outside, checked_rows
 
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 

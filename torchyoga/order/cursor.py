@@ -27,13 +27,22 @@ from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.numbers import as_int
 from ..process.warned import warn_user
-from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
-from .epoch import Epoch, Skipped
-from .grown import BegunOrder, Prefixes, begun_in, carried
-from .iteration import Iteration, IterationOptions, Left, Standing, rows_seen
+from .contract import (
+    AnyOrder,
+    Appended,
+    Arrangement,
+    BegunOrder,
+    Locality,
+    Pin,
+    Saved,
+    Shuffle,
+    SourceCounts,
+    begun_in,
+    check_appended,
+)
+from .epoch import Epoch, Iteration, IterationOptions, Left, Skipped, Standing, rows_seen
 from .place import Place, Shard, after, taken
-from .saved import Pin, Saved
-from .state import State, written
+from .state import Prefixes, State, carried, written
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
+from .contract import AnyOrder, Appended, Pin, Saved, are_counts, digest, in_effect
 from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
-from .proof import PRIME, are_counts, weight_until
-from .saved import Pin, Saved, digest
-from .stages import in_effect
+from .proof import PRIME, weight_until
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
@@ -26,6 +25,8 @@ _LENIENT = "or pass strict=False to take its epoch and position"
 _SEED_BITS = 4096
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
+
+Prefixes = Sequence[tuple[str, int]]
 
 _NONE = Skipped()
 
@@ -348,3 +349,72 @@ def _shown(value: object) -> str:
         return f"{value!r:.100}"
     except ValueError:  # Python refuses to write the digits of a huge int
         return "a huge number"
+
+
+def carried(
+    saved: State,
+    whole: AnyOrder,
+    fingerprint: str | None,
+    prefixes: Prefixes,
+    appended: Appended | None,
+    seed: int,
+    pins: Mapping[str, Pin],
+) -> tuple[State, AnyOrder]:
+    """A state of this dataset, or of its first rows, as one of this dataset, and the order of its epoch.
+
+    Args:
+        saved: the state.
+        whole: the order of all rows.
+        fingerprint: of the dataset.
+        prefixes: fingerprint and rows of the versions that it begins with.
+        appended: "next" if new rows come after the epoch under way; None if there are to be none.
+        seed: that of the state, or the one given here.
+        pins: what identifies the dataset besides.
+
+    Raises:
+        StateError: the state is of another dataset, or there are new rows and `appended` is None, or the
+            order before them is not known.
+    """
+    is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
+    epoch = saved.at.place.epoch
+    if not is_own and saved.rows == whole.length_in(epoch):  # the same rows, with other columns
+        saved, is_own = replace(saved, fingerprint=fingerprint), True
+    if is_own and saved.grown is None:  # its epoch was not begun before rows were appended
+        mine = {**pins, "length": whole.length_in(epoch), "seed": seed, "fingerprint": fingerprint}
+        saved.check_same({**whole.pins(epoch), **mine})
+        return saved, whole
+    first = _first(whole, saved.length)
+    expected = {**first.pins(epoch), **pins, "length": saved.length, "seed": seed}
+    saved.check_same({**expected, "fingerprint": fingerprint if is_own else saved.fingerprint})
+    if is_own:
+        if saved.rows != whole.length:
+            raise StateError(
+                f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
+                "another dataset, or damaged"
+            )
+        return saved, first
+    if appended is None:
+        raise StateError(
+            f"the state is of {saved.rows} rows, and {whole.length - saved.rows} rows were appended since: "
+            f"here are {whole.length}. Pass appended='next' to finish the epoch under way without them; "
+            "the loader and load_state_dict() take it"
+        )
+    if saved.position in (0, saved.length) and not saved.left:
+        at = Epoch(Place(epoch + bool(saved.position), 0))
+        own = whole.pins(at.place.epoch)
+        begun = replace(saved, at=at, length=whole.length, pins=own, fingerprint=fingerprint, grown=None)
+        return begun, whole
+    found = replace(saved, fingerprint=fingerprint, grown=whole.length)
+    return found, first
+
+
+def _first(whole: AnyOrder, rows: int) -> AnyOrder:
+    """The order of the first rows, as it was before the others were appended."""
+    first = whole.prefix(rows)
+    if first is not None:
+        return first
+    raise StateError(
+        "the sources of the state have grown, and weights of rows, or files that were laid anew, do not know "
+        "the order before; finish the epoch over the version of the state, or pass strict=False to take its "
+        "epoch and position"
+    )

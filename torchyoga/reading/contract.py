@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Arrangement
-from ..order.saved import digest
+from ..order.contract import ARRANGED, Arrangement, digest
 from ..process.lazy import cached_property, later
 from ..process.numbers import distinct
 from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.pieces import check_parts, taken_runs
+from ..rows.data import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds

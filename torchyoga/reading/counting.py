@@ -16,8 +16,7 @@ from ..process.progress import progress_bar
 from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.schema import Schema
-from ..rows.stats.column_stats import TableStats
-from ..rows.stats.statistics import TableStatistics
+from ..rows.statistics import TableStatistics, TableStats
 from ..rows.types import Json, Row
 from .dataref import DataRef
 from .reader import Reader

@@ -26,8 +26,7 @@ from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
-from ..rows.pieces import check_parts, joined_runs
+from ..rows.data import Data, bounds_of, check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints

@@ -9,11 +9,10 @@ from typing import Generic, NamedTuple, cast
 
 import numpy as np
 
-from ..order.contract import Appended, Arrangement
-from ..order.iteration import Iteration, IterationOptions
+from ..order.contract import Appended, Arrangement, Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
-from ..order.saved import Saved
 from ..process.numbers import as_int
 from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..rows.block import Rows

@@ -21,18 +21,14 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
+from .block import ROW_TYPES, Block, RowPack, Rows, leaf_values, node_values, plain_row, row_tensor
 from .collector import block_of
-from .column import Column
+from .column import ENCODE, PLAIN, TEXT_KINDS, Column
 from .data import Data, bounds_of
-from .encoding import split
-from .leaf import TEXT_KINDS
-from .meaning import PLAIN
+from .learning import split
 from .node import VALID, WRAPPERS, Node, Path, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema
-from .times import ENCODE
 from .types import Array, Batch, Ints, Row
-from .values import leaf_values, node_values
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}

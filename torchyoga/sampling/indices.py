@@ -13,13 +13,11 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality
+from ..order.contract import Appended, Locality, Saved, digest
 from ..order.cursor import Cursor
-from ..order.epoch import Epoch
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.place import Shard, batches, chunks, first_positions
 from ..order.proof import PINS, SAME, Proof, prove
-from ..order.saved import Saved, digest
 from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
 from ..process.warned import warn_user

@@ -19,13 +19,11 @@ from torch.distributed import ProcessGroup
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality
+from ..order.contract import Appended, Locality, Saved
 from ..order.cursor import UNKNOWN, Cursor
-from ..order.epoch import Epoch
+from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.full import ORDER_VERSION, Order
-from ..order.iteration import Iteration, IterationOptions
 from ..order.place import Shard
-from ..order.saved import Saved
 from ..order.state import without_keys
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..process.warned import warn_user

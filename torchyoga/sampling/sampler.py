@@ -13,11 +13,10 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle
-from ..order.iteration import Iteration, IterationOptions
+from ..order.contract import Appended, Locality, Saved, Shuffle
+from ..order.epoch import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import Remainder, Shard, chunks
-from ..order.saved import Saved
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..views.flattened import flattened

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ..rows import statistics as _statistics
     from ..rows.projection import Projection
-    from ..rows.stats import statistics as _statistics
-    from ..rows.stats.column_stats import TableStats
+    from ..rows.statistics import TableStats
 else:
-    np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
+    np, _statistics = later("numpy"), later("torchyoga.rows.statistics")
 
 
 FORMAT_VERSION = 1

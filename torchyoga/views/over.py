@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import Arrangement
-from ..order.saved import described
+from ..order.contract import Arrangement, described
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import distinct

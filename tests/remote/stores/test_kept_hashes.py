@@ -13,7 +13,7 @@ from servers import http_server
 from stored import store_of
 
 import torchyoga as yoga
-from torchyoga.rows.hashing import row_hashes
+from torchyoga.rows.comparing import row_hashes
 
 MANY = 2**15
 

@@ -23,14 +23,13 @@ from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards, ShardFiles
-from ...reading.streamed import StreamedRef
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
+from ...reading.stored_ref import StreamedRef
 from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex, kept_index
+from ...stores.cache import FileIndex, kept_index
 from .examples import BadExample, Examples, SeenFeatures, learned, placed
 from .messages import message_of
 from .named_files import NamedFiles

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ...errors import SchemaError
 from ...process.texts import escaped, number, share
 from ...reading.dataref import DataRef
-from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
+from ...rows.statistics import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown
 from .sample import is_remote, keeps_stats
 

@@ -18,6 +18,7 @@ import numpy as np
 from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
+from ...rows.block import leaf_values, node_values
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data
@@ -25,8 +26,7 @@ from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints
-from ...rows.values import leaf_values, node_values
-from ...views.ragged import RaggedColumn
+from ...views.scan import RaggedColumn
 from ..cells.flat import flat
 from ..cells.text import class_names, plain_name
 from .comparison import TEXTS, Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order

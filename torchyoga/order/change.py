@@ -15,16 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import StateError
-from ..contract import Appended, check_epoch
-from ..proof import are_counts
-from ..saved import Pin
-from ..stages import in_effect
-from ..state import State
+from ..errors import StateError
+from .contract import Appended, Pin, are_counts, check_epoch, in_effect
 from .mixed import MixOrder, unpacked
-from .mixture import MixStage, Mixture, Source, Version, sources_pin
-from .proportions import whole_weights
-from .turns import Era, turns_after
+from .mixture import Era, MixStage, Mixture, Source, Version, sources_pin, turns_after, whole_weights
+from .state import State
 
 _MOST_ROWS = 2**61
 
