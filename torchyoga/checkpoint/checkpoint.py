@@ -24,7 +24,7 @@ import torch
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.delivery import Delivery
 from ..loading.loader import DataLoader, DeviceLoader
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..process.numbers import as_int
 from ..process.seeding import sampler_seed
 from ..process.stops import Stops

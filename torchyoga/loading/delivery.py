@@ -6,29 +6,22 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from ..errors import StateError
-from ..order.iteration import Iteration
-from ..order.saved import Saved
-from ..process.control_group import num_cpus
+from ..order.contract import Saved
+from ..order.epoch import Iteration
 from ..process.forks import renew_in_children
 from ..process.stages import Stage, Stopwatch
-from ..reading.dataref import DataRef
-from ..rows.collate import is_ours
 from ..rows.types import Batch, Row, mapped
-from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
-from ..sampling.seeding import made_together
+from ..sampling.user_sampler import SamplerError
 from .accelerate import Accelerated
-from .in_process import InProcess, can_pin
-from .meter.meter import Meter
-from .meter.verdict import Setting
-from .pipeline import Arriving, Pipeline, TorchLoader, start_method
+from .in_process import InProcess
+from .pipeline import Arriving, Pipeline, TorchLoader
 from .sealed import BatchError, is_late
 
 
@@ -145,19 +138,35 @@ def _event() -> torch.cuda.Event:
 
 
 class Delivery(Iterator[Batch]):
-    """One iteration of a loader, counting every batch that reaches the training loop."""
+    """One iteration of a loader, counting every batch that reaches the training loop.
+
+    Args:
+        loader: the loader.
+        pipeline: makes its batches.
+        accelerated: what an Accelerator knows of it.
+        observed: returns `following()` of a delivery; whatever measures the loader comes between.
+
+    Attributes:
+        plan: the loader's.
+        iteration: None until the first batch is asked for.
+    """
 
     def __init__(
-        self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated, meter: Meter
+        self,
+        loader: TorchLoader,
+        pipeline: Pipeline,
+        accelerated: Accelerated,
+        observed: Callable[[Delivery], Batch],
     ) -> None:
-        self._meter = meter
-        self._loader, self._pipeline, self._accelerated = loader, pipeline, accelerated
+        self.loader, self.plan = loader, pipeline.plan
+        self.iteration: Iteration | None = None
+        self._pipeline, self._accelerated, self._observed = pipeline, accelerated, observed
         self._indices = pipeline.plan.indices
         self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
         self._batches: Iterator[Batch] | None = None
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.cursor.num_begun
-        self._iteration: Iteration | None = None
+        self._skipped = 0  # batches that were trained on before
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
         self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
@@ -174,15 +183,15 @@ class Delivery(Iterator[Batch]):
         self._moved = partial(Moving, device, self._pipeline.watch)
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     def __next__(self) -> Batch:
         with self._alone:
-            return self._next()
+            return self._observed(self)
 
-    def _next(self) -> Batch:
-        asked = self._meter.asked()
-        iteration, batches, cursor = self._iteration, self._batches, self._indices.cursor
+    def following(self) -> Batch:
+        """The next batch, counted."""
+        iteration, batches, cursor = self.iteration, self._batches, self._indices.cursor
         if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
         if iteration.generation != cursor.generation:
@@ -198,7 +207,7 @@ class Delivery(Iterator[Batch]):
                 with cursor.lock:
                     iteration.deliver(self._numbers.popleft())
         except StopIteration:
-            self._end(iteration, asked)
+            self._end(iteration)
             raise
         except SamplerError as failed:
             self._batches = None
@@ -213,13 +222,11 @@ class Delivery(Iterator[Batch]):
         except BaseException as interrupt:
             # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
             # the batch that would have come. A batch that is merely late will come.
-            self._meter.missed(asked)
             if not is_late(interrupt):
                 self._batches = None
                 self._pipeline.give_up_workers()
             raise
         if error is not None:
-            self._meter.missed(asked)
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
             # until the garbage collector comes, which torch's queues do not survive.
             try:
@@ -230,28 +237,24 @@ class Delivery(Iterator[Batch]):
             cursor.moved(iteration)
         if iteration.taken == self._steps:
             self._accelerated.is_at_end = True
-        self._meter.delivered(asked, batch)
         return batch
 
     def skip(self, steps: int) -> None:
-        """Begins after so many batches that were trained on before: they count as delivered."""
-        self._begin(steps)
+        """It will begin after so many batches that were trained on before: they count as delivered."""
+        self._skipped = steps
 
-    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Batch]]:
+    def _begin(self) -> tuple[Iteration, Iterator[Batch]]:
         if self._over:
             raise StopIteration
-        loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
+        loader, pipeline, iteration = self.loader, self._pipeline, self.iteration
         if iteration is None:
             in_order = not pipeline.way.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
-            size = loader.batch_size or 1
-            before = self._indices.steps_before(size, loader.drop_last)
-            self._iteration = iteration = pipeline.begin(loader, self._made)
-            self._meter.begun(_setting(loader, pipeline), iteration.start.epoch, before)
+            self.iteration = iteration = pipeline.begin(loader, self._made)
             iteration.hold(self)
             pipeline.latest = iteration
-            if skipped and not are_skipped(iteration, skipped):
-                iteration.skip(skipped)
+            if self._skipped and not are_skipped(iteration, self._skipped):
+                iteration.skip(self._skipped)
                 self._indices.cursor.reached(iteration)
             rows_in_step = (loader.batch_size or 1) * self._indices.num_replicas
             rest = self._indices.rows_in_last_step(iteration) % rows_in_step
@@ -278,14 +281,14 @@ class Delivery(Iterator[Batch]):
 
     def state_after(self, steps: int) -> Saved:
         """`DataLoader.state_after` for this iteration."""
-        if self._iteration is None:
+        if self.iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
-        return self._indices.state_after(self._iteration, steps)
+        return self._indices.state_after(self.iteration, steps)
 
     def leave(self) -> None:
         """It is left for good: what it has delivered counts, and the rest is left out."""
-        if self._iteration is not None:
-            self._indices.cursor.leave(self._iteration)
+        if self.iteration is not None:
+            self._indices.cursor.leave(self.iteration)
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""
@@ -297,39 +300,10 @@ class Delivery(Iterator[Batch]):
             self._failed.clear()
             self._indices.cursor.moved(iteration)
 
-    def _end(self, iteration: Iteration, asked: float) -> None:
+    def _end(self, iteration: Iteration) -> None:
         self._over = True
         self._batches = self._started = None  # ends the workers, if they are not persistent
         self._leave_out(iteration)
         self._indices.cursor.finished(iteration)
-        self._pipeline.redrawn.ended(self._loader.dataset)
-        self._accelerated.ended(self._loader)
-        self._meter.ended(asked)
-
-
-def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
-    """The settings of the loader, for the meter."""
-    way, dataset = pipeline.way, loader.dataset
-    stored = dataset if isinstance(dataset, DataRef) else None
-    schema = None if stored is None else stored.schema
-    num_batches = 0
-    with suppress(TypeError, NotImplementedError):  # a sampler without a length
-        num_batches = len(pipeline.plan)
-    return Setting(
-        num_workers=0 if way.num_threads else loader.num_workers,
-        num_cpus=num_cpus(),
-        is_persistent=loader.persistent_workers,
-        pins=loader.pin_memory,
-        num_threads=way.num_threads,
-        are_threads=way.may_be_threads,
-        is_ahead=way.is_ahead,
-        can_pin=can_pin(),
-        prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
-        num_batches=num_batches,
-        start_method=start_method(loader),
-        is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
-        is_stored=stored is not None,
-        is_batched=made_together(dataset) is not None,
-        num_columns=0 if schema is None else len(schema.columns),
-        collates=not is_ours(loader.collate_fn),
-    )
+        self._pipeline.redrawn.ended(self.loader.dataset)
+        self._accelerated.ended(self.loader)

@@ -21,10 +21,10 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
-from ..rows.leaf import is_ragged_kind
+from ..rows.column import is_ragged_kind
 from ..rows.types import Array, Batch, Collate, Index, Row
-from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding
+from ..sampling.user_sampler import Keys
 from .plan import EpochIndices
 from .sealed import BatchError, Failure
 

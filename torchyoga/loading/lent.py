@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..rows.types import Batch
 from .loader import DataLoader, parts_of
 from .pipeline import start_method

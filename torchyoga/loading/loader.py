@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,16 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
-from ..order.saved import Saved
+from ..process.lazy import later
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
-from ..sampling.replay import Replay, is_plain, resumable
+from ..sampling.redrawn import RedrawnIndices, is_plain, resumable
 from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
@@ -37,13 +36,18 @@ from ..sampling.trainers import (
     name_arguments,
     seen_by_lightning,
 )
+from ..sampling.user_sampler import UserSampler
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery
-from .meter.meter import Meter
 from .pipeline import Pipeline
 from .plan import EpochIndices, way_of
+
+if TYPE_CHECKING:
+    from ..tools import meter as _meter
+else:  # it lies above this room, and is loaded with the first loader
+    _meter = later("torchyoga.tools.meter")
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -57,7 +61,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     Args:
         dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
         batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
+        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/resume.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
             `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
             without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
@@ -164,7 +168,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
-        self._meter = Meter(plan.watch, indices.cursor.account)
+        self._meter = _meter.Meter(plan.watch, indices.cursor.account)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
@@ -246,8 +250,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._pipeline.way.seeds_rows
 
     @property
-    def meter(self) -> Meter:
-        """How long the loop waited for data, and what for: see docs/meter.md.
+    def meter(self) -> _meter.Meter:
+        """How long the loop waited for data, and what for: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)
@@ -451,9 +455,9 @@ class _Choice:
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
-            indices: Indices = Replay(
+            indices: Indices = RedrawnIndices(
                 dataset,
-                Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
+                UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
                 seed=order.seed,
                 ranks=Ranks(order.num_replicas, order.rank, order.group),
                 draws_from=order.generator,

@@ -37,16 +37,16 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..order.iteration import Iteration, IterationOptions
-from ..order.saved import Saved
+from ..order.contract import Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..process.seeding import GeneratorsPutBack, generators, worker_seed
 from ..process.stages import Stage, Stopwatch, seconds_sent
 from ..process.stops import kill_when_terminated, listened
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
-from ..sampling.foreign import SamplerError, that_differ
 from ..sampling.seeding import Quiet, Seeding
+from ..sampling.user_sampler import SamplerError
 from ..views.flattened import flattened
 from .in_process import InProcess, has_accelerator
 from .parcel import Parcel
@@ -392,7 +392,7 @@ class _Redrawn:
         held, saved = self._still(dataset), extra.pop(_KEY, {})
         if held:
             extra[_KEY] = held
-        others = ", ".join(sorted(that_differ(saved, held))) if epoch == self._loaded_epoch else ""
+        others = ", ".join(sorted(_that_differ(saved, held))) if epoch == self._loaded_epoch else ""
         if others:
             self._warn(
                 f"when the state was saved, {others} of the dataset held other numbers than now, so the rest "
@@ -401,7 +401,7 @@ class _Redrawn:
         # A dataset with a set_epoch says that its rows belong to an epoch. Where no generator has moved that
         # all code shares, they were not drawn from one.
         is_next = self._at_end is not None and epoch != self._epoch
-        others = ", ".join(sorted(that_differ(self._held, held))) if is_next else ""
+        others = ", ".join(sorted(_that_differ(self._held, held))) if is_next else ""
         if others and is_kept:
             self._warn(
                 f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, but persistent "
@@ -433,6 +433,11 @@ class _Redrawn:
         if not self._has_warned:
             self._has_warned = True
             warn_user(message)
+
+
+def _that_differ(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """The names of the attributes that are in both and have other digests."""
+    return {name for name in now if before.get(name, now[name]) != now[name]}
 
 
 def _shared() -> tuple[object, ...]:

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..order.iteration import Iteration
-from ..process.control_group import num_cpus
+from ..order.epoch import Iteration
+from ..process.control_group import usable_cpus
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
 from ..process.warned import warn_user
@@ -19,10 +19,10 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..rows.collate import is_ours
 from ..rows.types import Index, MapStyle
-from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
-from ..sampling.seeding import draws_random_numbers
+from ..sampling.seeding import draws_random_numbers, made_together
 from ..sampling.trainers import Seeing
+from ..sampling.user_sampler import Keys
 from .shared_memory import Ring
 
 _AHEAD = 2  # batches, as torch's workers make
@@ -48,6 +48,8 @@ class Way:
         is_unordered: batches may come in any order.
         seeds_rows: each row is made with random numbers of its own.
         seeds_batches: each batch is collated with random numbers of its own.
+        collates: by a function of the user's.
+        is_batched: the dataset makes the rows of a batch in one call, its `__getitems__`.
     """
 
     kind: Literal["here", "ahead", "threads", "processes"]
@@ -62,6 +64,8 @@ class Way:
     is_unordered: bool
     seeds_rows: bool
     seeds_batches: bool
+    collates: bool
+    is_batched: bool
 
     @property
     def is_ahead(self) -> bool:
@@ -128,7 +132,10 @@ def way_of(
         kind, why = "processes", no_threads
         num_ahead *= num_workers
         if not no_threads:
-            kind, num_threads = "threads", max(1, min(num_workers, num_cpus() - 1))  # the loop needs one, too
+            kind, num_threads = (
+                "threads",
+                max(1, min(num_workers, usable_cpus() - 1)),
+            )  # the loop needs one, too
     else:
         kind, why = "here", not_read or ("" if is_known_ahead else "the sampler draws when it is asked")
         num_ahead = _AHEAD
@@ -149,6 +156,8 @@ def way_of(
         is_unordered=bool(num_workers) and not is_in_order,
         seeds_rows=seeds_rows,
         seeds_batches=has_own_collate and (seed_rows is None or bool(seed_rows)),
+        collates=has_own_collate,
+        is_batched=made_together(dataset) is not None,
     )
 
 

@@ -24,8 +24,8 @@ from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding, made_together
+from ..sampling.user_sampler import Keys, as_rows
 from .in_process import COLLATING, Collating, note_window, rows_of, title_for
 from .parcel import packed, sendable
 from .plan import Job, SingleRow
@@ -237,7 +237,7 @@ class RowMaker:
             seeder()(pairs[0][1])
             before = where_all()
             try:
-                with seed_noted():
+                with seed_noted:
                     many = together(rows)
             except Exception:
                 if where_all() == before:

@@ -22,8 +22,8 @@ from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.outline import ShownColumn, in_lines
 from ..rows.projection import Projection
+from ..rows.schema import ShownColumn, in_lines
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
 from .instead import METHODS, METHODS_OF, advised
@@ -269,7 +269,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
                 than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
                 out the first n rows, in every epoch.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
-                gives. "block" mixes a few files at a time: see docs/shuffle.md.
+                gives. "block" mixes a few files at a time: see docs/resume.md.
             shuffle_seed: any int.
             shard_rank: which shard this is, in 0..num_shards-1.
             num_shards: shard r takes positions r, r + num_shards, ... of the global order.

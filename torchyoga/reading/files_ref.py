@@ -68,9 +68,7 @@ class FilesRef(StoredRef):
     def _projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; files that hold none of them are not touched."""
         columns = tuple(self._columns[number] for number in of.columns)
-        content = of.pinned(self.fingerprint)
-        assert content is not None
-        how = self._length, columns, content, self._info, self.left_out
+        how = self._length, columns, of.pinned(self.fingerprint), self._info, self.left_out
         return FilesRef(self.name, of.schema, *how)
 
     @property

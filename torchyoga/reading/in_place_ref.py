@@ -9,14 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..formats.mapped.gather import Bytes, Memory
-from ..formats.mapped.items import MappedRuns
-from ..formats.mapped.pages import usage
+from ..formats.gather import Bytes, Memory
+from ..formats.items import MappedRuns
+from ..formats.pages import usage
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..rows.block import Block
-from ..rows.data import Data
-from ..rows.pieces import check_parts
+from ..rows.data import Data, check_parts
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Numbers, Row
@@ -89,14 +88,14 @@ class ForeignRef(StoredRef):
         return self._rows.content if self._of is None else self._of.pinned(self._rows.content)
 
     @property
-    @abstractmethod
     def _is_cold(self) -> bool:
         """True while batches of one row, too, are to be made ready before they are taken."""
+        return False
 
-    @abstractmethod
     def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
         """A quick function of the number of one row to the values of its columns, or to None where `take` is
-        to say what is wrong; None if there is none."""
+        to say what is wrong; None if there is none, as where rows take long to decode."""
+        return None
 
     def __getitem__(self, index: Any) -> Any:
         """A row, a list of rows, or a view, as of any DataRef."""

@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter, thread_time
 
@@ -15,19 +15,18 @@ import numpy as np
 
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
+from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.mapped.gather import MappedFile
-from ..formats.mapped.items import Numbering
-from ..formats.mapped.marks import Marks
-from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
+from ..formats.gather import MappedFile
+from ..formats.items import Numbering
+from ..formats.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
-from ..rows.pieces import check_parts, joined_runs
+from ..rows.data import Data, bounds_of, check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
@@ -50,8 +49,8 @@ class Reader:
 
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
-    At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
-    are closed. By default it is 4,096, or more as long as the process may have more mappings.
+    At most `most_open` files are mapped at once, or as many as one batch needs: then all others are closed.
+    By default it is 4,096, or more as long as the process may have more mappings.
 
     All methods may be called from several threads, and after a fork: files never change once they are opened,
     and opening one twice does no harm.
@@ -84,8 +83,6 @@ class Reader:
         self._mapped: dict[int, MappedFile] = {}
         self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
         self._shelf: FileShelf | None = None
-        self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
-        self._reads = 0
         self._num_new = 0  # files opened since deleted ones were looked for
         self._warmth = [Thermometer(self.num_rows) for column in schema.columns for _ in column.parts]
         self._whole = Projection(schema, tuple(range(len(schema.columns))))
@@ -413,9 +410,6 @@ class Reader:
         files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
             shelf = self._open(distinct(files).tolist())
-        if len(self.files) > self._most_open:
-            self._reads += 1
-            self._used[files] = self._reads
         if self._watches:
             self._look(distinct(files).tolist())
         return shelf, rows + shelf.shifts.take(files)
@@ -446,35 +440,34 @@ class Reader:
             if len(self.files) <= self._most_open and not self.where.is_remote:
                 self._open_more(new, shelf)
             self._num_new += len(new)
-            gone = set() if shelf is None else self._gone(shelf) - set(numbers)
-            if (
-                shelf is not None
-                and shelf.can_grow
-                and shelf.num_open + len(new) <= self._most_open
-                and not gone
-            ):
+            gone = set() if shelf is None else self._gone(shelf, numbers, len(new))
+            if shelf is not None and shelf.can_grow and not gone:
                 shelf.add(new)
             else:
-                kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
+                kept = {} if shelf is None else shelf.files()
                 files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
                 shelf = self._shelf = FileShelf(
-                    self.schema, self._file_starts, files, self._verify, self._warmth, self._marks
+                    self.schema, self._file_starts, files, self._warmth, self._marks
                 )
             if len(self._mapped) > self._most_open or gone:
                 files = shelf.files()
                 self._mapped = {number: file for number, file in self._mapped.items() if number in files}
             return shelf
 
-    def _gone(self, shelf: FileShelf) -> set[int]:
-        """Open files that were deleted since, to make room: while they are mapped, their space is not freed.
+    def _gone(self, shelf: FileShelf, numbers: Sequence[int], num_new: int) -> set[int]:
+        """Open files, none of these, that are to be closed: all others, if there are too many.
 
+        Else those that were deleted since, to make room: while they are mapped, their space is not freed.
         They are looked for once an eighth of the open ones is new, else opening one would cost more the more
         are open.
         """
+        others = set(shelf.files()) - set(numbers)
+        if shelf.num_open + num_new > self._most_open:
+            return others
         if not self.where.is_remote or _LOOK_SHARE * self._num_new < shelf.num_open:
             return set()
         self._num_new = 0
-        return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
+        return {number for number in others if not self.where.is_here(self.files[number])}
 
     def _open_more(self, new: dict[int, Opened], shelf: FileShelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
@@ -486,16 +479,6 @@ class Reader:
                 with contextlib.suppress(CorruptError, OSError):  # raised when a row of it is wanted
                     new[number] = self._opened(number)
                     wanted -= 1
-
-    def _kept(self, shelf: FileShelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
-        """The files that stay open: all, or if those are too many, the ones used last."""
-        files = shelf.files()
-        most = self._most_open - num_new
-        if len(files) > most:
-            latest = sorted(files, key=lambda number: -self._used[number])[: max(0, most // 2)]
-            wanted = {*latest, *numbers}
-            files = {number: opened for number, opened in files.items() if number in wanted}
-        return files
 
     def renew(self) -> None:
         """Makes locks and threads anew, in a forked child."""
@@ -539,7 +522,10 @@ class Reader:
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
         marked = self._first_mark + number
         first_cell = self._marks.first_cell(marked, file.identity) if self._verify else -1
-        return Opened(file, extents, names, self.where.is_checked(entry), first_cell)
+        is_checked = not self._verify or self.where.is_checked(entry)
+        found = Opened(file, extents, names, is_checked, first_cell)
+        found.refuse_long_parts()
+        return found
 
     def open_all(self) -> None:
         """Raises CorruptError unless every file can be opened; reads none of the rows."""
@@ -588,7 +574,13 @@ class Reader:
 
     def _checks_of(self, opened: Opened, num_rows: int, items: Ints, nbytes: int) -> list[tuple[int, int]]:
         """The checks of some rows of an open file, which have about `nbytes` bytes."""
-        shelf = FileShelf(self.schema, np.array([0, num_rows]), {0: opened}, False, self._warmth, self._marks)
+        shelf = FileShelf(
+            self.schema,
+            np.array([0, num_rows]),
+            {0: opened._replace(is_checked=True)},
+            self._warmth,
+            self._marks,
+        )
         step = max(1, _CHECKED_BYTES * len(items) // max(1, nbytes))
         found = [(0, 0)] * len(opened.names)
         for start in range(0, len(items), step):
@@ -675,9 +667,8 @@ def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
     found = Reader(where, schema, entries, False, most_open=len(entries), marks=Marks(()))
     for warmth in found._warmth:
         warmth.after_opening(were_all=True)
-    found._shelf = FileShelf(
-        schema, found._file_starts, dict(enumerate(opened)), False, found._warmth, found._marks
-    )
+    checked = {number: file._replace(is_checked=True) for number, file in enumerate(opened)}
+    found._shelf = FileShelf(schema, found._file_starts, checked, found._warmth, found._marks)
     return found
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import CorruptError, RemoteError
 from ..files.regular import refuse_irregular
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..process.numbers import distinct

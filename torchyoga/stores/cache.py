@@ -34,7 +34,7 @@ from typing import BinaryIO
 
 import filelock
 
-from ..errors import BusyError, RemoteError, YogaError
+from ..errors import BusyError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
 from ..process.exceptions import contextmanager
@@ -54,7 +54,6 @@ _looked: dict[str, float] = {}  # when this process last looked through each fol
 # A download of 64 MiB hides the delay of a store. 32 files are two windows of a block shuffle, of eight files
 # each by default, what is downloaded ahead, a quarter of the bound, and as much again.
 _FILE_BYTES, _FILES_HELD = 2**26, 32
-_MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
 # belongs to the second name that a file has while it is held.
@@ -145,8 +144,10 @@ class Cache:
         check_regular(path, mode)
         return True
 
-    def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
-        """The file; if it is missing, `download` writes it, while other callers that need it wait.
+    def fill(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
+        """Downloads a file, unless it is here; other callers that need it wait meanwhile.
+
+        It may have been deleted again when this returns, to make room for others.
 
         Args:
             key: its name here.
@@ -159,24 +160,18 @@ class Cache:
                 cannot be written.
             YogaError: there are links in the folder.
             BusyError: another process is downloading it, and nothing has arrived for ten minutes.
-            RemoteError: it is deleted again and again.
         """
         self._is_there("parts", key)
-        for _ in range(_MOST_DOWNLOADS):
-            if (found := self.find(key)) is not None:
-                return found
-            with self._lock(key, what) as is_held:
-                if is_held and not self.has(key):
-                    try:
-                        self._download(key, nbytes, download, what)
-                        return self._keep(key, f"parts/{key}")
-                    except FileNotFoundError:  # the store's, unless somebody has emptied the folder
-                        if self.root.find(f"parts/{key}") is not None:
-                            raise
-        raise RemoteError(
-            f"{what} was deleted {_MOST_DOWNLOADS} times from {self.folder} before it could be opened; set a "
-            "larger cache_bytes"
-        )
+        if self.has(key):
+            return
+        with self._lock(key, what) as is_held:
+            if is_held and not self.has(key):
+                try:
+                    self._download(key, nbytes, download, what)
+                    self._keep(key, f"parts/{key}")
+                except FileNotFoundError:  # the store's, unless somebody has emptied the folder
+                    if self.root.find(f"parts/{key}") is not None:
+                        raise
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
         self.make("parts")
@@ -256,12 +251,11 @@ class Cache:
         self.make_room(found.nbytes)
         self._keep(key, name)
 
-    def _keep(self, key: str, name: str) -> Path:
+    def _keep(self, key: str, name: str) -> None:
         with self._advising():
             os.utime(f"{self._base}{os.sep}{name}")
             self.root.in_folder(f"files/{key}", partial(self.root.move, name))
         self.make_room(0, spared=key)  # other files may have arrived in the meantime
-        return self.path("files", key)
 
     def make_room(self, nbytes: int, spared: str | None = None) -> None:
         """Deletes the files that were not used for the longest time, except one, until `nbytes` more bytes

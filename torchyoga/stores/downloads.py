@@ -145,23 +145,23 @@ class Downloads(ABC, Generic[EntryT]):
             RemoteError: the store cannot be reached.
             OSError: the disk is full.
         """
-        return self._awaited_path(entry, partial(self._warn_of_small_cache, self._size(entry)))
+        return self._once_here(entry, self.cache.find, partial(self._warn_of_small_cache, self._size(entry)))
 
-    def _awaited_path(self, entry: EntryT, warn: Callable[[], None] | None = None) -> str:
+    def _once_here(
+        self, entry: EntryT, find: Callable[[str], Path | None], warn: Callable[[], None] | None = None
+    ) -> str:
+        """The path that `find` gives for a key of the cache, once the file is there."""
         key = self.key(entry)
         for _ in range(_MOST_DOWNLOADS):
             was_here = key in self._downloaded
-            found = self.cache.find(key)
+            found = find(key)
             if found is not None:
                 return str(found)
             if was_here and warn is not None:
                 warn()
             with timed(Stage.DOWNLOAD):
                 self._asked(entry, first=True).result()
-        raise self._deleted(entry)
-
-    def _deleted(self, entry: EntryT) -> RemoteError:
-        return RemoteError(
+        raise RemoteError(
             f"{self.where(entry)} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
             "it could be read; set a larger cache_bytes"
         )
@@ -214,16 +214,14 @@ class Downloads(ABC, Generic[EntryT]):
     @contextmanager
     def held(self, entry: EntryT) -> Iterator[str]:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
-        key = self.key(entry)
         with contextlib.ExitStack() as stack:
-            for _ in range(_MOST_DOWNLOADS):
-                self._awaited_path(entry)
-                with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
-                    path = stack.enter_context(self.cache.held(key))
-                    break
-            else:
-                raise self._deleted(entry)
-            yield str(path)
+
+            def second_name(key: str) -> Path | None:
+                with contextlib.suppress(FileNotFoundError):
+                    return stack.enter_context(self.cache.held(key))
+                return None
+
+            yield self._once_here(entry, second_name)
 
     def forget(self, entry: EntryT) -> None:
         """Deletes the file from the cache."""
@@ -383,7 +381,7 @@ class Downloads(ABC, Generic[EntryT]):
         _check(self._ending)
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
-        self.cache.get(key, self._size(entry), partial(self._download, entry), self.where(entry))
+        self.cache.fill(key, self._size(entry), partial(self._download, entry), self.where(entry))
         self._downloaded.add(key)
 
     def _download(self, entry: EntryT, path: Path) -> None:

@@ -98,7 +98,12 @@ def cache_of(cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None) 
     )
 
 
-def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> FileIndex:
+def kept_index(
+    of: IndexOf,
+    make: Callable[[], FileIndex],
+    cache: Cache,
+    check: Callable[[FileIndex], object] = lambda _: None,
+) -> FileIndex:
     """The index of a file: as it is kept in a cache, or made now and kept there.
 
     Any number of processes may ask for it: each of those that find none makes it. One that is damaged, of
@@ -110,6 +115,7 @@ def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> File
         make: reads the file; its errors are passed on, and nothing is kept then.
         cache: `cache_of(cache_dir, cache_bytes)`, or that of `ShardDownloads`. An index counts
             among its files.
+        check: raises a ValueError, TypeError or KeyError for an index that `make` cannot have made.
 
     Example:
         >>> _ = (tmp_path / "x.txt").write_text("one\\ntwo")
@@ -128,8 +134,11 @@ def kept_index(of: IndexOf, make: Callable[[], FileIndex], cache: Cache) -> File
         path = cache.find(of.key)
         if path is not None:
             with open(open_regular(path), "rb") as file:
-                return _read(file, of)
+                kept = _read(file, of)
+            check(kept)
+            return kept
     made = make()
+    check(made)
     with contextlib.suppress(OSError, YogaError):
         if of.is_still_so():
             _keep(of, made, cache)

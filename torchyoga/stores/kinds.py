@@ -213,10 +213,6 @@ class Kind:
         """Deletes the contents of this tag; an answer may say that they are others."""
         self.run("rm_file", path)
 
-    def abort_uploads(self, path: str, before: float, is_ours: Callable[[str], bool]) -> list[str]:
-        """Ends uploads in parts below a folder that were begun before a time; returns their names."""
-        return []
-
 
 class S3(Kind):
     """S3, by s3fs."""
@@ -291,20 +287,6 @@ class S3(Kind):
             if "ParamValidationError" not in names and not statuses(error) & {"501", "NotImplemented"}:
                 raise
             self.run("rm_file", path)
-
-    def abort_uploads(self, path: str, before: float, is_ours: Callable[[str], bool]) -> list[str]:
-        """Ends uploads of names that are `is_ours`, if they were begun before a time; returns the names."""
-        bucket, _, prefix = path.partition("/")
-        prefix = f"{prefix.rstrip('/')}/" if prefix else ""
-        ended = []
-        for upload in self.run("list_multipart_uploads", bucket) or []:
-            key, begun = upload["Key"], seconds_of(upload.get("Initiated"))
-            is_meant = key.startswith(prefix) and is_ours(key.removeprefix(prefix))
-            if is_meant and begun is not None and begun < before:
-                wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
-                self.run("call_s3", "abort_multipart_upload", **wanted)
-                ended.append(key.removeprefix(prefix))
-        return ended
 
 
 class Gcs(Kind):

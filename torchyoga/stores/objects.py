@@ -431,17 +431,6 @@ class Remote:
         with contextlib.suppress(FileNotFoundError):
             self._call("remove", name, delete)
 
-    def abort_uploads(self, before: float, is_ours: Callable[[str], bool]) -> list[str]:
-        """Ends uploads in parts that were begun before a time and never finished.
-
-        Args:
-            before: in seconds, by the store's clock.
-            is_ours: True for a name under this URL whose upload may be ended.
-        """
-        return self._call(
-            "list the uploads of", "", lambda kind, path: kind.abort_uploads(path, before, is_ours)
-        )
-
     def refuse_read_only(self) -> None:
         """Raises RemoteError if nothing can be written, whatever the credentials."""
         if self.protocol in _READ_ONLY:

@@ -5,25 +5,20 @@ Note 20. A tag is a chain of notes.
 creates the next number; if another process has just created it, the one after that. So there is no lock
 around a tag, two moves at once are both in the history, and what was there before can always be seen and
 named again.
-
-A move has two times.
-Its note says when it happened by the clock of the machine that wrote it, its file by the store's. The earlier
-of both counts: a copied file is younger than its note, and a clock may be ahead. No move was before the one
-with the number before.
 """
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import logging
 import re
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
+from typing import TypeAlias
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
@@ -32,7 +27,6 @@ from ..versions.file_entry import is_token
 from ..versions.manifest import Manifest
 from ..versions.names import decoded, encoded
 from .contract import Versions, nearest, some
-from .notes import Notes
 
 _log = logging.getLogger("torchyoga")
 MOST_MESSAGE = 4096  # characters of a message
@@ -41,6 +35,7 @@ _LARGEST = 64 * 2**10  # bytes of a note
 _NAME = re.compile(r"([0-9]{8})\.json")
 _MOST = 10**8 - 1  # notes of a tag
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+Moves: TypeAlias = "Mapping[str, Sequence[tuple[TagEntry, bytes]]]"  # by tag: each move, and its note
 _PATIENCE = 60.0  # seconds to wait for a builder or a remover of the version
 
 
@@ -54,7 +49,7 @@ class TagEntry:
         version: that it names from then on; None if it was taken away.
         fingerprint: of that version's rows; `build`: of its files.
         who: the user name.
-        when: in UTC, by the clock of that machine; `stored`: by the store's clock, None where it has none.
+        when: in UTC, by the clock of that machine.
         message: what the user said about it.
 
     Example:
@@ -72,7 +67,6 @@ class TagEntry:
     build: str | None
     who: str | None
     when: datetime
-    stored: datetime | None = None
     message: str | None = None
 
     def to_bytes(self) -> bytes:
@@ -158,35 +152,6 @@ def user_name() -> str | None:
     return found or None
 
 
-def moment(at: object) -> datetime:
-    """A moment that a user has named, in UTC: a date means its first moment, one without a zone is in UTC.
-
-    Raises:
-        TypeError, ValueError: it is not a date, a datetime or a text of one.
-
-    Example:
-        >>> str(moment("2026-10-01")), str(moment("2026-10-01T12:00+02:00"))
-        ('2026-10-01 00:00:00+00:00', '2026-10-01 10:00:00+00:00')
-    """
-    if isinstance(at, str):
-        try:
-            at = datetime.fromisoformat(at.strip().replace("Z", "+00:00"))
-        except ValueError:
-            raise ValueError(
-                f"at must be a date such as '2026-10-01' or '2026-10-01T12:00', found {at!r:.80}"
-            ) from None
-    elif isinstance(at, date) and not isinstance(at, datetime):
-        at = datetime(at.year, at.month, at.day)
-    if not isinstance(at, datetime):
-        raise TypeError(f"at must be a date, a datetime or a text of one, found a {type(at).__name__}")
-    if at.tzinfo is None:
-        return at.replace(tzinfo=timezone.utc)
-    try:
-        return at.astimezone(timezone.utc)
-    except OverflowError:
-        raise ValueError(f"at is out of range in UTC: {at}") from None
-
-
 class _Chain:
     """The notes of one tag."""
 
@@ -194,11 +159,7 @@ class _Chain:
         self.store, self.id, self.tag = store, id, tag
         self.notes = store.notes(f"{_FOLDER}/{encoded('id', id)}/{encoded('tag', tag)}")
 
-    def numbers(self) -> dict[int, float | None]:
-        """The numbers of the notes, and when each was written."""
-        return _numbers(self.notes.names())
-
-    def read(self, number: int, written: float | None) -> TagEntry:
+    def read(self, number: int) -> TagEntry:
         """One move."""
         where = self.notes.where(_name(number))
         try:
@@ -208,14 +169,12 @@ class _Chain:
             entry = TagEntry.from_bytes(text)
             if (entry.id, entry.tag, entry.number) != (self.id, self.tag, number):
                 raise ValueError(f"it is of {entry.id!r:.80} {entry.tag!r:.80}, number {entry.number}")
+            return entry
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptError(
                 f"the note {where} of the tag {self.tag!r} is damaged: {error}. Tag a version again to name "
                 "one from now on; for its history, put the note back from a copy"
             ) from error
-        with contextlib.suppress(OverflowError, OSError, ValueError, TypeError):
-            return replace(entry, stored=datetime.fromtimestamp(written, timezone.utc))  # type: ignore[arg-type]
-        return entry
 
     def text(self, move: TagEntry) -> bytes:
         """The note of a move."""
@@ -223,26 +182,20 @@ class _Chain:
 
     def last(self) -> TagEntry | None:
         """The last move; None if there was none."""
-        numbers = self.numbers()
-        return self.read(number := max(numbers), numbers[number]) if numbers else None
+        last = _last(self.notes.names())
+        return self.read(last) if last else None
 
     def all(self) -> list[TagEntry]:
         """All moves, the first one first."""
-        numbers = self.numbers()
-        # A listing may miss one that is written meanwhile, but none may be missing for good.
-        for number in range(1, max(numbers, default=0)):
-            if number not in numbers:
-                self.read(number, None)
-                numbers[number] = None
-        wanted = sorted(numbers)
-        return [*self.store.each(wanted, lambda number: self.read(number, numbers[number]))]
+        # None may be missing; a listing may leave out one that is written meanwhile.
+        return [*self.store.each(range(1, _last(self.notes.names()) + 1), self.read)]
 
     def add(self, manifest: Manifest | None, message: str | None) -> TagEntry:
         """Writes the next move."""
         entry = TagEntry(
             id=self.id,
             tag=self.tag,
-            number=max(self.numbers(), default=0) + 1,
+            number=_last(self.notes.names()) + 1,
             version=manifest.version if manifest else None,
             fingerprint=manifest.fingerprint if manifest else None,
             build=manifest.build if manifest else None,
@@ -263,10 +216,9 @@ def _name(number: int) -> str:
     return f"{number:08d}.json"
 
 
-def _numbers(names: dict[str, float | None]) -> dict[int, float | None]:
-    found = {int(match[1]): written for name, written in names.items() if (match := _NAME.fullmatch(name))}
-    found.pop(0, None)
-    return found
+def _last(names: Iterable[str]) -> int:
+    """The number of the last note; 0 if there is none."""
+    return max((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), default=0)
 
 
 def tagged(store: Versions, id: str, tag: str, version: str, message: str | None, timeout: float) -> TagEntry:
@@ -311,11 +263,10 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
     chains = _chains(store, id)
 
     def last(tag: str) -> TagEntry | None:
-        numbers = _numbers(chains[tag])
-        if not numbers:
+        if not (number := _last(chains[tag])):
             return None
         try:
-            return _Chain(store, id, tag).read(number := max(numbers), numbers[number])
+            return _Chain(store, id, tag).read(number)
         except CorruptError:
             if damaged is None:
                 raise
@@ -327,18 +278,17 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
     return {tag: entry for tag, entry in entries if entry is not None and entry.version is not None}
 
 
-def _chains(store: Versions, id: str) -> dict[str, dict[str, float | None]]:
-    """The names of the notes of each tag of an id, and when each was written."""
-    notes: Notes = store.notes(f"{_FOLDER}/{encoded('id', id)}")
-    chains: dict[str, dict[str, float | None]] = {}
-    for name, written in notes.names().items():
+def _chains(store: Versions, id: str) -> dict[str, set[str]]:
+    """The names of the notes of each tag of an id."""
+    chains: dict[str, set[str]] = {}
+    for name in store.notes(f"{_FOLDER}/{encoded('id', id)}").names():
         folder, _, file = name.partition("/")
         if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
-            chains.setdefault(tag, {})[file] = written
+            chains.setdefault(tag, set()).add(file)
     return chains
 
 
-def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]]]:
+def all_moves(store: Versions, id: str) -> Moves:
     """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
     left out, with a warning."""
     every = {}
@@ -356,7 +306,7 @@ def all_moves(store: Versions, id: str) -> dict[str, list[tuple[TagEntry, bytes]
 def add_moves(
     to: Versions,
     id: str,
-    moves: Mapping[str, Sequence[tuple[TagEntry, bytes]]],
+    moves: Moves,
     named: Collection[str | None] | None,
 ) -> None:
     """Adds the moves of tags that are missing in a store; a tag that was moved otherwise there stays.
@@ -374,7 +324,7 @@ def add_moves(
         notes = _Chain(to, id, tag).notes
         for move, text in chain:
             name = _name(move.number)
-            is_new = name not in known.get(tag, {}) and notes.create(name, text)
+            is_new = name not in known.get(tag, ()) and notes.create(name, text)
             if not is_new and notes.read(name, _LARGEST) != text:
                 _log.warning(
                     "the tag %r of %r was moved in %s, too, so it stays as it is there; move it there",
@@ -415,47 +365,24 @@ def tag_history(store: Versions, id: str, tag: str) -> list[TagEntry]:
     return found
 
 
-def named_by(store: Versions, id: str, tag: str, at: object = None) -> TagEntry:
-    """The move that says which version a tag names now, or named at a moment.
+def tagged_manifest(store: Versions, id: str, tag: str) -> Manifest:
+    """The version that a tag names.
 
     Raises:
-        NotFoundError: it names none.
-        CorruptError: a note is damaged.
+        NotFoundError: it names none, or one that was removed, or overwritten by other rows.
+        CorruptError: its last note is damaged.
     """
-    chain = _Chain(store, id, tag)
-    if at is None:
-        entry = chain.last()
-        if entry is None or entry.version is None:
-            raise _no_tag(store, id, tag)
-        return entry
-    asked, found, time = moment(at), None, None
-    every = chain.all()
-    if not every:
+    entry = _Chain(store, id, tag).last()
+    if entry is None or entry.version is None:
         raise _no_tag(store, id, tag)
-    for entry in every:
-        own = entry.when if entry.stored is None else min(entry.when, entry.stored)
-        time = own if time is None else max(time, own)
-        if time <= asked:
-            found = entry
-    if found is None:
-        raise NotFoundError(
-            f"the tag {tag!r} of {id!r} named nothing yet at {asked.isoformat()}: it was made by "
-            f"{every[0].when.isoformat()}; ask for a later moment"
-        )
-    if found.version is None:
-        raise NotFoundError(
-            f"the tag {tag!r} of {id!r} named nothing at {asked.isoformat()}, since it was taken away at "
-            f"{found.when.isoformat()}; storage.tags(id, tag) shows when it named what"
-        )
-    return found
-
-
-def gone(entry: TagEntry, what: str) -> NotFoundError:
-    """The error of a tag whose version was removed, or overwritten by other rows."""
-    return NotFoundError(
+    manifest = store.find(id, entry.version)
+    if manifest is not None and manifest.fingerprint == entry.fingerprint:
+        return manifest
+    raise NotFoundError(
         f"the tag {entry.tag!r} of {entry.id!r} names version {entry.version!r} since "
-        f"{entry.when:%Y-%m-%d %H:%M} UTC, which has been {what} since then; tag another version, or fetch "
-        "one by version="
+        f"{entry.when:%Y-%m-%d %H:%M} UTC, which has been "
+        f"{'removed' if manifest is None else 'overwritten by other rows'} since then; tag another version, "
+        "or fetch one by version="
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..formats.mapped.items import Numbering
+from ..formats.items import Numbering
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import spread

@@ -34,9 +34,8 @@ from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.block import Block, Rows, exact_rows, joined
 from ..rows.collector import block_of
-from ..rows.column import Column
+from ..rows.column import Column, Leaf, encode
 from ..rows.data import Data
-from ..rows.leaf import Leaf, encode
 from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema, schema_under

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.saved import described, digest
+from ..order.contract import described, digest
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
@@ -26,8 +26,7 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch
 from ..reading.version_ref import Versions
 from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of
-from ..rows.pieces import put_runs
+from ..rows.data import bounds_of, put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import Arrangement
-from ..order.saved import described
+from ..order.contract import Arrangement, described
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
@@ -308,7 +307,7 @@ class ProjectedRef(ChangedBlocks):
     _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
-        return self.of.pinned(whole) or ""
+        return self.of.pinned(whole)
 
     def _changed(self, block: Block) -> Block:
         return self.of.block(block)

@@ -14,8 +14,8 @@ from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef
 from ...reading.shards import MappedShards
+from ...rows.column import Codec, Meaning, exactly
 from ...rows.data import bounds_of
-from ...rows.meaning import Codec, Meaning, exactly
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.regular import open_regular
-from ...formats.mapped.gather import Memory
-from ...formats.mapped.items import MappedRuns
+from ...formats.gather import Memory
+from ...formats.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,7 +26,7 @@ from ...rows.block import Block
 from ...rows.data import Data, bounds_of
 from ...rows.projection import Projection
 from ...rows.schema import Schema
-from ...rows.types import Array, Ints, Json, Row
+from ...rows.types import Array, Ints, Json
 from ...stores.address import directory_of, is_url
 from ...stores.objects import Remote
 from ..gathered import contiguous
@@ -109,13 +109,6 @@ class ZarrRef(ForeignRef):
         with timed(Stage.READ):
             data = self._source.gather(rows, self._columns)
         return Block(self._schema, len(rows), tuple(data))
-
-    @property
-    def _is_cold(self) -> bool:
-        return False
-
-    def _values_of_one(self) -> Callable[[int], Sequence[Row] | None] | None:
-        return None  # to decode chunks takes longest
 
     def _with(self, of: Projection) -> ZarrRef:
         return ZarrRef(self._source, of)

@@ -12,11 +12,10 @@ import numpy as np
 
 from ...errors import StateError
 from ...order.by_file import equal_runs
-from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Shuffle
-from ...order.mixing.change import counts_at, going_on, sources_of, where_of
-from ...order.mixing.mixed import MixOrder
-from ...order.mixing.mixture import MixStage, Mixture
-from ...order.saved import Pin
+from ...order.change import counts_at, going_on, sources_of, where_of
+from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle
+from ...order.mixed import MixOrder
+from ...order.mixture import MixStage, Mixture
 from ...order.state import State
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
@@ -109,17 +108,14 @@ def account_of(mixture: Mixture, state: State) -> Account:
     """The rows delivered of each source of a mixture up to a state.
 
     Raises:
-        StateError: the state does not say it, or rows were left out, and not of which sources.
+        StateError: the state does not say it, as if epochs were left early.
     """
-    mixture, counts = counts_at(mixture, state)
     if state.left_out.rows:
-        out = dict(state.left_out.of)
-        counts = [count - out.pop(name, 0) for name, count in zip(mixture.names, counts, strict=True)]
-        if not state.left_out.of or out or min(counts) < 0:
-            raise StateError(
-                f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
-                "not tell how many of each source; finish epochs, or ask at a state before them"
-            )
+        raise StateError(
+            f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does not "
+            "say how many of each source; finish epochs, or ask at a state before them"
+        )
+    mixture, counts = counts_at(mixture, state)
     return Account(where_of(state), accounts_of(mixture, counts))
 
 

@@ -14,12 +14,10 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
-from ...order.contract import Arrangement, Shuffle
-from ...order.mixing.change import changed, weighed
-from ...order.mixing.mixed import MixOrder, unpacked
-from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
-from ...order.mixing.proportions import fractions_of, whole_weights
-from ...order.saved import described
+from ...order.change import changed, weighed
+from ...order.contract import Arrangement, Shuffle, described
+from ...order.mixed import MixOrder, unpacked
+from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property

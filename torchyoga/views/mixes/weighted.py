@@ -14,13 +14,11 @@ import torch
 from ...errors import StateError
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
-from ...order.contract import AnyOrder, Arrangement, Shuffle
+from ...order.change import changed, check_shuffle, place_of, weighed, where_of
+from ...order.contract import AnyOrder, Arrangement, Shuffle, described
 from ...order.full import Order
-from ...order.mixing.change import changed, check_shuffle, place_of, weighed, where_of
-from ...order.mixing.mixed import MixOrder, unpacked
-from ...order.mixing.mixture import MixStage, Mixture, Source, Version, tag_of
-from ...order.mixing.proportions import fraction, whole_weights
-from ...order.saved import described
+from ...order.mixed import MixOrder, unpacked
+from ...order.mixture import MixStage, Mixture, Source, Version, fraction, tag_of, whole_weights
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest

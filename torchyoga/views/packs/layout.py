@@ -25,9 +25,8 @@ from ...process.numbers import as_int, distinct
 from ...rows.block import Block
 from ...rows.collate import fill_value
 from ...rows.column import Column, stacked
-from ...rows.data import Data, bounds_of
+from ...rows.data import Data, bounds_of, numbered_within
 from ...rows.node import WRAPPERS, Node, outermost, path_name
-from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema, schema_under
 from ...rows.types import Array, Ints

@@ -11,7 +11,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.saved import described
+from ...order.contract import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...process.numbers import as_int
 from ...reading.dataref import DataRef
-from ...rows.pieces import numbered_within
+from ...rows.data import numbered_within
 from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json

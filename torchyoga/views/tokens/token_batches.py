@@ -30,8 +30,7 @@ from ...reading.contract import known_schema, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...rows.collate import Padding, is_ours, jagged
-from ...rows.data import bounds_of
-from ...rows.pieces import numbered_within
+from ...rows.data import bounds_of, numbered_within
 from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged

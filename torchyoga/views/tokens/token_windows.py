@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, Protocol, SupportsIndex, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ...order.contract import described
 from ...order.full import Order
-from ...order.saved import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest, keyed_words, random_words
 from ...process.lazy import cached_property
@@ -29,9 +29,8 @@ from ...reading.stream import in_epoch
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
+from ...rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
 from ...rows.node import Node, path_name
-from ...rows.pieces import check_parts, numbered_within, taken_runs
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row

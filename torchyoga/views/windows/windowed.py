@@ -21,8 +21,7 @@ from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
-from ...rows.data import Data, bounds_of
-from ...rows.pieces import taken_runs
+from ...rows.data import Data, bounds_of, taken_runs
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
