@@ -299,6 +299,7 @@ class Loop:
 
     def _over(self, one: Watched, now: Pass) -> None:
         now.is_over, now.ended = True, self.steps
+        one.before = one.before if self.in_epochs else 0  # the body may ask how many batches it has had
         self.body[one.name] = self.body.get(one.name, 0) + 1
         if now.taken > self.hold and not now.first and now.steps == self.steps:
             self._warn(
@@ -329,6 +330,7 @@ class Loop:
         """The body is over: what it has not taken is left out."""
         for name in list(self.body):
             self._leave_last(self.watched[name])
+            self.watched[name].before = 0
         self.body, self._again = {}, {}
         self.epoch += 1
 
