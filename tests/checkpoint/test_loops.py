@@ -115,6 +115,16 @@ def accumulated(story: Story) -> None:
                 story.step(batch, backward=False)
 
 
+def remainder(story: Story) -> None:
+    """The last step of an epoch comes after its batches."""
+    for _ in range(story.run.epoch, 3):
+        for number, batch in enumerate(story.train, story.train.steps):
+            story.backward(batch)
+            if number == 3:
+                story.step(batch, backward=False)
+        story.step(batch, backward=False)
+
+
 def carried(story: Story) -> None:
     """Gradients of four batches, across the ends of epochs."""
     for _ in story.run.epochs(4):
@@ -273,6 +283,7 @@ LOOPS: dict[Callable[[Story], None], dict[str, Any]] = {
     ranged: {"every": 2},
     once: {},
     accumulated: {},
+    remainder: {},
     carried: {"values": {"n": 0}},
     broken: {},
     broken_before: {},
