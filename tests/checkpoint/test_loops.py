@@ -324,7 +324,7 @@ def check(loop: Callable[[Story], None], folder: Path, kill: int, whole: list[An
     first = told(loop, folder, kill).lines
     rest = told(loop, folder, **then).lines
     again = len(first) + len(rest) - len(whole)
-    assert 0 <= again
+    assert again >= 0
     assert first == whole[:kill]
     assert rest == whole[kill - again :]
 

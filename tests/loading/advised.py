@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +20,6 @@ def burn(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
-
-
-def spin() -> None:
-    """Never ends."""
-    count = 0
-    while True:
-        count += 1
 
 
 class Sleeping(Dataset[torch.Tensor]):
@@ -101,14 +93,12 @@ class Program:
         epochs: that it runs.
         loop: seconds that it computes with a batch.
         settings: of its loader.
-        publishes: a Python thread of its own computes beside it; or a process does.
     """
 
     dataset: Dataset[Any]
     epochs: int
     loop: float
     settings: dict[str, Any] = field(default_factory=dict)
-    publishes: str = ""
 
     def run(self) -> tuple[float, str]:
         """Seconds that it waited for a batch, on average over all epochs, and what the meter advises."""
@@ -122,7 +112,7 @@ class Program:
         return waited / batches, loader.meter.verdict()
 
     def run_beside(self) -> tuple[float, str]:
-        """`run`, in a process of its own, beside what it publishes."""
+        """`run`, in a process of its own."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
         child = context.Process(target=self._run_to, args=(theirs,))
@@ -139,20 +129,11 @@ class Program:
 
     def _run_to(self, pipe: Any) -> None:
         torch.set_num_threads(1)  # OpenMP's threads are not there after a fork, and would be waited for
-        beside: Any = None
-        if self.publishes == "thread":
-            beside = threading.Thread(target=spin, name="publisher", daemon=True)
-        elif self.publishes == "process":
-            beside = multiprocessing.get_context("fork").Process(target=spin, daemon=True)
-        if beside is not None:
-            beside.start()
         pipe.send(self.run())
-        if self.publishes == "process":
-            beside.kill()
 
     def followed(self, said: str) -> Program:
         """The same program with the advice followed, word by word."""
-        settings, publishes = dict(self.settings), self.publishes
+        settings = dict(self.settings)
         if match := re.search(r"(raise|lower) num_workers from (\d+) to (\d+)", said):
             assert int(match[2]) == settings.get("num_workers", 0), said
             settings["num_workers"] = int(match[3])
@@ -165,10 +146,5 @@ class Program:
         if match := re.search(r"raise prefetch_factor from (\d+) to (\d+)", said):
             assert int(match[1]) == settings.get("prefetch_factor", 2), said
             settings["prefetch_factor"] = int(match[2])
-        if "move its work to a process" in said:
-            assert "'publisher' (in spin, advised.py:" in said
-            publishes = "process"
-        else:
-            assert publishes != "thread", said
-        assert (settings, publishes) != (self.settings, self.publishes), said
-        return Program(self.dataset, self.epochs, self.loop, settings, publishes)
+        assert settings != self.settings, said
+        return Program(self.dataset, self.epochs, self.loop, settings)

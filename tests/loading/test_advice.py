@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from advised import Burning, Copied, Large, Program, Sleeping, Uneven, slowly
 
-from torchyoga.process.control_group import num_cpus
+from torchyoga.process.control_group import usable_cpus
 
 pytestmark = [
     pytest.mark.soak,  # a comparison of times, which wants a machine that does nothing else
-    pytest.mark.skipif(num_cpus() < 2, reason="one CPU: nothing to divide work among"),
+    pytest.mark.skipif(usable_cpus() < 2, reason="one CPU: nothing to divide work among"),
     # More workers than CPUs are one of the programs.
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
@@ -31,7 +31,6 @@ PROGRAMS = {
     "memory": Program(Copied(200, 0.0), 2, 0.05, {"batch_size": 2}),
     "large batches": Program(Large(128, 0.008), 2, 0.03, {"batch_size": 4}),
     "now and then": Program(Uneven(440, 0.0), 1, 0.02, {"batch_size": 4, **LASTING}),
-    "a thread": Program(Burning(200, 0.0005), 4, 0.004, {"batch_size": 4}, publishes="thread"),
 }
 
 

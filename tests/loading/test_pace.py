@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from torchyoga.loading.meter.numbers import Numbers
-from torchyoga.loading.meter.pace import Costs, most_workers, start_seconds
-from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.workers import few_workers
+from torchyoga.tools.meter_advice import Costs, Numbers, Setting, most_workers, verdict
 
 SECONDS = st.floats(1e-5, 10.0)
 COSTS = st.builds(
@@ -43,7 +41,8 @@ def test_what_is_advised_helps_and_following_it_ends(
     seen = [(current, is_persistent)]
     while advice := costs.advice(current, is_persistent, epochs):
         assert 0 <= advice.num_workers <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
-        assert 0 <= advice.after <= 0.8 * advice.before + 1e-9
+        before = costs.step(current, is_persistent, epochs)
+        assert costs.step(advice.num_workers, is_persistent or epochs > 1, epochs) < before
         current = advice.num_workers
         is_persistent = advice.is_persistent if current and not costs.are_threads else True
         assert (current, is_persistent) not in seen
@@ -91,7 +90,6 @@ def test_workers_that_start_in_each_epoch() -> None:
     assert advice is not None
     assert (advice.num_workers, advice.is_persistent) == (2, True)
     assert costs.advice(2, is_persistent=True, epochs=50) is None
-    assert start_seconds("fork") < 1 < start_seconds("spawn") == start_seconds("forkserver")
 
 
 def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:

@@ -19,16 +19,15 @@ from waiting import PATIENCE
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.loading import plan as plan_module
-from torchyoga.loading.meter.numbers import Numbers
-from torchyoga.loading.meter.verdict import Setting, verdict
 from torchyoga.process.stages import STAGES
+from torchyoga.tools.meter_advice import Numbers, Setting, verdict
 
 ROWS = 300
 
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "num_cpus", lambda: 4)
+    monkeypatch.setattr(plan_module, "usable_cpus", lambda: 4)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ def test_the_innermost_stage_is_charged_and_all_add_up() -> None:
                 time.sleep(0.02)
             time.sleep(0.01)
     passed = time.perf_counter() - began
-    assert sum(watch.seconds) == pytest.approx(passed, abs=0.002)
-    assert watch.seconds[Stage.READ] >= 0.04
-    assert watch.seconds[Stage.TRANSFORM] >= 0.05
+    assert sum(watch.totals) == pytest.approx(passed, abs=0.002)
+    assert watch.totals[Stage.READ] >= 0.04
+    assert watch.totals[Stage.TRANSFORM] >= 0.05
     assert not is_timed()
 
 
@@ -33,7 +33,7 @@ def test_errors_leave_stages_as_they_were() -> None:
         with pytest.raises(ValueError, match="no"), timed(Stage.DECODE), timed(Stage.COLLATE):
             raise ValueError("no")
         time.sleep(0.02)
-    assert watch.seconds[Stage.READ] >= 0.02
+    assert watch.totals[Stage.READ] >= 0.02
     with pytest.raises(KeyboardInterrupt), watch.running(Stage.PIN):
         raise KeyboardInterrupt
     assert not is_timed()
@@ -44,8 +44,8 @@ def test_what_is_shifted_is_another_stages() -> None:
     with watch.running(Stage.READ):
         time.sleep(0.02)
         shift(0.015, Stage.READ, Stage.DISK)
-    assert watch.seconds[Stage.DISK] == 0.015
-    assert watch.seconds[Stage.READ] >= 0.005
+    assert watch.totals[Stage.DISK] == 0.015
+    assert watch.totals[Stage.READ] >= 0.005
 
 
 def test_what_is_sent_is_added_once() -> None:
@@ -53,11 +53,11 @@ def test_what_is_sent_is_added_once() -> None:
     one.add(Stage.COPY, 2.0)
     other.add_sent(one.sent())
     other.add_sent(one.sent())
-    assert other.seconds[Stage.COPY] == 2.0
-    assert len(other.seconds) == len(STAGES)
+    assert other.totals[Stage.COPY] == 2.0
+    assert len(other.totals) == len(STAGES) + 2
 
 
 def test_another_process_measures_its_own() -> None:
     watch = Stopwatch()
     watch.add(Stage.COPY, 2.0)
-    assert sum(pickle.loads(pickle.dumps(watch)).seconds) == 0.0
+    assert sum(pickle.loads(pickle.dumps(watch)).totals) == 0.0

@@ -22,8 +22,8 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
 from torchyoga.rows.collector import Collector
+from torchyoga.rows.column import most_dimensions
 from torchyoga.rows.data import bounds_of
-from torchyoga.rows.leaf import most_dimensions
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.compared import differing
+from torchyoga.rows.comparing import differing
 from torchyoga.rows.schema import Schema
 
 SCHEMA = Schema.of(

@@ -25,10 +25,8 @@ import torchyoga as yoga
 from torchyoga.reading.counting import merged
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.stats.column_stats import ColumnStats, TableStats
-from torchyoga.rows.stats.numbers import MOST_BINS, Numbers, bins_of
-from torchyoga.rows.stats.statistics import MOST_BYTES, TableStatistics
-from torchyoga.rows.stats.tally import MOST_DISTINCT
+from torchyoga.rows.numbers import MOST_BINS, MOST_DISTINCT, Numbers, bins_of
+from torchyoga.rows.statistics import MOST_BYTES, ColumnStats, TableStatistics, TableStats
 
 INTS = ["u1", "i1", "<u2", ">i2", "<u4", "<i4", ">u4", "<i8", "<u8", ">i8"]
 FLOATS = ["<f2", "<f4", ">f4", "<f8", ">f8"]

@@ -666,7 +666,6 @@ def test_an_unshared_manifest_is_as_before(tmp_path: Path) -> None:
     content = json.loads(manifest.to_bytes())
     assert content["torchyoga"] == 1
     assert set(content["files"][0]) == {"name", "format", "rows", "nbytes", "index", "checks"}
-    assert manifest.on_its_own() is manifest
     assert fingerprint_of(manifest.schema, [replace(f, of="9") for f in manifest.files]) == (
         manifest.fingerprint
     )

@@ -25,7 +25,7 @@ from waiting import PATIENCE, eventually
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.sources import RefSource
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.errors import BusyError, CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
@@ -95,7 +95,7 @@ def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, wha
         storage = yoga.Storage(tmp_path / str(operation))
         if what != "submit":
             options = BuildOptions(block_bytes=80, file_bytes=1)
-            build(source_of_arrays(OLD), Store(storage.path), "a", "1", options)
+            build(source_of_arrays(OLD), Target(Store(storage.path), "a", "1"), options)
             assert len(list((storage.path / "a" / "1").iterdir())) == 4
         before = [values(OLD_ROWS)] if what != "submit" else [None]
         after = [None] if what == "remove" else [values(NEW_ROWS)]
@@ -213,15 +213,12 @@ def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
 
     options = BuildOptions(format)
     with store.lock("a", "1"):
-        build(source_of_arrays(OLD), store, "a", "1", options)
+        build(source_of_arrays(OLD), Target(store, "a", "1"), options)
         with pytest.raises(CorruptError, match=r"is damaged: its CRC-32 is [0-9a-f]{8}, not"):
             build(
                 source_of_arrays(NEW),
-                store,
-                "a",
-                "1",
+                Target(store, "a", "1", store.seen("a", "1")),
                 replace(options, before_publishing=damage),
-                store.seen("a", "1"),
             )
     assert len(damaged) == 1
     assert not damaged[0].exists()
@@ -479,7 +476,7 @@ def test_a_removal_deletes_what_an_interrupted_build_of_the_version_has_left(tmp
     yoga.Storage(tmp_path).submit(OLD, "a", "1")
     interrupted(tmp_path)
     yoga.Storage(tmp_path).remove("a", "1")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks"]
 
 
 def test_a_copy_first_deletes_what_an_interrupted_build_of_the_version_has_left(tmp_path: Path) -> None:

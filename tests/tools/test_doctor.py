@@ -19,11 +19,11 @@ from doctored import Drawing, Hanging, Held, Slow
 
 import torchyoga as yoga
 from docs import ROOT
-from torchyoga.loading.meter.pace import most_workers
+from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.diagnosis import NO_LOADER, Diagnosis, Finding
 from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.workers import usable_cpus
+from torchyoga.tools.meter_advice import most_workers
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked on Linux only")
 pytestmark = linux
@@ -230,7 +230,8 @@ def test_the_text_is_as_it_was(width: int) -> None:
 def test_the_page_has_a_line_for_each_finding_and_no_other() -> None:
     folder = Path(yoga.__file__).parent / "tools" / "doctor"
     made = re.findall(r'Finding\(\s*"([a-z-]+)"', "".join(p.read_text() for p in folder.glob("*.py")))
-    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "measure.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \|", page.partition("## The doctor")[2], re.MULTILINE)
     assert sorted(set(made)) == sorted(name for row in rows for name in re.findall("`(.+?)`", row))
 
 

@@ -36,8 +36,7 @@ from doctored import (
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 import torchyoga as yoga
-from torchyoga.loading.meter.pace import most_workers
-from torchyoga.process.control_group import num_cpus
+from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.batch import SENT, small_shared_memory
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
@@ -49,8 +48,8 @@ from torchyoga.tools.doctor.workers import (
     counts,
     few_workers,
     recommended,
-    usable_cpus,
 )
+from torchyoga.tools.meter_advice import most_workers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
 ROOT = Path(yoga.__file__).parents[1]
@@ -64,7 +63,8 @@ def test_more_workers_than_the_affinity_allows_are_a_finding() -> None:
     import os
     from torch.utils.data import DataLoader
     from torchyoga.tools.doctor.patient import Patient
-    from torchyoga.tools.doctor.workers import WORKERS, usable_cpus
+    from torchyoga.tools.doctor.workers import WORKERS
+    from torchyoga.process.control_group import usable_cpus
     cpu = min(os.sched_getaffinity(0))
     loaders = [DataLoader([1], num_workers=number) for number in (1, 2)]
     os.sched_setaffinity(0, {cpu})
@@ -87,7 +87,7 @@ def test_a_quota_of_a_group_or_of_one_above_it_counts(tmp_path: Path, is_second:
     (tmp_path / "proc/self").mkdir(parents=True)
     line = "0::/pod/job" if is_second else "4:memory:/x\n3:cpu,cpuacct:/pod/job"
     (tmp_path / "proc/self/cgroup").write_text(line + "\n")
-    assert usable_cpus(tmp_path) == num_cpus()
+    assert usable_cpus(tmp_path / "without") == len(os.sched_getaffinity(0))
     if is_second:
         (inner / "cpu.max").write_text("max 100000\n")
         (inner.parent / "cpu.max").write_text("50000 100000\n")

@@ -26,7 +26,7 @@ from ..files.regular import open_regular
 from ..files.tar import APART, KEY, Member, TarSample, divided, members, samples
 from ..process.digests import hexdigest
 from ..process.threads import begin_thread
-from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
+from ..reading.files_ref import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
 

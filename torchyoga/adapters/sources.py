@@ -20,11 +20,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.numbers import spread
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
+from ..reading.stored_ref import ColumnsRef, StreamedRef
 from ..reading.stream import in_epoch
-from ..reading.streamed import StreamedRef
 from ..rows.block import Block, Rows, equal_blocks
 from ..rows.collector import block_of, spans
 from ..rows.schema import Schema

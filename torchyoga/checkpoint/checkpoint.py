@@ -22,7 +22,7 @@ import torch
 
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.loader import DataLoader, DeviceLoader
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..process.numbers import as_int
 from ..process.stops import Stops
 from ..process.warned import warn_user

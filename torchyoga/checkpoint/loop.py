@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..errors import StateError
 from ..loading.loader import parts_of
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..process.seeding import sampler_seed
 from ..process.warned import warn_user
 from ..rows.types import Batch

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import CorruptError, SchemaError
 from ..process.buffers import BufferPool
-from ..process.control_group import num_cpus
+from ..process.control_group import usable_cpus
 from ..process.digests import hexdigest
 from ..process.numbers import as_int
 from ..process.seeding import drawn_seeds, seeds_within
@@ -26,7 +26,7 @@ from ..process.warned import warn_user
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Rows, leaf_values
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
@@ -34,8 +34,7 @@ from ..rows.node import WRAPPERS, Node
 from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Row, Seeds
-from ..rows.values import leaf_values
-from ..views.draw import Draw
+from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
 from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
@@ -207,7 +206,7 @@ class DecodedRef(ChangedRows):
         threads = self._threads
         if threads is None:
             in_worker = torch.utils.data.get_worker_info() is not None
-            threads = 1 if in_worker else num_cpus()
+            threads = 1 if in_worker else usable_cpus()
         if threads == 1 or count == 1:
             _run(function, 0, count)
             return

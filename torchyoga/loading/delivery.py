@@ -1,4 +1,7 @@
-"""One iteration of a loader, counting every batch that reaches the training loop, or moves to a device."""
+"""The iterations of a loader: its batches are made here or by workers, counted, and moved to a device.
+
+The makers take indices from a plan that moves nothing: a batch counts when it reaches the training loop.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,150 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
 from ..errors import StateError
-from ..order.iteration import Iteration
-from ..order.saved import Saved
-from ..process.control_group import num_cpus
+from ..order.contract import Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..process.forks import renew_in_children
+from ..process.seeding import GeneratorsPutBack, worker_seed
 from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
-from ..rows.types import Batch, Row, mapped
-from ..sampling.foreign import SamplerError
+from ..rows.types import Batch, MapStyle, Row, mapped
 from ..sampling.indices import are_skipped
-from ..sampling.seeding import made_together
+from ..sampling.seeding import Quiet, Seeding
+from ..sampling.user_sampler import SamplerError
+from ..views.flattened import flattened
 from .accelerate import Accelerated
-from .in_process import InProcess, can_pin
-from .meter.meter import Meter
-from .meter.verdict import Setting
-from .pipeline import Arriving, Pipeline, TorchLoader, start_method
-from .sealed import BatchError, is_late
+from .making import BatchError, Failure, InProcess, Maker
+from .plan import EpochIndices
+from .redrawn import Redrawn
+from .workers import Arriving, TorchLoader, Workers, is_late
+
+
+class Observer(Protocol):
+    """Sees how a loop takes a loader's batches, as a Checkpoint does.
+
+    Attributes:
+        is_counted: True if the loop has asked for the loader's `steps`.
+    """
+
+    is_counted: bool
+
+    @property
+    def passed(self) -> int:
+        """Batches of the epoch before this pass over the loader began, which its length leaves out."""
+
+    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
+        """The next batch of an iteration, by `take`."""
+
+
+class Pipeline:
+    """The maker of a loader's batches, one iteration after the other.
+
+    Args:
+        plan: the indices, and the way in which their batches are made.
+        quiet: whether rows draw random numbers.
+
+    Attributes:
+        way: see `Way`.
+        watch: counts the seconds of each stage.
+        latest: the iteration that has begun last.
+        redrawn: says if the dataset's rows were drawn anew.
+        workers: the processes.
+        observer: sees each batch that is asked for.
+    """
+
+    def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
+        self.plan, self.way, self.watch = plan, plan.way, plan.watch
+        self.latest: Iteration | None = None
+        self.redrawn, self.workers = Redrawn(), Workers()
+        self.observer: Observer | None = None
+        self._quiet = quiet
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "latest": None, "observer": None}
+
+    def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
+        """An iteration that begins now; `made` says when its iterator was made."""
+        indices = self.plan.indices
+        expected, found = len(indices.dataset), len(_dataset_of(loader))
+        if found != expected:
+            raise ValueError(
+                f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
+                "the state with strict=False"
+            )
+        in_order = not self.way.is_unordered
+        begun = indices.begin(IterationOptions(loader.batch_size or 1, loader.drop_last, in_order, made))
+        if begun.options.counts:
+            is_kept = bool(loader.num_workers) and loader.persistent_workers
+            self.redrawn.begun(loader.dataset, begun.start.epoch, indices.cursor.extra, is_kept)
+        return begun
+
+    def start(self, loader: TorchLoader, iteration: Iteration) -> Arriving | InProcess:
+        """The batches of an iteration from where it stands."""
+        plan, is_here = self.plan, self.way.kind != "processes"
+        plan.iteration = iteration
+        read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
+        dataset = _dataset_of(loader) if read is None else read
+        plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
+        maker = Maker(
+            dataset,
+            self._seeding(is_here),
+            loader.collate_fn,
+            self.watch,
+            self.way.is_single,
+            pins=is_here and loader.pin_memory,
+            parts=self.way.is_ahead and not is_ours(loader.collate_fn),
+            bound=(plan.epoch, plan.source),
+        )
+        if is_here:
+            return InProcess(plan, maker)
+        try:
+            seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch)
+            return self.workers.arriving(loader, plan, maker, seed)
+        except BaseException:
+            self.workers.give_up()
+            raise
+
+    def peek(self, loader: TorchLoader) -> Batch:
+        """The batch that an iteration which begins now would give first, made here."""
+        plan, indices = copy(self.plan), self.plan.indices
+        size, drop_last = loader.batch_size or 1, loader.drop_last
+        look = indices.begin(IterationOptions(size, drop_last, made=indices.cursor.num_begun, counts=False))
+        plan.iteration, plan.way = look, replace(plan.way, is_read=False)
+        plan.seen_by, plan.watch = None, Stopwatch()
+        wanted = next(plan.jobs_here(0), None)
+        if wanted is None:
+            raise ValueError(
+                f"epoch {look.start.epoch} has no batch from position {look.start.position} on, so none "
+                "tells types and shapes; add rows, or pass drop_last=False or a smaller batch_size"
+            )
+        read = flattened(loader.dataset)
+        dataset = _dataset_of(loader) if read is None else read
+        seeding, collate = self._seeding(is_here=True), loader.collate_fn
+        maker = Maker(dataset, seeding, collate, plan.watch, self.way.is_single, pins=loader.pin_memory)
+        with GeneratorsPutBack():
+            (found,) = maker.made(wanted)
+        if type(found) is Failure:
+            raise found.error
+        return found
+
+    def _seeding(self, is_here: bool) -> Seeding:
+        # A foreign sampler may give a row twice, with different random numbers each time.
+        return Seeding(
+            self.way.seeds_rows, self.way.seeds_batches, is_here, self._quiet, self.plan.indices.may_repeat
+        )
+
+
+def _dataset_of(loader: TorchLoader) -> MapStyle:
+    return cast("MapStyle", loader.dataset)  # a torchyoga.DataLoader takes no other
 
 
 class Moving(Iterator[Batch]):
@@ -145,19 +268,35 @@ def _event() -> torch.cuda.Event:
 
 
 class Delivery(Iterator[Batch]):
-    """One iteration of a loader, counting every batch that reaches the training loop."""
+    """One iteration of a loader, counting every batch that reaches the training loop.
+
+    Args:
+        loader: the loader.
+        pipeline: makes its batches.
+        accelerated: what an Accelerator knows of it.
+        observed: returns `following()` of a delivery; whatever measures the loader comes between.
+
+    Attributes:
+        plan: the loader's.
+        iteration: None until the first batch is asked for.
+    """
 
     def __init__(
-        self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated, meter: Meter
+        self,
+        loader: TorchLoader,
+        pipeline: Pipeline,
+        accelerated: Accelerated,
+        observed: Callable[[Delivery], Batch],
     ) -> None:
-        self._meter = meter
-        self._loader, self._pipeline, self._accelerated = loader, pipeline, accelerated
+        self.loader, self.plan = loader, pipeline.plan
+        self.iteration: Iteration | None = None
+        self._pipeline, self._accelerated, self._observed = pipeline, accelerated, observed
         self._indices = pipeline.plan.indices
         self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
         self._batches: Iterator[Batch] | None = None
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.cursor.num_begun
-        self._iteration: Iteration | None = None
+        self._skipped = 0  # batches that were trained on before
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
         self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
@@ -174,16 +313,16 @@ class Delivery(Iterator[Batch]):
         self._moved = partial(Moving, device, self._pipeline.watch)
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     def __next__(self) -> Batch:
         with self._alone:
-            observer = self._pipeline.observer
-            return self._next() if observer is None else observer.take(self, self._next)
+            observer, take = self._pipeline.observer, partial(self._observed, self)
+            return take() if observer is None else observer.take(self, take)
 
-    def _next(self) -> Batch:
-        asked = self._meter.asked()
-        iteration, batches, cursor = self._iteration, self._batches, self._indices.cursor
+    def following(self) -> Batch:
+        """The next batch, counted."""
+        iteration, batches, cursor = self.iteration, self._batches, self._indices.cursor
         if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
         if iteration.generation != cursor.generation:
@@ -199,11 +338,11 @@ class Delivery(Iterator[Batch]):
                 with cursor.lock:
                     iteration.deliver(self._numbers.popleft())
         except StopIteration:
-            self._end(iteration, asked)
+            self._end(iteration)
             raise
         except SamplerError as failed:
             self._batches = None
-            self._pipeline.give_up_workers()
+            self._pipeline.workers.give_up()
             error = failed.error
         except BatchError as failed:
             if self._numbers is None:
@@ -214,13 +353,11 @@ class Delivery(Iterator[Batch]):
         except BaseException as interrupt:
             # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
             # the batch that would have come. A batch that is merely late will come.
-            self._meter.missed(asked)
             if not is_late(interrupt):
                 self._batches = None
-                self._pipeline.give_up_workers()
+                self._pipeline.workers.give_up()
             raise
         if error is not None:
-            self._meter.missed(asked)
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
             # until the garbage collector comes, which torch's queues do not survive.
             try:
@@ -231,28 +368,24 @@ class Delivery(Iterator[Batch]):
             cursor.moved(iteration)
         if iteration.taken == self._steps:
             self._accelerated.is_at_end = True
-        self._meter.delivered(asked, batch)
         return batch
 
     def skip(self, steps: int) -> None:
-        """Begins after so many batches that were trained on before: they count as delivered."""
-        self._begin(steps)
+        """It will begin after so many batches that were trained on before: they count as delivered."""
+        self._skipped = steps
 
-    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Batch]]:
+    def _begin(self) -> tuple[Iteration, Iterator[Batch]]:
         if self._over:
             raise StopIteration
-        loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
+        loader, pipeline, iteration = self.loader, self._pipeline, self.iteration
         if iteration is None:
             in_order = not pipeline.way.is_unordered
             self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
-            size = loader.batch_size or 1
-            before = self._indices.steps_before(size, loader.drop_last)
-            self._iteration = iteration = pipeline.begin(loader, self._made)
-            self._meter.begun(_setting(loader, pipeline), iteration.start.epoch, before)
+            self.iteration = iteration = pipeline.begin(loader, self._made)
             iteration.hold(self)
             pipeline.latest = iteration
-            if skipped and not are_skipped(iteration, skipped):
-                iteration.skip(skipped)
+            if self._skipped and not are_skipped(iteration, self._skipped):
+                iteration.skip(self._skipped)
                 self._indices.cursor.reached(iteration)
             rows_in_step = (loader.batch_size or 1) * self._indices.num_replicas
             rest = self._indices.rows_in_last_step(iteration) % rows_in_step
@@ -263,7 +396,7 @@ class Delivery(Iterator[Batch]):
                 iteration.restart()
         if self._started is not None and self._process != os.getpid():
             # A forked child does not have the threads and workers of its parent.
-            pipeline.leave_to_parent((self._batches, self._started))
+            pipeline.workers.leave_to_parent((self._batches, self._started))
         elif isinstance(self._started, Arriving):
             self._started.end()
         self._batches = self._started = None
@@ -279,9 +412,9 @@ class Delivery(Iterator[Batch]):
 
     def state_after(self, steps: int) -> Saved:
         """`DataLoader.state_after` for this iteration."""
-        if self._iteration is None:
+        if self.iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
-        return self._indices.state_after(self._iteration, steps)
+        return self._indices.state_after(self.iteration, steps)
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""
@@ -293,39 +426,10 @@ class Delivery(Iterator[Batch]):
             self._failed.clear()
             self._indices.cursor.moved(iteration)
 
-    def _end(self, iteration: Iteration, asked: float) -> None:
+    def _end(self, iteration: Iteration) -> None:
         self._over = True
         self._batches = self._started = None  # ends the workers, if they are not persistent
         self._leave_out(iteration)
         self._indices.cursor.finished(iteration)
-        self._pipeline.redrawn.ended(self._loader.dataset)
-        self._accelerated.ended(self._loader)
-        self._meter.ended(asked)
-
-
-def _setting(loader: TorchLoader, pipeline: Pipeline) -> Setting:
-    """The settings of the loader, for the meter."""
-    way, dataset = pipeline.way, loader.dataset
-    stored = dataset if isinstance(dataset, DataRef) else None
-    schema = None if stored is None else stored.schema
-    num_batches = 0
-    with suppress(TypeError, NotImplementedError):  # a sampler without a length
-        num_batches = len(pipeline.plan)
-    return Setting(
-        num_workers=0 if way.num_threads else loader.num_workers,
-        num_cpus=num_cpus(),
-        is_persistent=loader.persistent_workers,
-        pins=loader.pin_memory,
-        num_threads=way.num_threads,
-        are_threads=way.may_be_threads,
-        is_ahead=way.is_ahead,
-        can_pin=can_pin(),
-        prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
-        num_batches=num_batches,
-        start_method=start_method(loader),
-        is_block=getattr(loader.sampler, "shuffle", None) in (False, "block"),
-        is_stored=stored is not None,
-        is_batched=made_together(dataset) is not None,
-        num_columns=0 if schema is None else len(schema.columns),
-        collates=not is_ours(loader.collate_fn),
-    )
+        self._pipeline.redrawn.ended(self.loader.dataset)
+        self._accelerated.ended(self.loader)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,16 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
-from ..order.saved import Saved
+from ..process.lazy import later
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
-from ..sampling.replay import Replay, is_plain, resumable
+from ..sampling.redrawn import RedrawnIndices, is_plain, resumable
 from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
@@ -37,13 +36,17 @@ from ..sampling.trainers import (
     name_arguments,
     seen_by_lightning,
 )
+from ..sampling.user_sampler import UserSampler
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
-from .delivery import Delivery
-from .meter.meter import Meter
-from .pipeline import Pipeline
+from .delivery import Delivery, Pipeline
 from .plan import EpochIndices, way_of
+
+if TYPE_CHECKING:
+    from ..tools import meter as _meter
+else:  # it lies above this room, and is loaded with the first loader
+    _meter = later("torchyoga.tools.meter")
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -57,7 +60,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     Args:
         dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
         batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
+        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/resume.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
             `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
             without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
@@ -154,17 +157,26 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             **torch_arguments,
         }
         choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
-        order = _OwnOrder(
-            num_replicas, rank, group, remainder, seed, start_offset, shuffle_window, locality, generator
-        )
-        self._indices = indices = choice.indices_of(dataset, order, appended)
+        order = {
+            "num_replicas": num_replicas,
+            "rank": rank,
+            "group": group,
+            "remainder": remainder,
+            "seed": seed,
+            "start_offset": start_offset,
+            "shuffle_window": shuffle_window,
+            "locality": locality,
+        }
+        self._indices = indices = choice.indices_of(dataset, order, generator)
+        if appended is not None:
+            indices.cursor.appended = appended
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
         way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
-        self._meter = Meter(plan.watch, indices.cursor.account)
+        self._meter = _meter.Meter(plan.watch, indices.cursor.account)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
@@ -250,8 +262,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._pipeline.way.seeds_rows
 
     @property
-    def meter(self) -> Meter:
-        """How long the loop waited for data, and what for: see docs/meter.md.
+    def meter(self) -> _meter.Meter:
+        """How long the loop waited for data, and what for: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)
@@ -365,38 +377,6 @@ class _OwnBatchSampler(ResumableBatchSampler):
     """
 
 
-@dataclass(frozen=True)
-class _OwnOrder:
-    """The order in which a loader takes rows if it makes its sampler itself: see `DataLoader`."""
-
-    num_replicas: int | None
-    rank: int | None
-    group: Group | None
-    remainder: Remainder
-    seed: int | None
-    start_offset: int
-    shuffle_window: int
-    locality: Locality
-    generator: torch.Generator | None
-
-    def sampler_of(self, dataset: MapStyle, shuffle: Shuffle) -> ResumableSampler:
-        """A sampler of a dataset in this order."""
-        sampler = kind_for(shuffle)(
-            dataset,
-            self.num_replicas,
-            self.rank,
-            shuffle,
-            self.seed,
-            remainder=self.remainder,
-            start_offset=self.start_offset,
-            group=self.group,
-            shuffle_window=self.shuffle_window,
-            locality=self.locality,
-        )
-        sampler.draws_from = self.generator
-        return sampler
-
-
 @dataclass
 class _Choice:
     """The source of a loader's indices.
@@ -438,8 +418,15 @@ class _Choice:
         """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
-    def indices_of(self, dataset: MapStyle, order: _OwnOrder, appended: Appended | None) -> Indices:
+    def indices_of(
+        self, dataset: MapStyle, order: Mapping[str, Any], generator: torch.Generator | None
+    ) -> Indices:
         """The indices, by a sampler of ours where that gives the same as the one passed.
+
+        Args:
+            dataset: the loader's.
+            order: the arguments of a `ResumableSampler`.
+            generator: gives the seed.
 
         Raises:
             ValueError: the sampler is not of this dataset, or an argument is out of range.
@@ -449,18 +436,21 @@ class _Choice:
         ours: ResumableSampler | None = None
         foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
         if self.sampler is not None:
-            ours = resumable(self.sampler, dataset, order.start_offset, order.shuffle_window, order.locality)
+            names = ("start_offset", "shuffle_window", "locality")
+            ours = resumable(self.sampler, dataset, *(order[name] for name in names))
         elif self.batch_sampler is None:
-            ours = order.sampler_of(dataset, False if self.shuffle is None else self.shuffle)
+            shuffle = False if self.shuffle is None else self.shuffle
+            ours = kind_for(shuffle)(dataset, shuffle=shuffle, **order)
+            ours.draws_from = generator
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
-            indices: Indices = Replay(
+            indices: Indices = RedrawnIndices(
                 dataset,
-                Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
-                seed=order.seed,
-                ranks=Ranks(order.num_replicas, order.rank, order.group),
-                draws_from=order.generator,
+                UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
+                seed=order["seed"],
+                ranks=Ranks(order["num_replicas"], order["rank"], order["group"]),
+                draws_from=generator,
                 fingerprint=getattr(dataset if read is None else read, "fingerprint", None),
             )
         else:
@@ -470,8 +460,6 @@ class _Choice:
                 f"the sampler is of {len(indices.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
-        if appended is not None:
-            indices.cursor.appended = appended
         return indices
 
     def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> object:

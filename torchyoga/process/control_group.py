@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 
-def num_cpus() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def usable_cpus(root: Path = Path("/")) -> int:
+    """The CPUs that this process can keep busy, by its affinity and the quotas of its control group.
+
+    Args:
+        root: where /proc and /sys lie.
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cpus, _quota_of_group(root)))
+
+
+@cache
+def _quota_of_group(root: Path) -> int:
+    return min((_quota(folder, is_second) for folder, is_second in folders("cpu", root)), default=sys.maxsize)
+
+
+def _quota(folder: Path, is_second: bool) -> int:
+    """The CPUs whose time a control group is given, rounded up."""
+    with suppress(OSError, ValueError, ZeroDivisionError):  # it has none
+        if is_second:
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        if int(quota) > 0:
+            return math.ceil(int(quota) / int(period))
+    return sys.maxsize
 
 
 def scheduled(thread: int | None = None) -> tuple[float, float]:

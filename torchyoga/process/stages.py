@@ -75,9 +75,9 @@ class Stopwatch:
         return Stopwatch, ()  # another process measures its own work
 
     @property
-    def seconds(self) -> list[float]:
-        """Of each stage, over all threads."""
-        return self.totals[:CPU]
+    def by_name(self) -> dict[str, float]:
+        """`totals`: of each stage, and as "cpu" and "delay" those that workers took of CPUs and waited."""
+        return dict(zip((*STAGES, "cpu", "delay"), self.totals, strict=True))
 
     @property
     def totals(self) -> list[float]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...loading.meter.verdict import KEPT
+from ..meter_advice import KEPT
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient
 from .rows import digest, is_dense, leaves, made, rows_of

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ...loading.meter.pace import most_workers
-from ...loading.meter.verdict import KEPT
+from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
+from ..meter_advice import KEPT, most_workers
 from .batch import BATCH, ROW, SENT
 from .contents import VALUES
 from .diagnosis import Finding
 from .patient import Patient
 from .rows import row_said
 from .trial import ENDED, Hang, Outcome
-from .workers import usable_cpus
 
 
 def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:

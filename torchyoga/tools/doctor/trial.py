@@ -25,7 +25,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ...process.control_group import num_cpus
 from .rows import row_said
 from .walk import is_library_file
 
@@ -219,7 +218,7 @@ class Others:
         """Their share in 0..1."""
         began, seconds = self._then
         passed = time.monotonic() - began
-        return min(1.0, max(0.0, self._seconds() - seconds) / passed / num_cpus())
+        return min(1.0, max(0.0, self._seconds() - seconds) / passed / len(os.sched_getaffinity(0)))
 
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:

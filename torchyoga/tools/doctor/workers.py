@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ...loading.loader import DataLoader
-from ...loading.meter.numbers import seconds_text
-from ...loading.meter.pace import Costs, most_workers
-from ...process.control_group import folders, num_cpus
+from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
+from ..meter_advice import Costs, most_workers, seconds_text
 from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
@@ -23,29 +19,6 @@ from .trial import BUSY, Others, running_seconds
 _AS_GOOD = 0.95  # of the best rate
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers
-
-
-def usable_cpus(root: Path = Path("/")) -> int:
-    """The CPUs that this process can keep busy, by its affinity and the quota of its control group.
-
-    Args:
-        root: where /proc and /sys lie.
-    """
-    quotas = [_quota(folder, is_second) for folder, is_second in folders("cpu", root)]
-    return max(1, min([num_cpus(), *map(math.ceil, quotas)]))
-
-
-def _quota(folder: Path, is_second: bool) -> float:
-    """CPUs of time that a control group is given."""
-    with suppress(OSError, ValueError, ZeroDivisionError):  # it has none
-        if is_second:
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text()
-            period = (folder / "cpu.cfs_period_us").read_text()
-        if int(quota) > 0:
-            return int(quota) / int(period)
-    return sys.maxsize
 
 
 def counts(usable: int, current: int) -> list[int]:
@@ -167,7 +140,7 @@ def _costs(rates: Mapping[int, float], current: int, patient: Patient) -> Costs:
         last = loader.meter.last
         loop = last.away / last.batches
         # Training was no slower than it was: less can be saved than it has waited.
-        step = loop + max(0.0, last.waited - last.stages["start-up"]) / last.batches
+        step = loop + last.steady(bool(current))
         measured[current] = min(measured[current], step)
     fewest = min(measured)
     copies = isinstance(dataset, DataRef) and dataset._only_copies and isinstance(loader, DataLoader)

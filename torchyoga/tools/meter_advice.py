@@ -1,0 +1,447 @@
+"""Seconds that a meter counted -> in words, what the training loop waits for, and the setting to change.
+
+All arithmetic of workers is here: the meter and the doctor ask it, so they cannot differ.
+It advises only what makes the wait a fifth shorter at least. More workers than CPUs only take turns where
+batches are computed; where rows wait for a disk or a server, a few workers for each CPU wait at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+# What to write where rows are dear, however they are loaded.
+KEPT = (
+    "make the rows once, and read them from files: ref = yoga.Storage('storage').submit(dataset, 'rows', '1')"
+)
+_AS_GOOD = 1 / 0.95  # times the seconds of the best number of workers
+_WORTH = 0.8  # of the wait: what is left of it, at most, where a change is worth it
+_HOP = 2e-4  # seconds in which a batch comes from a worker, however small it is
+_BYTES = 1e9  # a second, that cross to another process
+_WAITING, _MOST_WAITING = 4, 64  # workers that wait, for each CPU and in all
+_FORKED, _SPAWNED = 0.05, 4.0  # seconds until a worker has started, if it imports torch or need not
+_FEW, _FEW_SECONDS = 10, 1.0  # batches, or two of them that took so long: fewer say nothing yet
+_IDLE = 0.5  # of the time of making: rows mostly wait
+_FINE = 0.05  # of the time
+_SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
+_MUCH = 0.05  # of all work: what is less is not named
+_MANY = 100  # epochs
+_AMPLE = 1.5  # times the batches that the longest wait asks for
+_MOST_AHEAD = 32  # batches of a worker
+_SHARED = ("disk", "download", "read", "transform", "decode", "collate")  # work that workers divide
+BLOCK, FEWER = "use shuffle='block', which reads file by file", "read fewer columns"
+AT_ONCE = (
+    "fetch the rows of a batch in one request: torch calls dataset.__getitems__(row numbers) if it is there"
+)
+COLLATE_FN = "make collate_fn cheaper, such as by torch.stack over whole columns"
+FEW_LEAVES = "return each row as few tensors or arrays, not as lists of numbers"
+SMALLER, PIN = "use a smaller batch", "set pin_memory=True"
+# Of each stage: its name in a sentence, and how its work becomes less.
+_STAGES = {
+    "sampler": ("the sampler", ["let the sampler choose the rows of a whole epoch at once"]),
+    "disk": ("reading from disk", [BLOCK, FEWER, "keep the data on a faster disk"]),
+    "download": (
+        "downloads",
+        ["raise cache_bytes so that files stay", BLOCK, "fetch(download=True) before the loop"],
+    ),
+    "read": ("reading rows", [FEWER, "store smaller types (uint8, float16)"]),
+    "transform": ("the dataset's own code", [AT_ONCE, KEPT]),
+    "decode": ("decoding", ["store smaller images (yoga.codecs.jpeg(short_side=))", "store them decoded"]),
+    "collate": ("collating batches", [COLLATE_FN, FEW_LEAVES, SMALLER]),
+    "start-up": ("starting workers", ["start fewer workers"]),
+    "transfer": (
+        "the way of batches from workers",
+        ["return fewer, larger tensors in a batch", "smaller types (uint8, float16)"],
+    ),
+    "pin": ("pinning memory", ["make smaller batches", "set pin_memory=False"]),
+    "copy": (
+        "copying to the device",
+        [PIN, "send smaller types (uint8, bfloat16) and convert them on the device"],
+    ),
+}
+
+
+class Waits(NamedTuple):
+    """How long single batches were waited for, in seconds.
+
+    Attributes:
+        p50, p99: half of the batches, and 99 of 100, came within this.
+        longest: the longest wait.
+        epoch, step: the batch that it was for, counted from 0 as `enumerate` does.
+        bursts: seconds waited for the few batches, none of them the first of an epoch, that took much longer
+            than most; 0 if it was only one.
+        burst: the longest of these waits.
+    """
+
+    p50: float = 0.0
+    p99: float = 0.0
+    longest: float = 0.0
+    epoch: int = 0
+    step: int = 0
+    bursts: float = 0.0
+    burst: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"p50 {seconds_text(self.p50)}, p99 {seconds_text(self.p99)}, longest "
+            f"{seconds_text(self.longest)} at step {self.step} of epoch {self.epoch}"
+        )
+
+
+class Numbers(NamedTuple):
+    """Seconds that a loop waited and was away, and that each stage of the loader took.
+
+    Attributes:
+        batches: how many were delivered.
+        waited: seconds in which the loop stood in `next`.
+        away: seconds between two calls of `next`.
+        first: seconds that the first batches of epochs were waited for; workers are started meanwhile.
+        stages: seconds of work by stage, over all threads and worker processes.
+        waits: of single batches.
+        epochs: how many began.
+        cpu: seconds of CPUs that making the batches took.
+        loop_cpu: seconds of CPUs that this process took besides.
+        delayed: seconds in which makers of batches wanted a CPU and had none.
+        batch_bytes: of a batch.
+    """
+
+    batches: int
+    waited: float
+    away: float
+    first: float
+    stages: dict[str, float]
+    waits: Waits = Waits()
+    epochs: int = 1
+    cpu: float = 0.0
+    loop_cpu: float = 0.0
+    delayed: float = 0.0
+    batch_bytes: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of its time that the loop waited, in 0..1."""
+        total = self.waited + self.away
+        return self.waited / total if total else 0.0
+
+    @property
+    def most(self) -> str:
+        """The stage that took most of the work."""
+        return max(self.stages, key=lambda name: self.stages[name])
+
+    @property
+    def made(self) -> float:
+        """Seconds of the work that workers divide."""
+        return sum(self.stages[name] for name in _SHARED)
+
+    def steady(self, are_workers: bool) -> float:
+        """Seconds that a batch was waited for; with workers but for the first one, which is their start."""
+        if not are_workers:
+            return self.waited / max(1, self.batches)
+        return max(0.0, self.waited - self.first) / max(1, self.batches - self.epochs)
+
+    def flat(self) -> dict[str, float]:
+        """All of it by name."""
+        waits, numbers = self.waits._asdict(), self._asdict()
+        del numbers["stages"], numbers["waits"], numbers["epochs"], numbers["batch_bytes"]
+        named = {"longest_epoch": float(waits.pop("epoch")), "longest_step": float(waits.pop("step"))}
+        del waits["bursts"], waits["burst"]
+        return {
+            **numbers,
+            "batches": float(self.batches),
+            "share": self.share,
+            **waits,
+            **named,
+            **self.stages,
+        }
+
+    def __str__(self) -> str:
+        total = sum(self.stages.values()) or 1.0
+        shares = [(seconds / total, name) for name, seconds in self.stages.items()]
+        most = sorted((one for one in shares if one[0] >= _MUCH), reverse=True)
+        shown = ", ".join(f"{name} {share:.0%}" for share, name in most[:3])
+        did = f", worked on {shown}" if shown else ""
+        each = f" ({self.waits})" if self.waits.longest else ""
+        return f"{self.batches} batches, waited {self.waited:.2f} s, {self.share:.1%} of the time{each}{did}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Such as 1.2 s, 35 ms or 80 us."""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0 us"
+
+
+def most_workers(cpus: int) -> int:
+    """The largest number of workers to try where rows wait more than they compute."""
+    return max(cpus, min(_WAITING * cpus, _MOST_WAITING))
+
+
+class Advice(NamedTuple):
+    """Another number of workers, and whether they should live from epoch to epoch."""
+
+    num_workers: int
+    is_persistent: bool
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a batch, on average.
+
+    Attributes:
+        make: in which one worker, or this process, makes it.
+        cpu: of CPUs for that.
+        loop: that the loop computes with it; 0 if it is not known.
+        loop_cpu: of CPUs for that.
+        transfer: in which it comes from a worker; None if there was no worker yet.
+        batch_bytes: of the batch.
+        start: until the workers of an epoch have started.
+        started: so many workers, if it was measured; as many as there are CPUs start at once.
+        batches: of an epoch.
+        cpus: that may be used.
+        is_ahead: without workers, a thread makes batches while the loop computes.
+        are_threads: `num_workers` means threads.
+        measured: seconds of a batch by number of workers, for a loop that computes nothing.
+        waits: making it is mostly waiting, for what is neither a CPU nor this machine's disk.
+    """
+
+    make: float
+    cpu: float
+    loop: float = 0.0
+    loop_cpu: float = 0.0
+    transfer: float | None = None
+    batch_bytes: int = 0
+    start: float = 0.0
+    started: int = 0
+    batches: float = math.inf
+    cpus: int = 1
+    is_ahead: bool = False
+    are_threads: bool = False
+    measured: Mapping[int, float] = field(default_factory=dict)
+    waits: bool = False
+
+    def step(self, num_workers: int, is_persistent: bool = True, epochs: int = 1) -> float:
+        """Seconds from one batch to the next with so many workers, over so many epochs."""
+        steady = self._steady(num_workers)
+        if num_workers in self.measured:
+            seconds, is_beside = self.measured[num_workers], num_workers > 0 or self.is_ahead
+            steady = max(self.loop, seconds) if is_beside else self.loop + seconds
+        if not num_workers or self.are_threads:
+            return steady
+        # The first batch of an epoch has no worker ahead of it.
+        alike = min(self.started, self.cpus)
+        start = self.start * max(num_workers, alike) / self.started if self.started else self.start
+        waits = self.make + start / (epochs if is_persistent else 1)
+        return steady + waits / self.batches
+
+    def _steady(self, num_workers: int) -> float:
+        both = (self.cpu + self.loop_cpu) / self.cpus
+        if self.are_threads or (not num_workers and self.is_ahead):
+            makers = max(1, min(num_workers, self.cpus - 1))
+            return max(self.loop, self.make / makers, both)
+        if not num_workers:
+            return self.loop + self.make
+        sent = _HOP + self.batch_bytes / _BYTES if self.transfer is None else self.transfer
+        # torch's operators use one thread in a worker, so what several did here takes all of their time.
+        of_one = max(self.make, self.cpu) + sent
+        return max(self.loop + min(sent, _HOP), of_one / num_workers, both + sent / self.cpus)
+
+    def advice(
+        self, current: int, is_persistent: bool, epochs: int = 1, waited: float | None = None
+    ) -> Advice | None:
+        """A number of workers that shortens the wait; None if the present one is good, as far as is known.
+
+        Args:
+            current: workers now.
+            is_persistent: they live from epoch to epoch.
+            epochs: so many have been seen, each of which started workers unless these are persistent.
+            waited: seconds for a batch now, if they were measured.
+        """
+        lasts = is_persistent or epochs > 1
+        most = most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
+        numbers = self.measured if self.measured else range(most + 1)
+        steps = {number: self.step(number, lasts, epochs) for number in numbers if number <= most}
+        if not steps:
+            return None
+        if current and current in steps and lasts:
+            steps[current] = self.step(current, lasts, 2 * epochs)  # it saves more in each epoch to come
+        good = _AS_GOOD * min(steps.values())
+        number = min(number for number, seconds in steps.items() if seconds <= good)
+        expected = self.step(current, is_persistent, epochs)
+        before = expected - self.loop if waited is None else waited
+        # Without workers nothing but making remains, so the whole wait is what they cost. Another number of
+        # them saves only what is expected to depend on it: the rest may come of something else.
+        saved = (self.loop + before if number == 0 else expected) - steps[number]
+        more_hands = number <= current or self._steady(number) < 0.9 * self._steady(current)
+        if (number, lasts) == (current, is_persistent) or not more_hands or saved <= (1 - _WORTH) * before:
+            return None
+        return Advice(number, lasts and number > 0 and not self.are_threads)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The settings of a loader.
+
+    Attributes:
+        num_workers: processes that make batches.
+        num_cpus: that this process may use.
+        is_persistent: workers live from epoch to epoch.
+        num_threads: threads that make batches, in place of processes; 0 if there are none.
+        are_threads: a larger `num_workers` means more threads, not processes.
+        is_ahead: without workers, a thread makes batches while the loop computes.
+        prefetch: batches that each worker makes ahead, or the thread.
+        num_batches: of an epoch; 0 if they are not known.
+        are_forked: worker processes need not import torch.
+        is_so: changes that would change nothing.
+    """
+
+    num_workers: int
+    num_cpus: int
+    is_persistent: bool = False
+    num_threads: int = 0
+    are_threads: bool = False
+    is_ahead: bool = False
+    prefetch: int = 2
+    num_batches: int = 0
+    are_forked: bool = True
+    is_so: Set[str] = frozenset()
+
+    @property
+    def number(self) -> int:
+        """Workers, of either kind."""
+        return self.num_workers or self.num_threads
+
+
+def _costs_of(last: Numbers, setting: Setting) -> Costs:
+    """The seconds of a batch that the arithmetic of workers needs."""
+    batches, epochs = max(1, last.batches), max(1, last.epochs)
+    started = last.stages["start-up"]
+    away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
+    cpu, made = last.cpu / batches, last.made / batches
+    # A CPU that is not there makes no row dearer: too many workers may be why.
+    make = min(made, max(cpu, made - last.delayed / batches))
+    return Costs(
+        make=make,
+        cpu=cpu,
+        loop=away,
+        loop_cpu=last.loop_cpu / batches,
+        transfer=last.stages["transfer"] / batches or None,
+        batch_bytes=last.batch_bytes,
+        start=started / epochs if started else _FORKED if setting.are_forked else _SPAWNED,
+        started=setting.num_workers if started else 0,
+        batches=max(setting.num_batches, last.batches / last.epochs) if last.epochs else math.inf,
+        cpus=setting.num_cpus,
+        is_ahead=setting.is_ahead,
+        are_threads=setting.are_threads or bool(setting.num_threads),
+        waits=last.most == "transform" and make - cpu > _IDLE * make > 0,
+    )
+
+
+def verdict(last: Numbers, setting: Setting) -> str:
+    """The stage that the loop waits for most, and the setting to change.
+
+    Args:
+        last: of the last batches, over epochs.
+        setting: of the loader.
+    """
+    costs = _costs_of(last, setting)
+    wait, starts, share, of = last.steady(bool(setting.num_workers)), 0.0, last.share, "of the time"
+    if setting.num_workers:
+        # The wait for the first batch is the start of workers, which all batches of an epoch share, those to
+        # come as well: of a long epoch that has just begun it says little.
+        starts = last.first / max(1, last.epochs) / costs.batches
+        wait += starts
+        share, of = wait / (wait + costs.loop) if wait else 0.0, "of the time of a whole epoch"
+    waits, time = f"waited {share:.1%} {of}", last.waited + last.away
+    if last.batches < 2 or (last.batches < _FEW and time < _FEW_SECONDS):
+        plural = "batch says" if last.batches == 1 else "batches say"
+        return f"{last.batches} {plural} nothing yet; ask again after {_FEW}"
+    if share < _FINE and last.stages["copy"] < 0.5 * time:
+        own = f": its own step takes {seconds_text(costs.loop)} for a batch" if costs.loop else ""
+        return f"the loop hardly waits ({share:.1%} {of}){own}; nothing to change in the loader"
+    if wait < _SHORT:
+        return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
+    total, stage = sum(last.stages.values()), last.most
+    cause = f"most of the work is {_STAGES[stage][0]} ({stage}, {last.stages[stage] / total:.0%})"
+    if last.stages["copy"] > 0.5 * total:
+        change = _cheaper("copy", setting, costs.waits)
+    else:
+        change = (
+            _of_workers(last, setting, costs, wait, starts)
+            or _ahead(last, setting, costs)
+            or _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
+        )
+    return f"{waits}, {cause}: {change}"
+
+
+def _of_workers(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: float) -> str:
+    """Another number of workers, or longer lives; empty if neither helps."""
+    now, is_one_epoch = setting.number, last.epochs <= 1
+    lasts = setting.is_persistent or not setting.num_workers
+    # Threads download ahead of any number of workers.
+    is_divided = last.most != "download"
+    advice = costs.advice(now, lasts, max(1, last.epochs), wait)
+    if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and is_one_epoch:
+        fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
+        return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
+    if advice is not None and is_divided:
+        if advice.num_workers == now:
+            return "set persistent_workers=True, so that workers start once, not in each epoch"
+        word = "raise" if advice.num_workers > now else "lower"
+        is_so = setting.is_persistent and setting.num_workers
+        also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
+        beyond = ": rows wait, so workers need no CPU each, though torch warns"
+        beyond = beyond if advice.num_workers > setting.num_cpus else ""
+        return f"{word} num_workers from {now} to {advice.num_workers}{also}{beyond}"
+    if not now and is_one_epoch and is_divided:
+        later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
+        if later is not None:
+            workers = f"raise num_workers from 0 to {later.num_workers} and set persistent_workers=True"
+            return f"if there are more epochs, {workers}"
+    return ""
+
+
+def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
+    """A larger `prefetch_factor`, where the makers are fast enough, but some batches take long."""
+    makers, waits = setting.number or int(setting.is_ahead), last.waits
+    if not makers or costs.make / makers >= 0.8 * costs.loop:
+        return ""
+    if waits.bursts < 0.5 * last.waited or _lacks_cpus(last):
+        return ""
+    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * waits.burst / (makers * costs.loop)))
+    if wanted <= setting.prefetch:
+        return ""
+    return (
+        f"raise prefetch_factor from {setting.prefetch} to {wanted}: single batches take long to make, and "
+        "others can be ready meanwhile"
+    )
+
+
+def _lacks_cpus(last: Numbers) -> bool:
+    """True if a good part of the time of making was spent waiting for a CPU."""
+    return last.delayed > 0.3 * last.made
+
+
+def _enough(last: Numbers, setting: Setting, costs: Costs) -> str:
+    """Why more workers are not advised."""
+    number, cpus = setting.number, setting.num_cpus
+    if _lacks_cpus(last):
+        who = "workers" if number else "the loop"
+        share = min(1.0, last.delayed / (last.made or 1.0))
+        return f"{who} waited for a CPU, of which there are {cpus}, {share:.0%} of that time; "
+    kind = "thread" if setting.num_threads or setting.are_threads else "worker"
+    if number and number >= cpus - (kind == "thread"):
+        if costs.waits and kind == "worker":  # threads only copy rows
+            return f"the workers ({number}) wait for something more than they compute; "
+        return f"{number} {kind}{'s are' if number > 1 else ' is'} enough for {cpus} CPUs; "
+    if costs.cpu + costs.loop_cpu > 0.8 * cpus * costs.step(number):
+        return f"all {cpus} CPUs are busy; "
+    return ""
+
+
+def _cheaper(stage: str, setting: Setting, is_idle: bool) -> str:
+    """How the work of a stage becomes less; `is_idle` if it waits more than it computes."""
+    left_out = setting.is_so if is_idle else {AT_ONCE, *setting.is_so}
+    return ", or ".join(way for way in _STAGES[stage][1] if way not in left_out) or "do less for each row"
