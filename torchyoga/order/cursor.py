@@ -154,10 +154,6 @@ class Cursor:
             self.fix_seed()
         return self._order
 
-    @order.setter
-    def order(self, order: AnyOrder) -> None:
-        self._order = order
-
     @property
     def length(self) -> int:
         """Number of rows N."""
