@@ -22,7 +22,7 @@ from quick import examples
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.state import State
-from torchyoga.views.mixes.account import account_of_state
+from torchyoga.views.mixes.arranged import account_of_state
 
 NAMES = "abcdefgh"
 SOAK = 100_000

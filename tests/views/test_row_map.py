@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.by_file import equal_runs
-from torchyoga.views.row_map import RowMap
+from torchyoga.views.joined import RowMap
 
 FILES = np.array([0, 4, 4, 11, 20])
 bounds, steps = st.integers(-21, 21), st.sampled_from([-3, -2, -1, 1, 2, 3])

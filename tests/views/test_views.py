@@ -26,10 +26,9 @@ from torchyoga.errors import SchemaError, StateError
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
-from torchyoga.views.joined import JoinedRef
+from torchyoga.views.chosen import SelectedRef
+from torchyoga.views.joined import JoinedRef, RowMap
 from torchyoga.views.over import ProjectedRef
-from torchyoga.views.row_map import RowMap
-from torchyoga.views.where import SelectedRef
 
 # -- columns
 

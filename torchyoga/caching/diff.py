@@ -247,7 +247,7 @@ class Side:
         the row.
         """
         kept = None
-        if self._values is self.ref and isinstance(self.ref, VersionRef) and self.ranges:
+        if self._values is self.ref and _is_version(self.ref) and self.ranges:
             kept = kept_hashes(self.ref)
         if kept is None:
             for first, block in blocks_within(self._values, self.ranges):

@@ -28,7 +28,7 @@ from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
 from ..stores.contract import Versions
-from ..stores.graph import newest
+from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.checks import fingerprint_of
 from ..versions.columns import ColumnGroup
@@ -37,7 +37,8 @@ from ..versions.info import plain
 from ..versions.listed import with_more
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, with_rows, without_columns
-from ..views.computed import ComputedRef
+from ..views.changed import ComputedRef
+from ..views.chosen import Condition
 from ..views.info import info_of
 from ..views.recoded import (
     check_names,
@@ -51,7 +52,6 @@ from ..views.recoded import (
     rows_before,
     with_names,
 )
-from ..views.where import Condition
 from .many import submitted_by_many
 from .planned import Many
 from .submission import given_info, prepared

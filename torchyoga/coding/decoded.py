@@ -34,7 +34,7 @@ from ..rows.node import WRAPPERS, Node
 from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Row, Seeds
-from ..views.draw import Draw
+from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
 from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import CorruptError, SchemaError
 from ..rows.column import Codec, Column
 from ..rows.data import Data, bounds_of
-from ..views.draw import Draw
+from ..views.changed import Draw
 
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"

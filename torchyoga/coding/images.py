@@ -22,7 +22,7 @@ from ..process.numbers import as_int
 from ..rows.column import Codec, Column
 from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
-from ..views.draw import Draw
+from ..views.changed import Draw
 from .decoder import (
     Bytes,
     Decoded,

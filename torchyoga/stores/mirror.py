@@ -54,9 +54,9 @@ from .objects import Remote
 from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from . import version_downloads as _reading
+    from . import downloads as _reading
 else:  # it loads NumPy, which a look at manifests does without
-    _reading = later("torchyoga.stores.version_downloads")
+    _reading = later("torchyoga.stores.downloads")
 
 
 _log = logging.getLogger("torchyoga")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,10 +92,6 @@ class Staging:
         for entry in self.root.scan():
             if entry.name not in named and _is_own(entry.name):
                 self.root.unlink(entry.name)
-
-    def free_bytes(self) -> int:
-        """Free bytes on this disk."""
-        return shutil.disk_usage(self.path).free
 
     def clear(self) -> None:
         """Deletes files that builds have written, and the folder if it is then empty."""

@@ -18,11 +18,10 @@ from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.data import bounds_of
 from ..rows.types import Array, Ints, RowT
+from .chosen import SelectedRef
+from .joined import RowMap, end_to_end
 from .over import RowView
-from .ragged import RaggedColumn
-from .row_map import RowMap, end_to_end
-from .scan import scan
-from .where import SelectedRef
+from .scan import RaggedColumn, scan
 from .windows.windowed import WindowsRef
 
 Words = npt.NDArray[np.uint64]

@@ -15,8 +15,7 @@ from ...process.digests import hexdigest
 from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
-from ...stores.cache import Cache
-from ...stores.kept_index import cache_of
+from ...stores.cache import Cache, cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
 from ...stores.shard_downloads import ShardDownloads, StoredShard

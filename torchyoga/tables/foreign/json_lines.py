@@ -34,7 +34,7 @@ from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _KIND = "json lines 1"

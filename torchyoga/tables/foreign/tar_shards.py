@@ -27,7 +27,7 @@ from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node
 from ...rows.schema import schema_under
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _FORMATS = {

@@ -29,7 +29,7 @@ from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex, kept_index
+from ...stores.cache import FileIndex, kept_index
 from .examples import BadExample, Examples, SeenFeatures, learned, placed
 from .messages import message_of
 from .named_files import NamedFiles

@@ -31,7 +31,7 @@ from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
-from ...stores.kept_index import FileIndex, IndexOf, cache_of
+from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
 from ...stores.shard_downloads import ShardDownloads, StoredShard

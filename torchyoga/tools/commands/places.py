@@ -130,8 +130,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
         NotFoundError: there is no such id, version or tag; names what there is.
     """
     from ...stores.contract import Versions
-    from ...stores.graph import newest
-    from ...stores.tags import tagged_manifest, tags_of
+    from ...stores.history import newest, tagged_manifest, tags_of
 
     store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None

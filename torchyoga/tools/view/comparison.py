@@ -26,8 +26,7 @@ import numpy.typing as npt
 from ...errors import SchemaError
 from ...process.texts import escaped
 from ...rows.column import Column, column_of, encode, timezone_of
-from ...views.ragged import RaggedColumn
-from ...views.scan import plain
+from ...views.scan import RaggedColumn, plain
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Test: TypeAlias = Callable[[Any], Mask]

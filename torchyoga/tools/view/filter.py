@@ -26,7 +26,7 @@ from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints
-from ...views.ragged import RaggedColumn
+from ...views.scan import RaggedColumn
 from ..cells.flat import flat
 from ..cells.text import class_names, plain_name
 from .comparison import TEXTS, Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order

@@ -1,13 +1,22 @@
-"""The columns of another DataRef, changed by a function of arrays."""
+"""Rows changed by functions: one by one, or many at once as arrays, with random numbers that follow the row.
+
+Note 14. Random numbers of batches are counted, not drawn in turn.
+A number follows from the seed of its row, the call and its place in the row, so neither the other rows of the
+batch nor their order matter. SplitMix64 makes them for all rows at once; a generator for each row would take
+some microseconds to make. Normal ones are Box and Muller's (1958), in pairs.
+"""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -15,27 +24,263 @@ import numpy.typing as npt
 import torch
 
 from ..errors import SchemaError
-from ..process.digests import hexdigest
-from ..process.exceptions import note_batch
-from ..process.seeding import drawn_seeds, generators
+from ..process.digests import hexdigest, splitmix
+from ..process.exceptions import note_batch, note_row
+from ..process.seeding import drawn_seeds, generators, seeder, seeds_within
 from ..process.stages import Stage, timed
 from ..process.warned import warn_user
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
-from ..rows.block import Block, Rows, joined
+from ..rows.block import Block, Rows, exact_rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column, Leaf, encode
 from ..rows.data import Data
 from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema, schema_under
-from ..rows.types import Array, Ints, Json, Row, Seeds
-from .draw import Draw
+from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 from .over import ChangedRows
-from .ragged import RaggedColumn
-from .scan import as_given, is_text
-from .transformed import check_can_be_sent, name_of
+from .scan import RaggedColumn, as_given, is_text
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name of a function."""
+    inner = getattr(function, "func", function)  # of a functools.partial
+    return str(getattr(inner, "__qualname__", None) or type(inner).__qualname__)
+
+
+def check_can_be_sent(function: Callable[..., object]) -> None:
+    """Raises TypeError for a function that has no name of its own, if a process is being spawned now.
+
+    Such a process finds functions by their names; other ways to pickle may take these functions, too.
+    """
+    name = name_of(function)
+    if "<" in name and get_spawning_popen() is not None:  # <lambda>, <locals>
+        raise TypeError(
+            f"{name} cannot be sent to a process that is started by 'spawn' or 'forkserver', because nothing "
+            "can be imported under that name; define the function at the top level of a module, or start "
+            "the workers with multiprocessing_context='fork'"
+        )
+
+
+@advised
+def map(ref: DataRef[RowT], function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
+    """Each row after a function, whenever it is read: a transform, or an augmentation.
+
+    A loader seeds `random`, NumPy and torch for each row from (seed, epoch, row), as it does for any
+    dataset that is not cached: the result is the same for any number of workers and ranks, and after a
+    resume. `seed_rows=False` saves these 10 us a row where nothing is random.
+
+    Args:
+        function: takes a row and returns another. Worker processes that are spawned need one that can be
+            pickled: defined in a module, not a lambda.
+        schema: what a changed row looks like, `Schema.of(row)`, so that its columns can be named; without
+            it `columns`, `where` and such must come before `map`.
+
+    Example:
+        >>> ref = yoga.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+        >>> [int(row["x"]) for row in ref.map(lambda row: {**row, "x": row["x"] * 10})]
+        [0, 10, 20]
+    """
+    if not callable(function):
+        raise TypeError(f"map takes a function of a row, found {function!r:.80}")
+    if type(ref) is TransformedRef:  # so that a row is seeded once
+        return TransformedRef(ref.whole, (*ref.functions, function), schema)
+    return TransformedRef(ref, (function,), schema)
+
+
+class TransformedRef(ChangedRows):
+    """The rows of another DataRef after some functions, one row at a time: what `ref.map(function)` is.
+
+    Args:
+        whole: the other DataRef.
+        functions: each takes a row and returns one, the first one a row of `whole`.
+        schema: what a changed row looks like, if that is known.
+    """
+
+    def __init__(
+        self, whole: DataRef, functions: Sequence[Callable[[Row], Row]], schema: Schema | None = None
+    ) -> None:
+        super().__init__(whole, functions, schema)
+        self.is_thread_safe = False  # the functions may not be
+        self.functions = tuple(functions)
+        self._schema = schema
+
+    def __getstate__(self) -> Json:
+        for function in self.functions:
+            check_can_be_sent(function)
+        return super().__getstate__()
+
+    @property
+    def _is_random(self) -> bool:
+        """True: the functions may draw random numbers."""
+        return True
+
+    _most_batches = 1
+
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        """The rows of these numbers; with seeds, `random`, NumPy and torch are seeded before each."""
+        given = exact_rows(self._given(rows, seeds))
+        with timed(Stage.TRANSFORM):
+            found: list[Row] = []
+            try:
+                if seeds is None:
+                    found.extend(builtins.map(self._changed, given))
+                    return found
+                seed_all = seeder()
+                for row, seed in zip(given, seeds.tolist(), strict=True):
+                    seed_all(seed)
+                    found.append(self._changed(row))
+            except Exception as error:
+                note_row(error, int(rows[len(found)]), title_of(self))
+                raise
+        return found
+
+    def _changed(self, row: Row) -> Row:
+        for function in self.functions:
+            changed = function(row)
+            if changed is None and row is not None:
+                raise SchemaError(
+                    f"map({name_of(function)}) returned None for the row {row!r:.200}; return the row, also "
+                    "where the function changes it in place, and leave rows out by "
+                    "ref.where(column, condition)"
+                )
+            row = changed
+        return row
+
+    @property
+    def schema(self) -> Schema | None:
+        """How a changed row looks, if that was said."""
+        return self._schema
+
+    def _pinned(self, whole: str) -> str:
+        return hexdigest(f"{whole} map {' '.join(builtins.map(name_of, self.functions))}")
+
+    def _title(self) -> str:
+        return f"{super()._title()} after {', '.join(builtins.map(name_of, self.functions))}"
+
+
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+Size: TypeAlias = int | Sequence[int] | None
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_CHUNK = 2**15  # words made at once, which stay in the cache
+_MOST = 2**32  # numbers to choose an integer from
+
+
+class Draw:
+    """Random numbers for the rows of a batch; a row gets the same ones whatever rows are beside it.
+
+    The methods are called as those of `numpy.random.Generator`. A size begins with the number of rows B; by
+    default it is (B,), one number for each row.
+
+    Args:
+        seeds: (B,) the seed of each row.
+
+    Example:
+        >>> draw, alone = Draw(np.array([5, 6], np.uint64)), Draw(np.array([6], np.uint64))
+        >>> bool(draw.random((2, 3))[1, 2] == alone.random((1, 3))[0, 2])
+        True
+    """
+
+    def __init__(self, seeds: Words) -> None:
+        self._seeds = seeds
+        self._calls = 0
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def random(self, size: Size = None) -> Floats:
+        """Uniform numbers in [0, 1)."""
+        shape, each = self._shape(size)
+        return _fractions(self._words(each)).reshape(shape)
+
+    def uniform(self, low: npt.ArrayLike = 0.0, high: npt.ArrayLike = 1.0, size: Size = None) -> Floats:
+        """Uniform numbers in [low, high), which are numbers, or arrays that broadcast to the size."""
+        found = self.random(size)
+        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        scaled: Floats = low + (high - low) * found
+        return scaled
+
+    def normal(self, loc: npt.ArrayLike = 0.0, scale: npt.ArrayLike = 1.0, size: Size = None) -> Floats:
+        """Normal numbers; mean and standard deviation are numbers, or arrays that broadcast to the size."""
+        shape, each = self._shape(size)
+        pairs = (each + 1) // 2
+        words = self._words(2 * pairs)
+        radius = _fractions(words[:, :pairs])
+        np.subtract(1.0, radius, out=radius)  # in (0, 1], so that it has a logarithm
+        np.log(radius, out=radius)
+        radius *= -2.0
+        np.sqrt(radius, out=radius)
+        angle = _fractions(words[:, pairs:])
+        angle *= 2 * math.pi
+        found = np.empty((len(self), 2 * pairs))
+        np.multiply(radius, np.cos(angle), out=found[:, :pairs])
+        np.multiply(radius, np.sin(angle), out=found[:, pairs:])
+        plain: Floats = found[:, :each].reshape(shape)
+        return np.asarray(loc, np.float64) + np.asarray(scale, np.float64) * plain
+
+    def integers(
+        self, low: npt.ArrayLike, high: npt.ArrayLike | None = None, size: Size = None, endpoint: bool = False
+    ) -> Ints:
+        """Integers from `low` on and below `high`, or up to it with `endpoint`; from 0 on without `high`.
+
+        Both are ints, or arrays of ints that broadcast to the size.
+
+        Raises:
+            ValueError: there is nothing to choose from, or more than 2**32 integers.
+        """
+        low, high = (0, low) if high is None else (low, high)
+        begin, end = np.asarray(low), np.asarray(high)
+        if begin.dtype.kind not in "iu" or end.dtype.kind not in "iu":
+            raise TypeError(f"low and high must be ints, found {begin.dtype} and {end.dtype}")
+        begin, count = begin.astype(np.int64), end.astype(np.int64) - begin.astype(np.int64) + endpoint
+        if (count < 1).any() or (count > _MOST).any():
+            raise ValueError(
+                f"there must be 1 to 2**32 integers to choose from; found {low!r:.80} to {high!r:.80}"
+            )
+        shape, each = self._shape(size)
+        words, counts = self._words(each).reshape(shape), count.astype(np.uint64)
+        # The upper half of a product of 64 bits by 32, without more than 64 bits (D. Lemire, 2019).
+        upper = (words >> np.uint64(32)) * counts
+        lower = (words & np.uint64(2**32 - 1)) * counts
+        found: Ints = ((upper + (lower >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)
+        return begin + found
+
+    def generators(self) -> list[np.random.Generator]:
+        """A generator for each row, for all else, such as permutations; some microseconds each."""
+        self._calls += 1
+        return [np.random.Generator(np.random.Philox(key=seed)) for seed in self._keys().tolist()]
+
+    def _shape(self, size: Size) -> tuple[tuple[int, ...], int]:
+        """The shape of the result, and how many numbers a row gets."""
+        count = len(self)
+        shape = (count,) if size is None else (size,) if isinstance(size, int) else tuple(size)
+        if not shape or shape[0] != count:
+            raise ValueError(f"a size must begin with the number of rows, {count}; found {size!r}")
+        return shape, math.prod(shape[1:])
+
+    def _keys(self) -> Words:
+        return seeds_within(self._seeds, self._calls)
+
+    def _words(self, each: int) -> Words:
+        """(B, each) 64 random bits."""
+        self._calls += 1
+        keys, steps = self._keys()[:, None], np.arange(1, each + 1, dtype=np.uint64) * _STEP
+        out = np.empty((len(self), each), np.uint64)
+        rows = max(1, _CHUNK // max(1, each))
+        for start in range(0, len(self), rows):
+            out[start : start + rows] = splitmix(keys[start : start + rows] + steps)
+        return out
+
+
+def _fractions(words: Words) -> Floats:
+    """The upper 53 bits of each word, as a number in [0, 1)."""
+    found: Floats = (words >> np.uint64(11)).astype(np.float64)
+    found *= 2.0**-53
+    return found
+
 
 Function: TypeAlias = Callable[..., Any]
 Given: TypeAlias = Array | RaggedColumn
@@ -63,7 +308,7 @@ def map_batches(ref: DataRef, function: OfColumns, threads: bool = False) -> Dat
             ragged column is a `yoga.RaggedColumn`, text an array of objects. It returns the columns of
             the same rows: arrays, tensors, lists of text or of arrays, or RaggedColumns. How many rows
             it is given differs, so a row must not depend on those beside it.
-            If it has a parameter named `draw`, it is given random numbers: see `views.draw.Draw`. They
+            If it has a parameter named `draw`, it is given random numbers: see `views.changed.Draw`. They
             follow from (seed, epoch, row), so batch size, workers, ranks and resumes do not matter.
         threads: True if a thread of the training loop's process may call it, to read ahead.
 
