@@ -41,6 +41,13 @@ from ..versions.manifest import Manifest
 from ..versions.staging import Staging
 from .submission import prepared, warn_of_random_rows
 
+_log = logging.getLogger("torchyoga")
+_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
+_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
+_LOOKS = 8  # rows that each builder compares
+_TRIES = 5
+_HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
+
 
 @dataclass(frozen=True)
 class Many:
@@ -153,13 +160,6 @@ class Pools:
                 pool.shutdown(wait=False, cancel_futures=True)
             except TypeError:  # loky's and others' take no such argument
                 pool.shutdown(wait=False)
-
-
-_log = logging.getLogger("torchyoga")
-_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
-_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS = 8  # rows that each builder compares
-_TRIES = 5
 
 
 def agreed_job(
@@ -289,9 +289,6 @@ def _differs(
 def _differing_row(plan: Plan, splits: Splits) -> int | None:
     """The first of the plan's rows that differs here; None if all are equal."""
     return None if plan.schema is None else splits.differing(plan.looks, plan.schema)
-
-
-_HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
 
 
 @dataclass(frozen=True)
