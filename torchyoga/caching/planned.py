@@ -154,12 +154,13 @@ class Pools:
 
     def close(self) -> None:
         """Ends the workers, if they were begun here."""
-        pool, self._made = self._made, None if self.can_renew else self._made
-        if self.can_renew and pool is not None:
-            try:
-                pool.shutdown(wait=False, cancel_futures=True)
-            except TypeError:  # loky's and others' take no such argument
-                pool.shutdown(wait=False)
+        if not self.can_renew or self._made is None:
+            return
+        pool, self._made = self._made, None
+        try:
+            pool.shutdown(wait=False, cancel_futures=True)
+        except TypeError:  # loky's and others' take no such argument
+            pool.shutdown(wait=False)
 
 
 def agreed_job(
