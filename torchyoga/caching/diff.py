@@ -40,8 +40,7 @@ from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.checks import checks_of_columns
-from ..versions.columns import parts_of
+from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded

@@ -214,12 +214,14 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         with other ranks only if those delivered count.
 
         In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
-        iterated: learning rates are planned by that number.
+        iterated: learning rates are planned by that number. If a `Checkpoint` has resumed within the epoch,
+        those that a loop over the loader gives: `enumerate(loader)` counts up to it.
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
         if not is_planning_epochs():
-            return len(self._pipeline.plan)
+            observer = self._pipeline.observer
+            return len(self._pipeline.plan) - (0 if observer is None else observer.passed)
         # Lightning asks once, for all epochs, and before it loads a state.
         left = left_by_lightning(self)
         state = None if left is None else left[1]
@@ -250,6 +252,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> [step for step, batch in enumerate(loader, loader.steps)], loader.steps, loader.epoch
             ([1, 2], 0, 1)
         """
+        if self._pipeline.observer is not None:
+            self._pipeline.observer.is_counted = True
         return self._indices.steps_before(self.batch_size or 1, self.drop_last)
 
     @property
