@@ -222,7 +222,7 @@ def _codes_change(schema: Schema, words: Names) -> bool:
 
 def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
     """True for a version with all of its columns."""
-    return isinstance(ref, VersionRef) and ref._of is None
+    return isinstance(ref, VersionRef) and ref.schema == ref.manifest.schema
 
 
 def _are_same_rows(old: DataRef, new: DataRef) -> bool:
