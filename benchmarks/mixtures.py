@@ -20,8 +20,8 @@ from common import ratio, verdict
 
 import torchyoga as yoga
 from torchyoga.order.full import Order
-from torchyoga.order.mixing.mixed import MixOrder
-from torchyoga.order.mixing.mixture import MixStage, Mixture, Source
+from torchyoga.order.mixed import MixOrder
+from torchyoga.order.mixture import MixStage, Mixture, Source
 from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 BATCH = 256

@@ -22,8 +22,7 @@ import numpy as np
 from common import ratio, verdict
 
 import torchyoga as yoga
-from torchyoga.views.packs.members import Members
-from torchyoga.views.packs.plan import planned
+from torchyoga.views.packs.plan import Members, planned
 from torchyoga.views.packs.request import Long, Request, packing_of
 
 DOCUMENTS, BUDGET = 10**6, 4096

@@ -30,7 +30,7 @@ from common import ratio
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.sources import RefSource
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.stores.downloads import Downloads
 
 SERVER = Path(__file__).parents[1] / "tests" / "remote" / "programs" / "s3.py"
@@ -89,7 +89,7 @@ def publish(
         options = BuildOptions(
             progress=False, block_bytes=min(BLOCK_BYTES, file_bytes), file_bytes=file_bytes
         )
-        build(RefSource(data, data.schema), versions, "images", "1", options)
+        build(RefSource(data, data.schema), Target(versions, "images", "1"), options)
     return storage.fetch("images", "1")
 
 

@@ -46,7 +46,7 @@ from common import BATCH, NaiveLmdb, epoch, interleaved, ratio, take_limit, writ
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
-from torchyoga.formats.hdf5_filters import COMPRESSIONS
+from torchyoga.formats.hdf5 import COMPRESSIONS
 
 SIZES = {"784 B": (784, 200_000), "12 KiB": (12_288, 40_000), "196 KiB": (200_704, 2_500)}
 # Our goals: way -> row size -> share of the limit.

@@ -19,7 +19,7 @@ FLUENT = {PACKAGE / name for name in ("reading/contract.py", "reading/dataref.py
 PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS.parent / "CONTRIBUTING.md"
 # Each room on a road is imported by one before it.
 ROADS = {
-    "in": ("storage", "adapters", "building", "rows", "formats", "versions", "stores"),
+    "in": ("storage", "caching", "adapters", "building", "rows", "formats", "versions", "stores"),
     "out": ("loading", "order", "reading", "formats", "rows"),
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}

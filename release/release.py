@@ -20,16 +20,14 @@ LARGEST_WHEEL = 600_000  # bytes; a file that does not belong there shows
 PAGES = ("README.md", "docs/index.md", "docs/install.md")
 INSTALL = (
     """\
-Install it from a copy of the repository; PyTorch comes along if it is not there yet.
-Extras are named in brackets, such as `".[s3,arrow]"`:
+There is no release yet; install it from a copy of the repository:
 
 ```console
 $ pip install .
 ```
 """,
     """\
-Install it; PyTorch comes along if it is not there yet.
-Extras are named in brackets, such as `"torchyoga[s3,arrow]"`:
+Install it with PyTorch, if that is not there yet:
 
 ```console
 $ pip install torchyoga

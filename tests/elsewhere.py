@@ -122,7 +122,7 @@ def rows(num_rows: int) -> list[dict[str, Any]]:
 def story(folder: Path) -> None:
     """Submits, fetches, shuffles, stops, resumes, overwrites, removes, caches, publishes in a store."""
     import torchyoga as yoga
-    from torchyoga.formats.mapped import pages
+    from torchyoga.formats import pages
     from torchyoga.loading.shared_memory import Ring
 
     assert Ring.made(2) is None

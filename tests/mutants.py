@@ -34,24 +34,23 @@ ROOT = Path(__file__).parents[1]
 EQUAL = Path(__file__).with_suffix(".txt")
 # Each room and the files of tests that are run for it: tests/<folder>/test_<name>.py.
 ROOMS = {
-    "order/bijection": "order/full order/by_file sampling/unordered sampling/sampler sampling/stories",
+    "order/full": "order/full order/by_file sampling/unordered sampling/sampler sampling/stories",
     "order/by_file": "order/by_file order/full reading/reader sampling/sampler sampling/stories",
     "order/place": "order/place order/full order/by_file order/cursor sampling/unordered sampling/sampler",
-    "order/epoch": "order/epoch order/cursor order/proof sampling/stories",
     "order/state": "order/cursor order/golden_states sampling/unordered sampling/stories sampling/sampler",
-    "order/iteration": "order/epoch order/cursor sampling/unordered sampling/stories sampling/sampler "
-    "loading/loader",
+    "order/epoch": "order/epoch order/cursor order/proof sampling/unordered sampling/stories "
+    "sampling/sampler loading/loader",
     "order/cursor": "order/cursor sampling/unordered order/golden_states sampling/stories sampling/sampler "
     "reading/stream loading/loader",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
-    "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
+    "sampling/indices": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "order/golden_states views/joined sampling/seeding",
-    "sampling/replay": "sampling/replay sampling/foreign loading/loader sampling/seeding",
+    "sampling/redrawn": "sampling/redrawn sampling/user_sampler loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",
-    "rows/leaf": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
+    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
     "views/joined views/views storage/storage",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",
@@ -60,7 +59,7 @@ ROOMS = {
     "loading/delivery": "loading/loader loading/in_use loading/batch_kinds sampling/unordered loading/device",
     "versions/manifest": "versions/manifest versions/info formats/formats stores/local storage/build "
     "storage/storage",
-    "versions/staging": "stores/local storage/build storage/full_disk storage/storage power",
+    "versions/location": "stores/local storage/build storage/full_disk storage/storage power",
     "files/root": "files/root stores/local storage/full_disk storage/storage power",
     "stores/local": "stores/local storage/full_disk storage/storage storage/build files/root power",
     "stores/lease": "remote/lease remote/races remote/stores/stores",

@@ -63,3 +63,14 @@ class Own(Made):
 
     def take(self, rows: Any) -> list[Any]:
         return [self.rows[number] for number in rows.tolist()]
+
+
+def square(row: int) -> int:
+    return row**2
+
+
+class Squares(Made):
+    """The squares of the numbers of rows."""
+
+    def __init__(self, length: int = 10, row_bytes: int = 0) -> None:
+        super().__init__(length, square, row_bytes=row_bytes)

@@ -6,11 +6,11 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from own import Squares
 
 import torchyoga as yoga
 
@@ -40,14 +40,6 @@ OF_A_REF |= {"balanced", "bucketed", "decoded", "filled", "in_epoch", "masked", 
 OF_A_REF |= {"to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_A_REF |= {"token_batches", "token_windows", "weighted", "windows"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
-
-
-class Squares(yoga.DataRef[int]):
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: Any) -> list[int]:
-        return [row**2 for row in rows.tolist()]
 
 
 def shown(thing: object) -> set[str]:
@@ -104,15 +96,14 @@ def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
     storage.tag("some", "prod", "1.1")
     code = """
 import sys
-from torchyoga.stores.spare import cleanable
-from torchyoga.stores.log import log_of
-from torchyoga.stores.tags import tags_of
+from torchyoga.stores.spare import cleaned
+from torchyoga.stores.history import log_of, tags_of
 from torchyoga.stores.opened import opened
 
 store = opened(sys.argv[1])
 assert store.manifest("some", "1.1").num_rows == 10
 assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
-assert not cleanable(store, 0, None, True, None)
+assert not cleaned(store, 0, None, True, None, dry_run=True)
 print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
 """
     assert run(code, str(tmp_path)) == []

@@ -405,13 +405,13 @@ class NeverEmptyStore(Store):
 
 class UnlockedStore(Store):
     @contextlib.contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         yield
 
 
 class OneLockStore(Store):
     @contextlib.contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         with super().lock("all", "1", timeout):
             yield
 
@@ -420,7 +420,7 @@ class StoreThatKeepsLocks(Store):
     """A store that keeps the lock of a holder that failed."""
 
     @contextlib.contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         if (self.root / "kept").exists():
             raise BusyError("kept")
         try:
@@ -505,15 +505,15 @@ class RemovesMore(Store):
 
 
 class CleansTooMuch(Store):
-    def clean(self, grace: float) -> list[str]:
+    def clean(self, grace: float) -> dict[str, int]:
         for path in self.directory("a", "1").glob("*.mdb"):
             path.unlink()
-        return []
+        return {}
 
 
 class CleansInNoOrder(Store):
-    def clean(self, grace: float) -> list[str]:
-        return ["b", "a", *super().clean(grace)]
+    def clean(self, grace: float) -> dict[str, int]:
+        return {"b": 1, "a": 1}
 
 
 class GivesOneFolder(Store):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .tools.view.view import view
     from .views.chosen import concat
     from .views.mixes.mix import mix
-    from .views.ragged import RaggedColumn
+    from .views.scan import RaggedColumn
 
 __all__ = [
     "Checkpoint",
@@ -93,7 +93,7 @@ _PLACES = {  # of the public names
     "Checkpoint": ".checkpoint.checkpoint",
     "DataLoader": ".loading.loader",
     "DataRef": ".reading.dataref",
-    "RaggedColumn": ".views.ragged",
+    "RaggedColumn": ".views.scan",
     "ResumableBatchSampler": ".sampling.sampler",
     "ResumableSampler": ".sampling.sampler",
     "Schema": ".rows.schema",

@@ -6,67 +6,51 @@ Door: `Storage`. Never sees the network, or how rows are shuffled.
 from __future__ import annotations
 
 import builtins
-import dataclasses
-import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
-from datetime import date
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
-from .errors import BusyError
 from .formats.contract import format_named
-from .process.exceptions import contextmanager
 from .process.lazy import later
 from .process.numbers import as_int
 from .reading.dataref import DataRef
 from .reading.instead import advised
-from .reading.version_ref import VersionRef
 from .rows.schema import Schema
+from .stores import history, opened, refs, spare, transfer
 from .stores.contract import Versions
+from .stores.history import TagEntry, VersionLog
 from .stores.local import Store
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
-    from .adapters import sources as _sources
     from .building import build as _build
-    from .building.build import BuildOptions
-    from .caching import appended as _appended
     from .caching import cacheable as _cacheable
-    from .caching import columns as _columns
+    from .caching import converted as _converted
+    from .caching import grown as _grown
     from .caching import lineage as _lineage
     from .caching import many as _many
     from .caching import planned as _planned
-    from .caching import rewritten as _rewritten
     from .caching import row_hashes as _row_hashes
-    from .caching import submission as _submission
+    from .caching.cacheable import Stale
+    from .caching.grown import Numbers, Where
     from .caching.lineage import Record
-    from .caching.planned import Many, PlannedBuild
-    from .caching.rewritten import Numbers, Where
-    from .caching.staleness import Stale
+    from .caching.planned import PlannedBuild
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
-    from .stores import checking as _checking
-    from .stores import log as _log
-    from .stores import opened as _opened
-    from .stores import refs as _refs
-    from .stores import spare as _spare
-    from .stores import tags as _tags
-    from .stores import transfer as _transfer
-    from .stores.log import VersionLog
-    from .stores.tags import TagEntry
+    from .rows.types import Json
 else:  # loaded when they are first called, so that a first dataset opens at once
-    for _room, _names in {
-        "adapters": "sources",
-        "building": "build",
-        "caching": "appended cacheable columns lineage many planned rewritten row_hashes submission",
-        "coding": "encoding",
-        "stores": "checking log opened refs spare tags transfer",
-    }.items():
-        globals().update({f"_{name}": later(f"torchyoga.{_room}.{name}") for name in _names.split()})
+    _build = later("torchyoga.building.build")
+    _cacheable = later("torchyoga.caching.cacheable")
+    _converted = later("torchyoga.caching.converted")
+    _encoding = later("torchyoga.coding.encoding")
+    _grown = later("torchyoga.caching.grown")
+    _lineage = later("torchyoga.caching.lineage")
+    _many = later("torchyoga.caching.many")
+    _planned = later("torchyoga.caching.planned")
+    _row_hashes = later("torchyoga.caching.row_hashes")
 
 __all__ = ["Storage", "store_of"]
 
@@ -132,7 +116,7 @@ class Storage:
         self.compression = compression
         self.timeout = timeout
         self._lease_seconds = lease_seconds
-        self._store = _opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
+        self._store = opened.opened(url, storage_options, cache_dir, cache_bytes, lease_seconds, shared)
         self.url = self._store.name
         file_bytes = self._store.file_bytes if file_bytes is None else file_bytes
         self.file_bytes = as_int("file_bytes", file_bytes, 1)
@@ -209,7 +193,7 @@ class Storage:
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
             row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
-                else makes them when it first needs them.
+                else reads the rows and computes them.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -231,36 +215,28 @@ class Storage:
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
-        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
+        lineage = _lineage.lineage_of(data, record, message)
+        options = self._options(
+            schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
+        )
         many = self._many(executor, together)
-        if many is not None:
-            if together and overwrite:
-                raise ValueError(
-                    "together=True cannot overwrite: a caller that comes last would build it once more; "
-                    "remove the version first"
-                )
-            if num_workers and executor is not None:
-                raise ValueError(
-                    f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass "
-                    "one of them"
-                )
-            replaces = self._store.seen(id, version) if overwrite else None
-            ref = _many.submitted_by_many(
-                data, self._store, id, version, options, many, num_workers, replaces
+        if together and overwrite:
+            raise ValueError(
+                "together=True cannot overwrite: a caller that comes last would build it once more; remove "
+                "the version first"
             )
-            return _row_hashes.with_hashes(ref) if row_hashes else ref
-        with self._lock(id, version):
-            if not overwrite:
-                self._store.refuse_existing(id, version)
-            self._store.check_place(id, version)  # before anything is built in vain
-            # Before anything is built, since another process may publish during a long build.
-            replaces = self._store.seen(id, version) if overwrite else None
-
-            def built(options: BuildOptions) -> VersionRef:
-                return _submission.submitted(data, self._store, id, version, options, num_workers, replaces)
-
-            return _row_hashes.submitted_with_hashes(built, options) if row_hashes else built(options)
+        if num_workers and executor is not None:
+            raise ValueError(
+                f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass one of "
+                "them"
+            )
+        with self._lock(id, version) if many is None else nullcontext():
+            if many is None:
+                if not overwrite:
+                    self._store.refuse_existing(id, version)
+                self._store.check_place(id, version)  # before anything is built in vain
+            ref = _many.submitted_by(many, data, self._target(id, version, overwrite), options)
+            return _row_hashes.with_hashes(ref, self._store) if row_hashes else ref
 
     def plan(
         self,
@@ -283,12 +259,12 @@ class Storage:
         """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
 
         Send each of `plan.parts` to a worker, which calls `part.build()`, and call `plan.publish()` when all
-        are done. Who plans the same again gets the same plan, and `plan.missing` tells what is left of it.
-        Parts hold the `storage_options` of this storage.
+        are done. A call with the same arguments returns the same plan, and `plan.missing` names the parts
+        that are left. Parts hold the `storage_options` of this storage.
 
         Args:
-            data: rows that can be read from anywhere: a map-style dataset, a DataRef, `yoga.flat_map`
-                of such or of paths; or a function that returns one of these, which each worker calls once.
+            data: rows that can be read from anywhere: a map-style dataset, a DataRef, or `yoga.flat_map`
+                of datasets or paths; or a function that returns one of these, which each worker calls once.
             id: which dataset.
             version: which version of it.
             overwrite: as in `submit`.
@@ -318,12 +294,13 @@ class Storage:
         """
         if not overwrite:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, None, format, compression, info, codecs, stats)
-        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
+        lineage = _lineage.lineage_of(data, record, message)
+        options = self._options(
+            schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
+        )
         count = None if parts is None else as_int("parts", parts, low=1)
-        replaces = self._store.seen(id, version) if overwrite else None
         many = _planned.Many(None, self._lease_seconds, self.timeout)
-        return _planned.planned_build(data, self._store, id, version, options, many, count, replaces)
+        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(
@@ -333,7 +310,6 @@ class Storage:
         verify: bool = True,
         *,
         tag: str | None = None,
-        at: str | date | None = None,
         latest: bool = False,
         download: bool = False,
         progress: bool | None = None,
@@ -346,20 +322,18 @@ class Storage:
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
             tag: the version that this tag names.
-            at: the version that it named then: a date, a datetime or a text such as "2026-10-01", in UTC. A
-                date means its beginning.
             latest: True for the only version that no other one was made from.
             download: download all files of a version in a store now, rather than when they are wanted.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published, or not yet; says which versions are. Or there is no such tag;
-                or the version that it names was removed, or overwritten by other rows; or there are several
-                newest versions, which it names.
+            NotFoundError: it is not published; says which versions are. Or there is no such tag; or the
+                version that it names was removed, or overwritten by other rows; or there are several newest
+                versions, which it names.
             CorruptError: its manifest, or the note of the tag, is damaged, or its files are missing or cut.
             RemoteError: the store cannot be reached.
             TypeError: not exactly one of `version`, `tag` and `latest` is given.
-            ValueError: all files are to be downloaded, but the cache keeps fewer bytes; or `at` is no date.
+            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
 
         Example:
             >>> ref = storage.submit([1, 2], "fetched", "1.0")
@@ -367,8 +341,8 @@ class Storage:
             >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
             (2, 2)
         """
-        choice, how = _refs.Choice(id, version, tag, at, latest), _refs.Opening(verify, download, progress)
-        return _refs.chosen(self._store, choice, how)
+        how = refs.Opening(verify, download, progress)
+        return refs.chosen(self._store, id, version, tag, latest, how)
 
     @advised
     def cacheable(
@@ -443,10 +417,12 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
+        options = self._options(
+            schema, max_rows, progress, format, compression, info, codecs, stats, num_workers
+        )
         many = self._many(executor, together)
         cacheable = _cacheable.Cacheable(
-            self._store, self._lock, options, num_workers, stale, sources, record, message, many
+            self._store, self._lock, options, stale, sources, record, message, many
         )
 
         def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
@@ -484,7 +460,7 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
                 Image files that fit are kept as they are.
-            stats: as in `submit`; they are made anew.
+            stats: as in `submit`; they are computed again.
             record: as in `submit`; what the version says of its function is kept.
             message: as in `submit`.
 
@@ -510,31 +486,17 @@ class Storage:
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
             (True, True)
         """
-        options = self._options(None, None, progress, format, compression, stats=stats)
         lineage = _lineage.lineage_of(None, record, message)
+        options = self._options(
+            None, None, progress, format, compression, codecs=codecs, stats=stats, lineage=lineage
+        )
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
                 self._store.refuse_existing(id, to, False)
             self._store.check_place(id, target)
-            replaces = self._store.seen(id, version) if to is None else None
-            whole = _refs.fetched(self._store, id, version)
-            if format is None:
-                own = _appended.own_format(whole.manifest, options.format, options.compression)
-                options = replace(options, format=own[0], compression=compression or own[1])
-            kept = replace(
-                options,
-                info=whole.manifest.info,
-                function=whole.manifest.function,
-                parents=_lineage.parents_of_converted(whole.manifest, to, is_recoded=codecs is not None),
-                lineage=partial(_lineage.lineage_of_converted, whole.manifest, lineage, record),
-            )
-            if codecs is None:
-                _, source = _sources.dataset_and_source(whole)
-            else:
-                plainer, encode = _encoding.recoded(codecs, whole)
-                source = encode(_sources.dataset_and_source(plainer)[1])
-            return _refs.ref_of(self._store, _build.build(source, self._store, id, target, kept, replaces))
+            into = self._target(id, target, to is None)
+            return _converted.converted(version, into, options, format is None, compression)
 
     def append(
         self,
@@ -590,13 +552,13 @@ class Storage:
             >>> storage.versions("grown"), len(newest)
             (['1', '2', '3'], 7)
         """
-        growth = _appended.Growth(self._store, self.timeout, id, after)
-        options = self._options(None, max_rows, progress, None, None, info)
-        options = replace(options, lineage=_lineage.lineage_of(data, record, message))
-        with self._new_version(growth, version) as to:
-            return _appended.appended(
-                data, growth, to, options, num_workers, fit=partial(_encoding.fitted, codecs or {})
-            )
+        growth = _grown.Growth(self._store, self.timeout, id, after)
+        lineage = _lineage.lineage_of(data, record, message)
+        options = self._options(
+            None, max_rows, progress, None, None, info, num_workers=num_workers, lineage=lineage
+        )
+        with growth.named(version) as to:
+            return _grown.appended(data, growth, to, options, partial(_encoding.fitted, codecs or {}))
 
     def add_columns(
         self,
@@ -659,17 +621,19 @@ class Storage:
             >>> storage.add_columns(brightness, "scored", columns=["image"])[2]["mean"].item()
             0.0
         """
-        growth = _appended.Growth(self._store, self.timeout, id, after)
-        options = self._options(None, None, progress, None, None, codecs=codecs)
-        options = dataclasses.replace(options, lineage=_lineage.lineage_of(data, record, message))
+        growth = _grown.Growth(self._store, self.timeout, id, after)
+        lineage = _lineage.lineage_of(data, record, message)
+        options = self._options(
+            None, None, progress, None, None, codecs=codecs, num_workers=num_workers, lineage=lineage
+        )
         many = self._many(executor, False)
         most = None if batch_size is None else as_int("batch_size", batch_size, low=1)
-        given = _columns.Given(columns, most)
-        added = partial(_columns.added, given=given, replacing=replace, many=many)
-        with self._new_version(growth, version) as to:
+        given = _grown.Given(columns, most)
+        added = partial(_grown.added, given=given, replacing=replace, many=many)
+        with growth.named(version) as to:
             if many is None:
-                return added(data, growth, to, options, num_workers)
-        return added(data, growth, to, options, num_workers)  # who publishes holds the lock
+                return added(data, growth, to, options)
+        return added(data, growth, to, options)  # who publishes holds the lock
 
     def drop_columns(
         self,
@@ -705,10 +669,10 @@ class Storage:
             >>> storage.drop_columns(["image"], "labels")[2]
             {'label': np.int64(2)}
         """
-        growth = _appended.Growth(self._store, self.timeout, id, after)
+        growth = _grown.Growth(self._store, self.timeout, id, after)
         lineage = _lineage.lineage_of(None, record, message)
-        with self._new_version(growth, version) as to:
-            return _columns.dropped(names, growth, to, lineage)
+        with growth.named(version) as to:
+            return _grown.dropped(names, growth, to, lineage)
 
     def delete_rows(
         self,
@@ -748,10 +712,10 @@ class Storage:
             >>> [int(row["x"]) for row in new]
             [0, 2, 4]
         """
-        growth = _appended.Growth(self._store, self.timeout, id, version)
+        growth = _grown.Growth(self._store, self.timeout, id, version)
         lineage = _lineage.lineage_of(None, record, message)
-        with self._new_version(growth, to):
-            return _rewritten.reduced(growth, to, rows, where, lineage)
+        with growth.named(to):
+            return _grown.reduced(growth, to, rows, where, lineage)
 
     @overload
     def copy(
@@ -841,14 +805,15 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
+        copies = transfer.Transfer(self._store, to._store, id, version, overwrite)
         if history:
-            transfer = _transfer.Transfer(self._store, to._store, id, version, overwrite)
-            return transfer.sizes() if dry_run else transfer.run(to.timeout, progress)
+            copies.history()
+            return copies.sizes() if dry_run else copies.run(to.timeout, progress)
         if version is None or dry_run:
             raise ValueError("without history=True, copy needs a version, and has no dry_run")
-        manifest, target = self._store.manifest(id, version), to._store
-        with target.lock(id, version, to.timeout):
-            return _transfer.copied(self._store, target, manifest, overwrite, progress)
+        manifest = self._store.manifest(id, version)
+        with to._lock(id, version):
+            return copies.alone(manifest, progress)
 
     @overload
     def clean(
@@ -879,7 +844,7 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> builtins.list[str] | dict[str, int]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced; with
+        """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
         Args:
@@ -916,8 +881,8 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        asked = self._store, grace, last, keep_tagged, id
-        return _spare.cleanable(*asked) if dry_run else _spare.cleaned(*asked)
+        found = spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
+        return found if dry_run else [*found]
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.
@@ -946,8 +911,8 @@ class Storage:
             (None, {})
         """
         if version is None:
-            return _tags.untagged(self._store, id, tag, message)
-        return _tags.tagged(self._store, id, tag, version, message, self.timeout)
+            return history.untagged(self._store, id, tag, message)
+        return history.tagged(self._store, id, tag, version, message, self.timeout)
 
     @overload
     def tags(self, id: str) -> dict[str, str]: ...
@@ -964,7 +929,7 @@ class Storage:
             NotFoundError: there never was such a tag.
             CorruptError: a note of a tag is damaged or missing; names it.
         """
-        return _tags.tags_of(self._store, id) if tag is None else _tags.tag_history(self._store, id, tag)
+        return history.tags_of(self._store, id) if tag is None else history.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
@@ -982,7 +947,7 @@ class Storage:
             >>> [(entry.version, entry.rows, entry.message) for entry in storage.log("history")]
             [('1.0', 3, 'the first one')]
         """
-        return _log.log_of(self._store, id, limit)
+        return history.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10."""
@@ -1010,7 +975,7 @@ class Storage:
             LostError: others took the work over, as this process was silent; nothing was removed.
             RemoteError: the store cannot be reached or written.
         """
-        _spare.removed(self._store, id, version, self.timeout, force)
+        spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
         """Reads a whole version and compares it with its manifest, both ways; its row hashes, too.
@@ -1021,42 +986,22 @@ class Storage:
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
-        _checking.check(self._store, id, version)
+        transfer.check(self._store, id, version)
         _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
         return self._store.lock(id, version, self.timeout)
 
-    @contextmanager
-    def _free(self, id: str) -> Iterator[str]:
-        """The next number that names no version of an id, and none that others build; its lock is held."""
-        numbers = [int(name) for name in self._store.versions(id) if name.isascii() and name.isdigit()]
-        for number in itertools.count(max(numbers, default=0) + 1):
-            with ExitStack() as held:
-                try:
-                    held.enter_context(self._store.lock(id, str(number), 0))
-                except BusyError:  # others build it
-                    continue
-                if self._store.find(id, str(number)) is None:
-                    yield str(number)
-                    return
+    def _target(self, id: str, version: str, overwrite: bool) -> _build.Target:
+        """Where a version is to be published; with `overwrite` in place of the one that is there now.
 
-    @contextmanager
-    def _new_version(self, growth: _appended.Growth, version: str | None) -> Iterator[str]:
-        """The name of a version that is made from another one, by default the next number; holds its lock."""
-        id = growth.id
-        if version is not None:
-            self._store.refuse_existing(id, version, False)
-        self._store.manifest(id, growth.first())
-        with self._free(id) if version is None else self._lock(id, version) as free:
-            to = free or version
-            assert to is not None, "one of them has a name"
-            self._store.refuse_existing(id, to, False)
-            self._store.check_place(id, to)
-            yield to
+        Call it before anything is built, since another process may publish during a long build.
+        """
+        replaces = self._store.seen(id, version) if overwrite else None
+        return _build.Target(self._store, id, version, replaces)
 
-    def _many(self, executor: object | None, together: bool) -> Many | None:
+    def _many(self, executor: object | None, together: bool) -> _planned.Many | None:
         """Who builds; None for this process."""
         if executor is not None and together:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
@@ -1074,7 +1019,9 @@ class Storage:
         info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
-    ) -> BuildOptions:
+        num_workers: int = 0,
+        lineage: Callable[[float], Json] | None = None,
+    ) -> _build.BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
         format_named(format, compression)
@@ -1096,6 +1043,8 @@ class Storage:
             asked=asked,
             encode=encode,
             stats=stats,
+            num_workers=num_workers,
+            lineage=lineage,
         )
 
 

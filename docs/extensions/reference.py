@@ -129,9 +129,9 @@ GROUPS = {
             "torchyoga.caching.diff.Diff",
             "torchyoga.caching.planned.PlannedBuild",
             "torchyoga.caching.planned.Part",
-            "torchyoga.stores.log.VersionLog",
-            "torchyoga.stores.log.LogEntry",
-            "torchyoga.stores.tags.TagEntry",
+            "torchyoga.stores.history.VersionLog",
+            "torchyoga.stores.history.LogEntry",
+            "torchyoga.stores.history.TagEntry",
         ],
     ),
     "datasets": Group(
@@ -139,7 +139,7 @@ GROUPS = {
         "Rows by number, and what can be made of them.",
         "torchyoga",
         ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.report.PackReport"],
+        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.request.PackReport"],
     ),
     "looks": Group(
         "Report and view",

@@ -26,8 +26,8 @@ from interrupting import calls_of
 from starts import FRESH_STARTS
 
 import torchyoga as yoga
+import torchyoga.adapters.hdf5 as adapter
 from torchyoga.errors import BusyError, CorruptError, NotFoundError, SchemaError
-from torchyoga.formats.hdf5_filters import decoded
 from torchyoga.testing import assert_rows_equal, check_resume, check_source
 
 N = 37
@@ -540,11 +540,11 @@ def test_a_cache_of_chunks_is_bounded_and_decodes_once(tmp_path: Path) -> None:
         file.create_dataset("x", data=values, chunks=(10, 100), compression="gzip")
     roomy, tight = (yoga.from_hdf5(path, "x", cache_bytes=size) for size in (2**20, 10 * 8000))
     order = RNG.permutation(1000).tolist()
-    with calls_of(decoded) as calls:
+    with calls_of(adapter._ByHdf5.chunk) as calls:
         for _ in range(3):
             assert [row[0] for row in roomy[order]] == [100 * i for i in order]
     assert len(calls) == 100
-    with calls_of(decoded) as calls:
+    with calls_of(adapter._ByHdf5.chunk) as calls:
         assert [row[0] for row in tight[order]] == [100 * i for i in order]
         assert len(calls) == 100  # a read of many chunks decodes each once, some at a time
         for _ in range(3):

@@ -15,7 +15,6 @@ import random
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -618,15 +617,6 @@ def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, 
     for id in "ab":
         for function in (typed["rows"], eval("lambda count: [count]"), written(tmp_path, WRITTEN)):
             assert list(storage.cacheable(id, "1", stale="error")(function)(3)) == [0, 1, 2]
-
-
-def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
-    storage.submit([1, 2], "a", "1")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(3):
-            assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
-    assert len(caught) == 1
 
 
 def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:

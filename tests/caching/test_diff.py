@@ -21,19 +21,17 @@ from quick import examples
 from stored import store_of
 
 import torchyoga as yoga
-from torchyoga.caching import diff, matching
 from torchyoga.caching import diff as diffs
 from torchyoga.caching import row_hashes as kept_hashes
-from torchyoga.caching import row_hashes as spool
 from torchyoga.caching.diff import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.hashing import row_hashes
+from torchyoga.rows.comparing import row_hashes
 from torchyoga.rows.schema import Schema
 
 NUMBERS = itertools.count()
-MANY = kept_hashes.WORTH_ROWS  # rows of which hashes are kept
+MANY = 2**14
 NUMBER_ROWS = Schema.of({"x": 0})
 
 
@@ -44,26 +42,20 @@ def storage(tmp_path: Path) -> yoga.Storage:
 
 def hash_rows_by(function: Callable[[Block], Any], patch: pytest.MonkeyPatch) -> None:
     """What is asked for the hashes of rows that are read, in place of `row_hashes`."""
-    patch.setattr("torchyoga.caching.matching.row_hashes", function)
-
-
-def keep_hashes_of(rows: int, patch: pytest.MonkeyPatch) -> None:
-    """Hashes of so many rows are worth keeping."""
-    patch.setattr(kept_hashes, "WORTH_ROWS", rows)
+    patch.setattr("torchyoga.caching.diff.row_hashes", function)
 
 
 def compare_parts_of(rows: int, patch: pytest.MonkeyPatch) -> None:
     """So many rows are compared at a time."""
-    for room in (spool, diff):
-        patch.setattr(room, "PART_ROWS", rows)
+    patch.setattr(diffs, "PART_ROWS", rows)
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Parts of four rows, in a file from the first bytes on."""
     compare_parts_of(4, monkeypatch)
-    monkeypatch.setattr(spool, "MEMORY_BYTES", 64)
-    monkeypatch.setattr(kept_hashes, "_STEP", 3)
+    monkeypatch.setattr(diffs, "MEMORY_BYTES", 64)
+    monkeypatch.setattr(diffs, "_STEP", 3)
     return
 
 
@@ -156,18 +148,16 @@ def test_rows_of_all_kinds_in_both_formats(
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_views_and_rows_without_a_schema(storage: yoga.Storage) -> None:
+def test_views(storage: yoga.Storage) -> None:
     ref = storage.submit({"x": np.arange(20), "y": np.arange(20) % 3}, "a", "1", progress=False)
     assert yoga.diff(ref, ref.select(range(19, -1, -1))).same
     assert yoga.diff(ref[:10], ref[5:]).removed.tolist() == list(range(5))
     assert yoga.diff(ref["x"], ref["y"]).added.tolist() == list(range(3, 20))
     assert yoga.diff(ref.columns(["x"]), ref.columns(["x"])).unchanged == 20
-    d = yoga.diff(ref, ref.map(lambda row: {"x": row["x"], "y": row["y"] + (row["x"] == 7)}), key="x")
-    assert d.changed.tolist() == [[7, 7]]
-    assert yoga.diff(ref.map(lambda row: row), ref.map(lambda row: row)).same
-    odd = ref.map(lambda row: {"x": row["x"]} if row["x"] else {"x": "zero"})
-    with pytest.raises(SchemaError):
-        yoga.diff(odd, ref)
+    change = ref.map(lambda row: {"x": row["x"], "y": row["y"] + (row["x"] == 7)}, schema=ref.schema)
+    assert yoga.diff(ref, change, key="x").changed.tolist() == [[7, 7]]
+    with pytest.raises(TypeError, match="does not say what its rows look like"):
+        yoga.diff(ref.map(lambda row: row), ref)
     packed = ref.columns(["x"]).repeat(2)
     assert yoga.diff(ref.columns(["x"]), packed).added.tolist() == list(range(20, 40))
 
@@ -189,7 +179,7 @@ def with_files_of(storage: yoga.Storage, id: str, old: str, more: list[Any], ver
     from dataclasses import replace
 
     from torchyoga.reading.version_ref import VersionRef
-    from torchyoga.versions.checks import fingerprint_of
+    from torchyoga.versions.columns import fingerprint_of
 
     first = storage.fetch(id, old)
     second = storage.submit(more, id, version, progress=False, schema=first.schema)
@@ -337,7 +327,10 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path) -> None:
     new = storage.submit({"x": np.arange(3, MANY + 3)}, "a", "2", progress=False)
     d = yoga.diff(old, new)
     assert (d.added.tolist(), d.removed.tolist()) == ([MANY - 3, MANY - 2, MANY - 1], [0, 1, 2])
-    assert kept_of(storage) == ["1", "2"]
+    assert kept_of(storage) == ["1"]  # diff writes nothing
+    new = storage.submit(
+        {"x": np.arange(3, MANY + 3)}, "a", "2", overwrite=True, progress=False, row_hashes=True
+    )
     with calls_of(row_hashes) as read:
         assert yoga.diff(old, new).unchanged == MANY - 3
     assert sum(call["block"].num_rows for call in read) <= 20  # those that are looked at
@@ -356,18 +349,11 @@ def test_hashes_are_kept_and_read(place: str, tmp_path: Path) -> None:
     storage.check("a", "2")
 
 
-def test_few_rows_are_hashed_anew_and_nothing_is_kept(storage: yoga.Storage) -> None:
-    refs = [storage.submit(rows_of(range(n)), "a", str(n), progress=False) for n in (1, 2)]
-    assert yoga.diff(*refs).added.tolist() == [1]
-    assert kept_of(storage) == []
-
-
-def test_a_store_that_cannot_be_written_is_read(storage: yoga.Storage) -> None:
-    refs = [storage.submit({"x": np.arange(n)}, "a", str(n), progress=False) for n in (MANY, MANY + 1)]
-    with full_folder(storage.path / ".hashes"):
-        assert yoga.diff(*refs).added.tolist() == [MANY]
-        with pytest.warns(UserWarning, match="the row hashes of 'a' '3' could not be kept"):
-            storage.submit(rows_of(range(3)), "a", "3", progress=False, row_hashes=True)
+def test_hashes_that_cannot_be_kept_are_a_warning(storage: yoga.Storage) -> None:
+    storage.submit([1], "b", "1")
+    match = "the row hashes of 'a' '3' could not be kept"
+    with full_folder(storage.path / ".hashes"), pytest.warns(UserWarning, match=match):
+        storage.submit(rows_of(range(3)), "a", "3", progress=False, row_hashes=True)
     assert len(storage.fetch("a", "3")) == 3
 
 
@@ -375,7 +361,7 @@ def forge(storage: yoga.Storage, change: Any) -> None:
     """Hashes other than those of the rows, in a version that is sound in itself."""
     found = store_of(storage).hashes
     manifest = found.manifest("a", "1")
-    from torchyoga.building.build import BuildOptions
+    from torchyoga.building.build import BuildOptions, Target
     from torchyoga.caching.submission import submitted
     from torchyoga.stores.refs import ref_of
 
@@ -384,7 +370,7 @@ def forge(storage: yoga.Storage, change: Any) -> None:
     data = {"hash": change(words, info)}
     with found.lock("a", "1"):
         seen = found.seen("a", "1")
-        submitted(data, found, "a", "1", BuildOptions(progress=False, info=info), replaces=seen)
+        submitted(data, Target(found, "a", "1", seen), BuildOptions(progress=False, info=info))
 
 
 def all_wrong(words: Any, info: Any) -> Any:
@@ -416,10 +402,7 @@ def of_other_rows(words: Any, info: Any) -> Any:
 
 @pytest.mark.damages("kept hashes are forged")
 @pytest.mark.parametrize("change", [all_wrong, too_few, other_columns, other_definition, of_other_rows])
-def test_forged_hashes_are_made_anew(
-    storage: yoga.Storage, change: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep_hashes_of(10, monkeypatch)
+def test_forged_hashes_are_not_used(storage: yoga.Storage, change: Any) -> None:
     old = storage.submit(rows_of(range(100)), "a", "1", progress=False, row_hashes=True)
     new = storage.submit(rows_of(range(101)), "a", "2", progress=False)
     forge(storage, change)
@@ -427,14 +410,11 @@ def test_forged_hashes_are_made_anew(
         with pytest.raises(CorruptError, match="the row hashes of 'a' '1' are damaged"):
             storage.check("a", "1")
     assert yoga.diff(old, new).unchanged == 100
-    storage.check("a", "1")
 
 
-def test_hashes_of_another_definition_are_made_anew_in_a_store_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashes_of_another_definition_are_not_used_in_a_store(tmp_path: Path) -> None:
     storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
-    test_forged_hashes_are_made_anew(storage, other_definition, monkeypatch)
+    test_forged_hashes_are_not_used(storage, other_definition)
 
 
 @pytest.mark.damages("kept hashes are forged")
@@ -457,29 +437,6 @@ def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.
     assert yoga.diff(old, new).unchanged == 4000
     with pytest.raises(CorruptError, match="are damaged"):
         storage.check("a", "1")
-
-
-@pytest.mark.rest
-def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> None:
-    class Breaks:
-        limit = 80
-
-        def __len__(self) -> int:
-            return 100
-
-        def __getitem__(self, number: int) -> Any:
-            if number >= self.limit:
-                raise OSError("away")
-            return {"id": number, "x": np.full(2**14, number % 4)}
-
-    data = Breaks()
-    with pytest.raises(OSError, match="away"):
-        storage.submit(data, "a", "1", progress=False)
-    data.limit = 100
-    ref = storage.submit(data, "a", "1", progress=False, row_hashes=True)
-    assert kept_of(storage) == ["1"]
-    storage.check("a", "1")
-    assert yoga.diff(ref, storage.submit(data, "a", "2", progress=False)).same
 
 
 def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -> None:
@@ -529,7 +486,7 @@ def test_only_files_of_one_build_are_in_common(storage: yoga.Storage) -> None:
 )
 def test_groups_of_hashes_whose_first_bits_agree(words: list[tuple[int, int]], cut: int) -> None:
     hashes = np.array(words, np.uint64).reshape(-1, 2)
-    order, starts, olds = matching.grouped(hashes[:cut], hashes[cut:])
+    order, starts, olds = diffs.grouped(hashes[:cut], hashes[cut:])
     assert sorted(order.tolist()) == list(range(len(words)))
     groups = [order[a:b].tolist() for a, b in itertools.pairwise(starts.tolist())]
     assert all(group == sorted(group) for group in groups)
@@ -543,7 +500,7 @@ def test_groups_of_hashes_whose_first_bits_agree(words: list[tuple[int, int]], c
 def test_parts_hold_each_row_once() -> None:
     rng = np.random.default_rng(0)
     words = rng.integers(0, 2**64, (100, 3), np.uint64)
-    parts = spool.Parts(3, 200)
+    parts = diffs.Parts(3, 200)
     assert len(parts) == 64
     for start in range(0, 100, 7):
         parts.append(words[start : start + 7])

@@ -29,7 +29,7 @@ from torchyoga.coding import libraries, pictures
 from torchyoga.coding.images import middle, random_parts
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.testing import assert_rows_equal, check_dataref
-from torchyoga.views.draw import Draw
+from torchyoga.views.changed import Draw
 
 CHINA: npt.NDArray[np.uint8] = np.array(load_sample_image("china.jpg"))[:120, :161]  # of odd width
 

@@ -82,7 +82,7 @@ def test_dask_with_kills(dask_client, tmp_path, marks, expected):
 def test_ray_with_kills(ray_started, tmp_path, marks, expected):
     storage = Storage(tmp_path / "storage")
     data = Deadly(ROWS, marks, (20, 100, 200))
-    (recipe,) = blocks(ROOT / "docs" / "builds.md", "py")
+    (recipe,) = blocks(ROOT / "docs" / "caching.md", "py")
     made: dict = {}
     exec(recipe, made)
     executor = made["RayExecutor"](num_cpus=1)
@@ -116,9 +116,9 @@ def test_a_driver_killed_between_the_last_note_and_the_manifest(tmp_path, expect
     folder = tmp_path / "storage"
 
     def drive() -> None:
-        import torchyoga.caching.planned as planned
+        from torchyoga.caching.planned import BuildJob
 
-        planned.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        BuildJob.publish = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
         Storage(folder).submit(Plain(ROWS), "a", "1.0", executor=ThreadPoolExecutor(2))
 
     assert forked(drive)() == -signal.SIGKILL

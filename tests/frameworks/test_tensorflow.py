@@ -21,7 +21,7 @@ from worker_rows import with_process
 import torchyoga as yoga
 from torchyoga.adapters.tensorflow import TensorflowSource, make_tf_dataset
 from torchyoga.errors import SchemaError
-from torchyoga.rows.compound import RaggedParts, SparseParts, StringParts
+from torchyoga.rows.node import RaggedParts, SparseParts, StringParts
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
 Point = namedtuple("Point", "x y")

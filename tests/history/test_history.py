@@ -19,8 +19,7 @@ from stored import store_of, told
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.stores.graph import heads, in_time, parent_of
-from torchyoga.stores.log import LogEntry
+from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.outline import Outline
 
@@ -217,13 +216,13 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
         published(storage, version, [int(version)], None)
     started = threading.Event()
 
-    def late(deleting: Any, id: str, version: str, *args: Any) -> Any:
-        if not started.is_set():
+    def late(lock: Any, id: str, version: str, *args: Any, deletes: bool = False) -> Any:
+        if deletes and not started.is_set():
             started.set()
             storage.tag("photos", "prod", version)
-        return deleting(id, version, *args)
+        return lock(id, version, *args, deletes=deletes)
 
-    told(storage, deleting=late)
+    told(storage, lock=late)
     assert storage.clean(0, keep_last=1) == []
     assert list(storage.fetch("photos", tag="prod")) == [1]
 

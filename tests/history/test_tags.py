@@ -1,4 +1,4 @@
-"""Tags: chains of notes that many processes write, and what they name now and named then."""
+"""Tags: chains of notes that many processes write, and what they name."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import multiprocessing
 import os
 import secrets
 import threading
-from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from becoming import leave
-from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.process.digests import json_digest
-from torchyoga.stores.tags import TagEntry, moment, named_by
+from torchyoga.stores.history import TagEntry
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -60,7 +58,7 @@ def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
         (3, None, "wrong"),
     ]
     assert found[0].fingerprint == first.fingerprint
-    assert all(entry.stored is not None and entry.when.tzinfo is not None for entry in found)
+    assert all(entry.when.tzinfo is not None for entry in found)
     assert storage.list() == [("photos", "1.0"), ("photos", "1.1")]
     assert storage.clean(0) == []
     assert len(storage.tags("photos", "prod")) == 3
@@ -92,8 +90,6 @@ def test_exactly_one_way_to_choose(local: yoga.Storage) -> None:
     for given in ({}, {"version": "1.0", "tag": "prod"}, {"tag": "prod", "latest": True}):
         with pytest.raises(TypeError, match=r"exactly one of version=, tag= and latest=True"):
             local.fetch("photos", **given)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="pass tag="):
-        local.fetch("photos", "1.0", at="2026-01-01")
     with pytest.raises(TypeError, match="latest must be"):
         local.fetch("photos", latest=1)  # type: ignore[arg-type]
 
@@ -111,40 +107,6 @@ def test_bad_names_messages_and_versions_are_refused(local: yoga.Storage) -> Non
     with pytest.raises(NotFoundError, match="no tag 'prod'"):
         local.tags("photos", "prod")
     assert not (local.path / ".tags").exists()
-    for at in ("yesterday", "2026-13-01"):
-        with pytest.raises(ValueError, match="at must be a date"):
-            moment(at)
-    with pytest.raises(TypeError, match="at must be a date"):
-        moment(3)
-
-
-def test_what_a_tag_named_then(local: yoga.Storage) -> None:
-    """All moments against a plain list; a clock that was behind does not reorder the moves."""
-    start = datetime(2020, 1, 1, tzinfo=timezone.utc)
-    moves = [(0, "1.0"), (10, "1.1"), (5, "1.0"), (20, None), (30, "1.1")]  # days by the clock, of each move
-    for day, version in moves:
-        if version is None:
-            local.tag("photos", "prod", None)
-        else:
-            local.tag("photos", "prod", version)
-        note = max((local.path / ".tags").rglob("*.json"))
-        content = {**json.loads(note.read_bytes()), "when": (start + timedelta(days=day)).isoformat()}
-        del content["checksum"]
-        note.write_text(json.dumps({**content, "checksum": json_digest(content)}))
-    happened = [0, 10, 10, 20, 30]
-    for day in range(-1, 33):
-        at = start + timedelta(days=day, seconds=1)
-        expected = [version for (_, version), then in zip(moves, happened, strict=True) if then <= day]
-        for asked in (at, at.replace(tzinfo=None), at.isoformat()):
-            if expected and expected[-1] is not None:
-                assert named_by(store_of(local), "photos", "prod", asked).version == expected[-1]
-            else:
-                with pytest.raises(NotFoundError, match="named nothing"):
-                    local.fetch("photos", tag="prod", at=asked)
-    assert (
-        local.fetch("photos", tag="prod", at=date(2020, 1, 2)).fingerprint
-        == local.fetch("photos", "1.0").fingerprint
-    )
 
 
 def test_a_removed_or_overwritten_version_is_said(storage: yoga.Storage) -> None:

@@ -29,7 +29,7 @@ from waiting import PATIENCE, eventually
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.order.iteration import Iteration
+from torchyoga.order.epoch import Iteration
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
 

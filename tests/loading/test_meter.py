@@ -414,7 +414,7 @@ def test_recipes_of_the_page_run(
     pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
-    (recipe,) = [code for code in blocks(ROOT / "docs" / "meter.md", "py") if package in code]
+    (recipe,) = [code for code in blocks(ROOT / "docs" / "measure.md", "py") if package in code]
     loader = yoga.DataLoader(Sleeping(400, 0.0), batch_size=2)
     given: dict[str, Any] = {"loader": loader, "rank": 0}
     exec(recipe, given)
@@ -430,7 +430,7 @@ def test_recipes_of_the_page_run(
 
 
 def test_the_recipe_over_ranks_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (recipe,) = [code for code in blocks(ROOT / "docs" / "meter.md", "py") if "all_gather_object" in code]
+    (recipe,) = [code for code in blocks(ROOT / "docs" / "measure.md", "py") if "all_gather_object" in code]
     loader = yoga.DataLoader(Sleeping(20, 0.001), batch_size=2)
     consumed(loader)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchyoga.formats.mapped.checks import Checks, num_units, unit_bytes_of, unit_checksums
-from torchyoga.formats.mapped.marks import CELL, Marks
+from torchyoga.formats.checks import CELL, Checks, Marks, num_units, unit_bytes_of, unit_checksums
 
 
 @given(st.integers(0, 100_000))

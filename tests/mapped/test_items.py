@@ -15,9 +15,9 @@ from children import status_of_child
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchyoga.formats.mapped import gather
-from torchyoga.formats.mapped.gather import Bytes, Memory
-from torchyoga.formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering
+from torchyoga.formats import gather
+from torchyoga.formats.gather import Bytes, Memory
+from torchyoga.formats.items import Cut, Decoded, Items, Mapped, Numbering
 from torchyoga.process.buffers import address_of
 
 SIZE = 6  # bytes of a piece

@@ -14,7 +14,7 @@ from children import status_of_child
 from starts import FRESH_STARTS
 from waiting import PATIENCE
 
-from torchyoga.formats.mapped.marks import CELL, Marks
+from torchyoga.formats.checks import CELL, Marks
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs memory with a descriptor")
 

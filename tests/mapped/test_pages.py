@@ -18,16 +18,8 @@ from residency import linux, on_disk, resident
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
-from torchyoga.formats.mapped import pages
-from torchyoga.formats.mapped.pages import (
-    Residency,
-    Thermometer,
-    Usage,
-    mapped_bytes,
-    merged,
-    scatter,
-    will_need,
-)
+from torchyoga.formats import pages
+from torchyoga.formats.pages import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
 
@@ -152,7 +144,7 @@ def test_who_may_not_write_a_file_is_not_told_what_is_in_memory(tmp_path: Path) 
 def test_mappings_need_no_descriptors() -> None:
     code = """
 import os, resource, tempfile, numpy as np
-from torchyoga.formats.mapped.gather import MappedFile
+from torchyoga.formats.gather import MappedFile
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 with tempfile.NamedTemporaryFile() as file:
     file.write(b"x" * 5000); file.flush()
@@ -296,7 +288,7 @@ import os, sys, time
 from pathlib import Path
 import h5py, numpy as np, torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.formats.mapped import pages
+from torchyoga.formats import pages
 
 pages.is_shared = lambda device: True  # as on a network mount
 root, kind = Path(sys.argv[1]), sys.argv[2]

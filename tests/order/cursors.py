@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
+from torchyoga.order.epoch import Iteration, IterationOptions
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import Shard
 
 

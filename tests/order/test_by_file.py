@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from infiles import SIZES, InFiles
+from infiles import InFiles
 from randomness import Statistics, together
 
 from torchyoga.order.by_file import BlockOrder, _layout, equal_runs
@@ -112,7 +112,7 @@ def test_units_are_the_files_of_each_shard_and_how_many_of_them_are_mixed() -> N
 def order_of_files(order: BlockOrder, world: int) -> list[int]:
     """A row of each file, in the order in which the files are laid out."""
     seen: dict[int, int] = {}
-    for row in _layout(order, world).row.tolist():
+    for row in _layout(order).row.tolist():
         seen.setdefault(int(np.searchsorted(order.starts, row, "right")), row)
     return list(seen.values())
 
@@ -202,7 +202,7 @@ def test_the_first_rows_need_one_file_and_then_one_more_at_a_time() -> None:
 def test_the_order_is_pinned() -> None:
     # These numbers are part of every saved state. If they change, ORDER_VERSION must.
     for (sizes, options), rows in GOLDEN.items():
-        order = BlockOrder(starts_of(sizes), **dict(options)).resumed(3, None)
+        order = BlockOrder(starts_of(sizes), **dict(options))
         assert order.rows(3, np.arange(5, 15)).tolist() == rows, (sizes, options)
         assert order.positions(3, rows).tolist() == list(range(5, 15))
 
@@ -307,17 +307,6 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     assert peak < 20e6
 
 
-def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
-    order = BlockOrder(starts_of(SIZES), 1, shards=3)
-    other = order.resumed(2, 5)
-    assert [other.shards_in(epoch) for epoch in (1, 2, 3)] == [3, 5, 3]
-    assert whole(other, 2) == whole(BlockOrder(starts_of(SIZES), 1, shards=5), 2)
-    assert whole(other, 3) == whole(order, 3)
-    again = other.dealt(4, begun=2)
-    assert [again.shards_in(epoch) for epoch in (1, 2, 3)] == [4, 5, 4]
-    assert again.resumed(None, None).held is None
-
-
 def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
     for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows makes no difference
         assert order.starts.tolist() == [0, 4, 11, 16, 17, 23]
@@ -371,7 +360,7 @@ class Sized:
         (lambda: BlockOrder(starts_of([5])).positions(0, [5]), r"rows must be in 0\.\.4, found 5"),
         (lambda: BlockOrder([0, 5], seed=1.5), "seed must be an int, found 1.5"),
         (lambda: BlockOrder([0, 5], shards=0), r"shards must be in 1\.\.1048576, found 0"),
-        (lambda: BlockOrder([0, 5], held=(0, 2**20 + 1)), r"shards must be in 1\.\.1048576, found 1048577"),
+        (lambda: BlockOrder([0, 5], shards=2**20 + 1), r"shards must be in 1\.\.1048576, found 1048577"),
     ],
 )
 def test_arguments_out_of_range_are_refused(wrong: Any, message: str) -> None:

@@ -10,8 +10,8 @@ from cursors import Held, begin, blocks, cursor, deliver, reach, report, start
 
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
+from torchyoga.order.epoch import IterationOptions
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import IterationOptions
 from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import Proof, prove, weight
 

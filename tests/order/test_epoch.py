@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchyoga.order.epoch import Epoch, Skipped
-from torchyoga.order.iteration import Iteration, IterationOptions
+from torchyoga.order.epoch import Epoch, Iteration, IterationOptions, Skipped
 from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import weight
 from torchyoga.order.state import State

@@ -11,8 +11,8 @@ import pytest
 
 from torchyoga.errors import StateError
 from torchyoga.loading.loader import DataLoader
+from torchyoga.order.contract import BegunOrder
 from torchyoga.order.full import Order
-from torchyoga.order.grown import Grown
 from torchyoga.sampling.sampler import ResumableSampler
 
 
@@ -131,13 +131,6 @@ def resumed(shuffle: object = True, appended: str | None = None) -> DataLoader:
     return grown
 
 
-def test_new_rows_are_not_taken_silently() -> None:
-    with pytest.raises(StateError, match=r"10 rows were appended.*'next'"):
-        resumed()
-    with pytest.raises(ValueError, match="appended"):
-        resumed(appended="later")
-
-
 @pytest.mark.parametrize("shuffle", [True, False, "block"])
 def test_the_epoch_under_way_is_finished_and_proved(shuffle: object) -> None:
     loader = resumed(shuffle, "next")
@@ -163,7 +156,7 @@ def test_forged_states_are_refused(more: dict[str, object]) -> None:
 
 
 def test_a_lookup_has_an_inverse() -> None:
-    order = Grown(Order(9000, 7), Order(5000, 7), epoch=1)
+    order = BegunOrder(Order(9000, 7), Order(5000, 7), epoch=1)
     for epoch, length in ((0, 9000), (1, 5000), (2, 9000)):
         rows = order.rows(epoch, range(length))
         assert sorted(rows.tolist()) == list(range(length))

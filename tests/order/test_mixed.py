@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchyoga.order.mixing.mixed import MixOrder, unpacked
-from torchyoga.order.mixing.mixture import MixStage, Mixture, Source
-from torchyoga.order.mixing.proportions import Proportions
+from torchyoga.order.mixed import MixOrder, unpacked
+from torchyoga.order.mixture import MixStage, Mixture, Proportions, Source
 
 
 def mixture(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
-from torchyoga.order.iteration import Iteration
+from torchyoga.order.epoch import Iteration
 from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import PRIME, prove, weight, weight_of_share, weight_until
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 
-from torchyoga.order.mixing.proportions import MOST_WEIGHT, Proportions, whole_weights
+from torchyoga.order.mixture import MOST_WEIGHT, Proportions, whole_weights
 
 WEIGHTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**24)), min_size=1, max_size=12).filter(
     lambda weights: sum(weights) > 0

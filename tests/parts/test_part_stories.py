@@ -1,4 +1,4 @@
-"""Random stories of plans, parts, deaths, versions that grow, tags and cleaning, against plain lists."""
+"""Random stories of plans, parts, deaths, publications, removals and cleaning, against plain lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stored import store_of
 from torchyoga import Storage
 from torchyoga.building.board import Board
 from torchyoga.caching.planned import PlannedBuild
-from torchyoga.errors import BusyError, ExistsError, NotFoundError
+from torchyoga.errors import BusyError, ExistsError
 
 ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)
 
@@ -43,7 +43,6 @@ class Stories(RuleBasedStateMachine):
             self.storage = Storage(f"memory://{secrets.token_hex(4)}", cache_dir=path / "cache", timeout=20)
         self.versions: dict[str, list[int]] = {}
         self.plans: dict[str, tuple[list[int], PlannedBuild, set[int]]] = {}
-        self.tags: dict[str, str] = {}
         self.number = 0
         for rows in ([1, 2, 3], [4]):
             version = self.new()
@@ -121,35 +120,6 @@ class Stories(RuleBasedStateMachine):
 
     # -- versions
 
-    @rule(rows=ROWS, after=st.data())
-    @precondition(lambda self: self.versions)
-    def append(self, rows: list[int], after: st.DataObject) -> None:
-        old, version = self.drawn(after, self.versions), self.new()
-        self.storage.append(rows, "a", version, after=old)
-        self.versions[version] = [*self.versions[old], *rows]
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.versions)
-    def delete_rows(self, data: st.DataObject) -> None:
-        old, version = self.drawn(data, self.versions), self.new()
-        rows = self.versions[old]
-        if not rows:
-            return
-        gone = data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1, max_size=len(rows)))
-        self.storage.delete_rows("a", old, rows=sorted(gone), to=version)
-        self.versions[version] = [row for number, row in enumerate(rows) if number not in gone]
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.versions)
-    def compact(self, data: st.DataObject) -> None:
-        self.storage.convert("a", self.drawn(data, self.versions))
-
-    @rule(data=st.data(), tag=st.sampled_from(["prod", "test"]))
-    @precondition(lambda self: self.versions)
-    def tag(self, data: st.DataObject, tag: str) -> None:
-        self.tags[tag] = self.drawn(data, self.versions)
-        self.storage.tag("a", tag, self.tags[tag])
-
     @rule(data=st.data())
     @precondition(lambda self: self.versions)
     def remove(self, data: st.DataObject) -> None:
@@ -178,12 +148,6 @@ class Stories(RuleBasedStateMachine):
         assert self.storage.list() == [("a", version) for version in in_order]
         for version, rows in self.versions.items():
             assert list(self.storage.fetch("a", version)) == rows
-        for tag, version in self.tags.items():
-            if version in self.versions:
-                assert list(self.storage.fetch("a", tag=tag)) == self.versions[version]
-            else:
-                with pytest.raises(NotFoundError, match=tag):
-                    self.storage.fetch("a", tag=tag)
 
 
 def _killed(*_: object) -> None:

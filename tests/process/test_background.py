@@ -185,22 +185,6 @@ def test_an_error_of_the_task_iterator_arrives_and_ends_the_results() -> None:
         next(ahead)
 
 
-def test_the_interpreter_ends_while_the_thread_works() -> None:
-    code = """
-import time, numpy as np
-from torchyoga.process.background import Ahead, Task
-def endless():
-    while True:
-        yield Task(lambda: np.ones(10**6).sum(), 1)
-ahead = Ahead(endless(), 1000)
-for _ in range(20):
-    next(ahead); time.sleep(0.002)
-print("done")
-"""
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (finished.returncode, finished.stdout.strip(), finished.stderr) == (0, "done", "")
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
+from own import Squares
 from torch.utils.data import ConcatDataset, Dataset, random_split
 
 import torchyoga as yoga
@@ -29,14 +29,6 @@ from torch.utils.data import Dataset
 print(isinstance(squares, Dataset), isinstance(part, Dataset), issubclass(Squares, Dataset))
 print(yoga.DataRef.__mro__[2:4] == (__import__("abc").ABC, Dataset), list(yoga.DataLoader(squares, 10))[0][3])
 """
-
-
-class Squares(yoga.DataRef[int]):
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[int]:
-        return [int(row) ** 2 for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +57,7 @@ def test_what_torch_makes_of_datasets_takes_it() -> None:
 
 
 def test_a_class_may_be_both() -> None:
-    class Both(Squares, Dataset[int]):
+    class Both(Squares, Dataset[Any]):
         pass
 
     assert Both()[3] == 9

@@ -21,11 +21,11 @@ from starts import FRESH_STARTS
 from waiting import PATIENCE
 
 import torchyoga
-from torchyoga.building.build import BuildOptions
+from torchyoga.building.build import BuildOptions, Target
 from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
+from torchyoga.formats.checks import Marks
 from torchyoga.formats.contract import FORMATS
-from torchyoga.formats.mapped.marks import Marks
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
@@ -54,7 +54,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     options = BuildOptions(request.param, schema=schema, progress=False, block_bytes=2**18)
     store = Store(folder)
     with store.lock("data", "1", PATIENCE):
-        submitted(iter(rows), store, "data", "1", options)  # else a slow machine begins another file
+        submitted(iter(rows), Target(store, "data", "1"), options)  # else a slow machine begins another file
     return folder
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from own import Squares
 
-from torchyoga import DataRef
 from torchyoga.errors import CorruptError
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.reading.stream import windows_of
@@ -163,21 +163,6 @@ def test_rows_that_cannot_be_announced_fail_when_they_are_taken() -> None:
     windows = [np.arange(3)] * 5
     assert list(ReadAhead(1, Damaged()).announced(iter(windows))) == windows
     assert list(ReadAhead(1).announced(iter(windows))) == windows
-
-
-class Squares(DataRef[int]):
-    def __init__(self, row_bytes: int = 0) -> None:
-        self.size = row_bytes
-
-    def __len__(self) -> int:
-        return 100
-
-    def take(self, rows: Any) -> list[int]:
-        return [row * row for row in rows.tolist()]
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.size
 
 
 def test_a_dataset_without_a_row_size_has_no_readahead() -> None:

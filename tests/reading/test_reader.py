@@ -24,9 +24,9 @@ from waiting import eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
+from torchyoga.formats import pages
 from torchyoga.formats.contract import FORMATS, Extent, format_named
-from torchyoga.formats.mapped import pages
-from torchyoga.formats.mapped.items import Numbering
+from torchyoga.formats.items import Numbering
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import Collector
@@ -162,11 +162,6 @@ def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_ro
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_threads_read_the_same(tmp_path: Path) -> None:
-    reader = write(tmp_path, [[5] * 10, [7] * 10])
-    assert_threads_read(reader, num_threads=8, num_reads=20, num_rows=30)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:
@@ -237,24 +232,25 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", lambda: spare - len(mapped_files(tmp_path)))
     monkeypatch.setattr("torchyoga.reading.reader._MOST_OPEN", 2)
 
-    def num_mapped_after_a_pass(reader: Reader) -> int:
-        for _ in range(2):
-            for number in range(reader.num_rows):
-                assert_rows(reader, np.array([number]))
-        return len(mapped_files(Path(reader.where.name)))
+    def most_mapped_in_a_pass(reader: Reader) -> int:
+        most = 0
+        for number in [*range(reader.num_rows)] * 2:
+            assert_rows(reader, np.array([number]))
+            most = max(most, len(mapped_files(Path(reader.where.name))))
+        return most
 
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
     first, second = (write(tmp_path / folder, [[1]] * 12) for folder in ("first", "second"))
-    assert 2 < num_mapped_after_a_pass(first) <= 5
+    assert 2 < most_mapped_in_a_pass(first) <= 5
     first.open()
-    assert num_mapped_after_a_pass(second) <= 2  # the other has them all
+    assert most_mapped_in_a_pass(second) <= 2  # the other has them all
     del first
-    assert 2 < num_mapped_after_a_pass(second) <= 5
+    assert 2 < most_mapped_in_a_pass(second) <= 5
     spare = 100
-    assert num_mapped_after_a_pass(second) == 12
+    assert most_mapped_in_a_pass(second) == 12
     spare = 3
-    assert num_mapped_after_a_pass(second) == 12  # it opens no other file, and closes none
+    assert most_mapped_in_a_pass(second) == 12  # it opens no other file, and closes none
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell its mappings")

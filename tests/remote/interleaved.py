@@ -740,9 +740,6 @@ class Bucket:
     def rm_file(self, path: str) -> None:
         self._delete(path[2:], None)
 
-    def list_multipart_uploads(self, bucket: str) -> list[Any]:
-        return []
-
 
 class AtOnceS3(S3):
     """S3, whose answers are there at once."""

@@ -62,8 +62,8 @@ class Nothing:
 
     def clear(self) -> None: ...
 
-    def clean(self, grace: float) -> list[str]:
-        return []
+    def clean(self, grace: float, id: str | None, dry_run: bool) -> dict[str, int]:
+        return {}
 
 
 def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
@@ -71,7 +71,6 @@ def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
     replaced: list[tuple[object, str, object]] = [
         (lease, "_FIRST_POLL", LEASE / 4),  # as often as signs of life
         # Parts of messages besides the requested names.
-        (Mirror, "like", lambda *_: []),
         (Mirror, "ids_like", lambda *_: ["b"]),
         (Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes))),
         (logging.getLogger("torchyoga"), "disabled", True),
@@ -129,14 +128,14 @@ class Protocol:
 
     # -- machines
 
-    def _build(self, source: Any, store: Mirror, id: str, version: str, options: Any, replaces: Any) -> Any:
+    def _build(self, source: Any, target: Any, options: Any) -> Any:
         manifest, path = self._built[self._machine().name]
 
         @contextlib.contextmanager
         def held(entry: FileEntry) -> Iterator[str]:
             yield str(path / entry.name)
 
-        return store.receive(manifest, held, replaces, progress=False)
+        return target.store.receive(manifest, held, target.replaces, progress=False)
 
     def _machine(self) -> Machine:
         return self._world.here()

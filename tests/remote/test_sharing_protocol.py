@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,12 +24,9 @@ from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, d
 from stored import over
 from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
 
-from torchyoga import Storage, storage
-from torchyoga.adapters import sources
-from torchyoga.building import build as building
+from torchyoga import Storage
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from torchyoga.files.root import Entry, Root
-from torchyoga.stores import refs
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.local import Store
 from torchyoga.stores.mirror import Mirror
@@ -227,7 +224,7 @@ class Directory(Store):
         super().__init__(Folders(Way("")))  # type: ignore[arg-type]
 
     @contextlib.contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         world, key = current(), f"\0 {id} {version}"
         mine = Stored(bytes([world.here().number]), None)
 
@@ -256,11 +253,6 @@ class Directory(Store):
 # -- machines
 
 
-def with_models(module: ModuleType, **models: object) -> SimpleNamespace:
-    """In the place of a module of which some is a model."""
-    return SimpleNamespace(**{**vars(module), **models})
-
-
 class Machines:
     """Versions "1" and "2" of the same file in a store or a directory, and what machines do with them."""
 
@@ -281,8 +273,11 @@ class Machines:
         self.world: World
         as_ref: Any = lambda _, found, *__, **___: SimpleNamespace(manifest=found)  # noqa: E731
         for name, model in {
-            "caching.appended.build": self._grown,
-            "caching.appended.ref_of": as_ref,
+            "caching.converted.build": partial(self._built, True),
+            "caching.converted.dataset_and_source": lambda data: (data, None),
+            "caching.converted.ref_of": as_ref,
+            "caching.grown.build": self._grown,
+            "caching.grown.ref_of": as_ref,
             "caching.submission.build": partial(self._built, False),
             "caching.submission.ref_of": as_ref,
             "stores.refs.ref_of": as_ref,
@@ -295,35 +290,19 @@ class Machines:
         }.items():
             if not self.is_store or not name.startswith("stores.local."):
                 patch.setattr(f"torchyoga.{name}", model)
-        # Not in their modules, for what was loaded later stays as it was found.
-        for name, model in {
-            "_build": with_models(building, build=partial(self._built, True)),
-            "_sources": with_models(sources, dataset_and_source=lambda data: (data, None)),
-            "_refs": with_models(refs, ref_of=as_ref),
-        }.items():
-            patch.setattr(storage, name, model)
         simplify(patch, STILL)
 
-    def _grown(self, source: object, store: Mirror | Directory, id: str, version: str, options: Any) -> Any:
+    def _grown(self, source: object, target: Any, options: Any) -> Any:
         """In the place of a build, as there is nothing to build."""
-        new = Manifest(id, version, self.world.token(), "2026-01-01T00:00:00Z", None, "")
+        new = Manifest(target.id, target.version, self.world.token(), "2026-01-01T00:00:00Z", None, "")
         with options.publishing(new) as grown:
-            return self._published(store, grown, None, None)
+            return self._published(target.store, grown, None, None)
 
-    def _built(
-        self,
-        is_same: bool,
-        source: object,
-        store: Mirror | Directory,
-        id: str,
-        version: str,
-        options: Any,
-        replaces: Any,
-    ) -> Manifest:
+    def _built(self, is_same: bool, source: object, target: Any, options: Any) -> Manifest:
         """In the place of a build of the same or of other rows, whose file exists already."""
         manifest, folder = self._new[is_same]
-        named = replace(manifest, version=version, parents=options.parents)
-        return self._published(store, named.named_anew(self.world.token()), replaces, folder)
+        named = replace(manifest, version=target.version, parents=options.parents)
+        return self._published(target.store, named.named_anew(self.world.token()), target.replaces, folder)
 
     def _published(
         self, store: Mirror | Directory, new: Manifest, replaces: Any, folder: Path | None

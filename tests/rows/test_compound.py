@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from torchyoga.rows.compound import RaggedParts, SparseParts, StringParts
+from torchyoga.rows.node import RaggedParts, SparseParts, StringParts
 from torchyoga.rows.schema import Schema
 
 TEXTS = StringParts(b"abbccc", np.array([1, 2, 3, 0]))

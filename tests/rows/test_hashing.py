@@ -20,8 +20,8 @@ from kinds import KINDS
 import torchyoga as yoga
 from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import block_of
+from torchyoga.rows.comparing import alike, key_words, row_hashes
 from torchyoga.rows.data import Data
-from torchyoga.rows.hashing import alike, key_words, row_hashes
 from torchyoga.rows.schema import Schema
 
 MIXED = Schema.of(

@@ -21,7 +21,7 @@ from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.rows import leaf
+from torchyoga.rows import column as leaf
 from torchyoga.rows.block import Block, Rows, plain_row
 from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.data import Data

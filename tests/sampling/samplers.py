@@ -93,22 +93,6 @@ class Reordered(Sampler[int]):
         return int((self.rng.integers if hasattr(self.rng, "integers") else self.rng.randint)(0, ROWS - 1))
 
 
-class Classes(Sampler[int]):
-    """Rows of all classes, in an order that it shuffles in place, as pytorch-metric-learning's does."""
-
-    def __init__(self) -> None:
-        self.labels = list(range(ROWS))
-        self.length: int | None = None  # known once it was asked
-
-    def __len__(self) -> int:
-        self.length = len(self.labels)
-        return self.length
-
-    def __iter__(self) -> Iterator[int]:
-        np.random.shuffle(self.labels)
-        return iter(list(self.labels))
-
-
 class Stateful(Sampler[int]):
     """A sampler with a state of its own, which it begins from."""
 

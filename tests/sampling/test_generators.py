@@ -13,7 +13,7 @@ import torch
 from sklearn.utils import check_random_state
 
 from torchyoga.errors import StateError
-from torchyoga.sampling.foreign import generators_of, put_back, written
+from torchyoga.sampling.user_sampler import generators_of, put_back, written
 
 KINDS: dict[str, Any] = {
     "torch": lambda: torch.Generator().manual_seed(3),

@@ -19,8 +19,6 @@ from samplers import (
 import torchyoga as yoga
 from torchyoga.errors import StateError
 
-pytestmark = pytest.mark.filterwarnings("ignore:WeightedRandomSampler draws each row")
-
 
 @pytest.mark.parametrize("name", ["tasks", "weighted"])
 def test_a_batch_of_a_dataref_is_looked_at_before_any_came(name: str) -> None:

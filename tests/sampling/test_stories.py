@@ -16,8 +16,8 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import Cursor
+from torchyoga.order.epoch import Iteration, IterationOptions
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import Shard, taken
 
 STYLES = ("plain", "ddp", "tutorial", "lightning", "counts anew", "peeks first", "peeks and binds")

@@ -16,8 +16,8 @@ from waiting import PATIENCE
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
+from torchyoga.order.epoch import Iteration, IterationOptions
 from torchyoga.order.full import Order
-from torchyoga.order.iteration import Iteration, IterationOptions
 from torchyoga.order.place import Shard, taken
 from torchyoga.sampling.ranks import check_same
 

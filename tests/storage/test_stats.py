@@ -14,12 +14,12 @@ from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.adapters.sources import dataset_and_source
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.stats.column_stats import TableStats
+from torchyoga.rows.statistics import TableStats
 from torchyoga.versions.manifest import Manifest
 
 ROWS = [
@@ -160,7 +160,7 @@ def test_files_and_blocks_do_not_matter(tmp_path: Path) -> None:
         store = store_of(storage)
         with store.lock("a", str(file_bytes), 10):
             source = dataset_and_source(data)[1]
-            found.append(build(source, store, "a", str(file_bytes), options))
+            found.append(build(source, Target(store, "a", str(file_bytes)), options))
     assert len(found[0].files) > 5 > len(found[1].files)
     assert found[0].stats["x"] == found[1].stats["x"]
     for one in found:

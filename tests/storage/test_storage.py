@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import pickle
@@ -19,8 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import run_program, started
-from disks import small_disk
+from children import started
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import OTHER, ROWS, submit_damaged
@@ -251,33 +249,6 @@ def test_an_endless_source_is_found_by_max_rows(storage: yoga.Storage) -> None:
         storage.submit(list(range(11)), "b", "1", max_rows=10)
 
 
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x10
-    path.write_bytes(data)
-
-
-@pytest.mark.quick("lmdb")
-def test_a_flipped_bit_anywhere_gives_an_error_or_the_right_rows(storage: yoga.Storage) -> None:
-    storage.submit(ROWS, "a", "1")
-    files = sorted((storage.path / "a" / "1").iterdir())
-    assert len(files) == 2
-    rng = random.Random(0)
-    refused = 0
-    for path in files:
-        whole = path.read_bytes()
-        places = {rng.randrange(len(whole)) for _ in range(120)} | {0, len(whole) - 1}
-        for at in sorted(places):
-            flip(path, at)
-            try:
-                assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
-            except CorruptError:
-                refused += 1
-            path.write_bytes(whole)
-    assert refused > 100
-    storage.check("a", "1")
-
-
 @pytest.mark.damages("the last of its manifests is cut")
 def test_cut_missing_and_extra_files_are_found(storage: yoga.Storage) -> None:
     storage.submit(ROWS, "a", "1")
@@ -445,62 +416,6 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
     with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):
         work()
     assert to.list() == []
-
-
-@pytest.mark.quick("lmdb")
-def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
-    """Whatever they find, they call nothing damaged."""
-    storage.submit([0, 0], "a", "1")
-    is_over, failures = threading.Event(), []
-
-    def overwrite() -> None:
-        try:
-            for n in range(1, 25):
-                storage.submit([n, n], "a", "1", overwrite=True)
-                if n % 8 == 0:
-                    storage.remove("a", "1")
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            is_over.set()
-
-    thread = threading.Thread(target=overwrite)
-    thread.start()
-    for turn in range(10_000):
-        with contextlib.suppress(NotFoundError):
-            storage.check("a", "1")
-        with contextlib.suppress(NotFoundError):
-            assert len(storage.copy("a", "1", to=yoga.Storage(tmp_path / "to"), overwrite=True)) == 2
-        if is_over.is_set() and turn:
-            break
-    thread.join(300)
-    assert (failures, is_over.is_set()) == ([], True)
-
-
-FULL = """
-import sys
-import numpy as np
-import torchyoga as yoga
-storage = yoga.Storage(sys.argv[1], sys.argv[2])
-storage.submit([1, 2], "old", "1")
-try:
-    storage.submit(np.zeros((30, 1_000_000), np.uint8), "new", "1")
-except OSError as error:
-    print(error)
-assert storage.list() == [("old", "1")], storage.list()
-assert list(storage.fetch("old", "1")) == [1, 2]
-assert not list(storage.path.rglob("*new*/**/*-0*"))
-storage.submit(np.zeros((3, 1000), np.uint8), "new", "1")
-storage.check("new", "1")
-"""
-
-
-def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path, format: str) -> None:
-    with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
-        finished = run_program(FULL, str(disk.path / "s"), format)
-        assert finished.returncode == 0, finished.stderr
-        assert "No space left on device" in finished.stdout
-        assert "free some space" in finished.stdout
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, format: str) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,7 @@ from hypothesis.extra import numpy as npst
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
-from torchyoga.stores.cache import Cache
-from torchyoga.stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from torchyoga.stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from torchyoga.stores.objects import Found
 
 KIND = "bytes 1"
@@ -188,7 +188,7 @@ def test_indices_leave_a_bounded_cache_a_week_after_shards(maker: Maker, tmp_pat
 
     for days, stays in ((6.5, True), (7.5, False)):
         age(days)
-        cache.get(shard, 700, lambda path: (path.write_bytes(bytes(700)), None)[1], "a shard")
+        cache.fill(shard, 700, lambda path: (path.write_bytes(bytes(700)), None)[1], "a shard")
         cache.make_room(250)
         assert cache.has(shard) is not stays
         cache.drop(shard)
@@ -200,7 +200,8 @@ def test_indices_unused_for_long_are_deleted(maker: Maker, tmp_path: Path) -> No
     maker.asked(cache)
     path, old = kept(cache), time.time() - 91 * 86400
     os.utime(path, (old, old))
-    shard = cache.get(f"{'0' * 32}.shard", 1, lambda path: (path.write_bytes(b"x"), None)[1], "a shard")
+    cache.fill(f"{'0' * 32}.shard", 1, lambda path: (path.write_bytes(b"x"), None)[1], "a shard")
+    shard = cache.path("files", f"{'0' * 32}.shard")
     os.utime(shard, (old, old))
 
     moved = cache.folder.rename(tmp_path / "moved")  # where this process has not looked
@@ -243,3 +244,15 @@ def test_a_forged_shape_is_made_anew(shape: object, tmp_path: Path) -> None:
     path.chmod(0o600)
     path.write_bytes(data + struct.pack("<I", crc32(data)))
     assert kept_index(of, lambda: FileIndex({"a": np.array([3])}), cache).arrays["a"].tolist() == [3]
+
+
+def test_an_index_that_cannot_have_been_made_so_is_replaced(maker: Maker, tmp_path: Path) -> None:
+    cache, of = cache_of(tmp_path / "cache", None), IndexOf.file(maker.path, KIND)
+    kept_index(of, lambda: FileIndex({"b": np.array([1])}), cache)
+    for value in (2, 3):  # the second one is read
+        index = kept_index(
+            of, partial(FileIndex, {"a": np.array([value])}), cache, lambda index: index.arrays["a"]
+        )
+        assert index.arrays["a"].tolist() == [2]
+    with pytest.raises(KeyError):  # of an error of its own there is no other way
+        kept_index(of, lambda: FileIndex({}), cache, lambda index: index.arrays["c"])

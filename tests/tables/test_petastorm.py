@@ -21,7 +21,7 @@ from PIL import Image
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.rows.meaning import Codec
+from torchyoga.rows.column import Codec
 from torchyoga.testing import assert_rows_equal, check_dataref
 
 KEY = b"dataset-toolkit.unischema.v1"

@@ -276,7 +276,7 @@ def test_the_examples_of_the_help_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
     assert len(examples) == 3
-    page = (ROOT / "docs" / "doctor.md").read_text()
+    page = (ROOT / "docs" / "measure.md").read_text()
     assert all(f"$ yoga {line}\n" in page for line in examples)
     Path("train.py").write_text("import torchyoga")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])

@@ -391,8 +391,8 @@ def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> Non
 def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    blocks_before(ROOT / "docs" / "report.md")
-    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    blocks_before(ROOT / "docs" / "look.md")
+    text = (ROOT / "docs" / "look.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     line, printed = block.split("\n", 1)
     done = CliRunner().invoke(command, line.split()[2:])

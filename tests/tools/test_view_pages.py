@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import io
 import re
 import threading
@@ -20,6 +21,7 @@ from PIL import Image
 from viewing import Answered, ask, links
 
 import torchyoga as yoga
+from torchyoga.tools.view.filter import Filter
 from torchyoga.tools.view.shelf import Shelf
 
 CLASSES = ["cat", "dog", "eel"]
@@ -76,9 +78,8 @@ def test_heads_of_columns_say_what_is_in_them(shown: str) -> None:
         "Histogram of score: 270 values, from 0 to 74.75",
         "30 NaN",
         "75 nulls",
-        "3 distinct, most 0 cat (33.3%)",
         "2024-02-28T00:00:00",
-        "lengths of data: 300 rows",
+        "share of dog",
     ):
         assert said in page.text
     assert "2024-02-28T01:00:00+00:00" in page.text
@@ -94,6 +95,42 @@ def test_heads_of_data_without_kept_statistics() -> None:
     assert "Histogram of x: 50 values, from 0 to 49" in page.text
 
 
+def test_each_bar_and_each_class_is_a_link_to_its_rows(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    rows = [
+        {"score": float(x), "n": int(10 * x), "label": n % 3, "the side": ("a b", 'c"d')[n % 2], "new": n > 5}
+        for n, x in enumerate(draw.normal(size=40))
+    ]
+    storage = yoga.Storage(tmp_path)
+    storage.submit(rows, "d", "1", info={"classes": ["cat", "dog", "eel"]}, progress=False)
+    found: dict[str, int] = {"bar": 0, "value": 0}
+    with yoga.view(storage) as shown:
+        text = ask(shown.url + "rows?id=d&version=1").body.decode()
+        bars = re.findall(r'<a href="([^"]+)" tabindex="-1" aria-label="[^"]*: ([\d,]+)"', text)
+        values = re.findall(r'<li><a href="([^"]+)"><bdi>.*?</meter> (\d+)%', text)
+        for kind, link, wanted in [
+            *(("bar", link, int(count)) for link, count in bars),
+            *(("value", link, round(int(percent) * 40 / 100)) for link, percent in values),
+        ]:
+            page = ask(shown.url + html.unescape(link)).body.decode()
+            assert re.search(rf">{wanted} rows? found; looked at 40 of 40", page), (link, wanted)
+            found[kind] += wanted
+    assert found == {"bar": 2 * 40, "value": 3 * 40}
+
+
+def test_contains_alone_looks_in_every_text(tmp_path: Path) -> None:
+    rows = [
+        {"a": "one cat", "b": None, "n": 1},
+        {"a": "two", "b": "A CAT", "n": 2},
+        {"a": "x", "b": "y", "n": 3},
+    ]
+    ref = yoga.Storage(tmp_path).submit(rows, "d", "1", progress=False)
+    for text, wanted in (("contains cat", [0, 1]), ("not contains cat", [2]), ("n > 1 and contains t", [1])):
+        assert Filter.of(text, ref.schema).picked(ref, np.arange(3)).tolist() == wanted, text
+    with pytest.raises(ValueError, match="no column of texts"):
+        Filter.of("contains cat", yoga.from_arrays({"n": np.arange(3)}).schema)
+
+
 def test_text_of_few_values_lists_and_none_among_numbers_are_shown_as_what_they_are(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [
@@ -105,7 +142,10 @@ def test_text_of_few_values_lists_and_none_among_numbers_are_shown_as_what_they_
     with yoga.view(storage) as found:
         page = ask(found.url + "rows?id=d&version=1")
     text = page.body.decode()
-    assert "left (75.0%) · right (25.0%)" in page.text
+    assert re.findall(r"<bdi>(left|right)</bdi></a> <meter value=\"([\d.]+)\"", text) == [
+        ("left", "0.75"),
+        ("right", "0.25"),
+    ]
     assert "lengths of side" not in text
     assert "lengths of tokens: 120 rows" in text
     assert "Histogram of tokens" not in text

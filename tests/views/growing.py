@@ -12,7 +12,7 @@ import numpy as np
 from mixtures import listed
 
 import torchyoga as yoga
-from torchyoga.order.iteration import IterationOptions
+from torchyoga.order.epoch import IterationOptions
 from torchyoga.order.options import OrderOptions
 from torchyoga.order.place import Shard, positions
 

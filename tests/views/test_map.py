@@ -19,7 +19,7 @@ from torchyoga.adapters.numbered import NumberedBatches
 from torchyoga.errors import SchemaError
 from torchyoga.order.place import Place
 from torchyoga.testing import assert_rows_equal
-from torchyoga.views.draw import Draw
+from torchyoga.views.changed import Draw
 
 N = 40
 ROWS = [

@@ -17,8 +17,8 @@ from quick import examples
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
 from torchyoga.order.state import State
-from torchyoga.views.mixes.account import account_of_state
-from torchyoga.views.mixes.of_documents import MixedPacks
+from torchyoga.views.mixes.arranged import account_of_state
+from torchyoga.views.packs.packed import MixedPacks
 
 BUDGET = 16
 NAMES = ("web", "code", "math")

@@ -18,11 +18,9 @@ from quick import examples
 
 import torchyoga as yoga
 from torchyoga.rows.data import Data
-from torchyoga.views.packs import made as made_file
-from torchyoga.views.packs.made import Made, write_labels, write_positions
-from torchyoga.views.packs.members import Members
-from torchyoga.views.packs.packing import Rooms, fitted
-from torchyoga.views.packs.plan import PackPlan, planned
+from torchyoga.views.packs import layout as made_file
+from torchyoga.views.packs.layout import Made, write_labels, write_positions
+from torchyoga.views.packs.plan import Members, PackPlan, Rooms, fitted, planned
 from torchyoga.views.packs.request import Request, packing_of
 
 

@@ -26,7 +26,7 @@ from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.readahead import Grouped
 from torchyoga.testing import assert_rows_equal, check_view
-from torchyoga.views.packs import packing
+from torchyoga.views.packs import plan as packing
 from torchyoga.views.packs.packed import PackedRef
 
 OF_TOKENS = ("ids", "mask", "position_ids", "labels")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.by_file import equal_runs
-from torchyoga.views.row_map import RowMap
+from torchyoga.views.joined import RowMap
 
 FILES = np.array([0, 4, 4, 11, 20])
 bounds, steps = st.integers(-21, 21), st.sampled_from([-3, -2, -1, 1, 2, 3])
@@ -45,6 +45,12 @@ def test_any_view_of_any_rows_equals_that_of_a_list(some: Any, cut: slice, rando
 def test_the_rows_of_each_file_are_counted(some: Any) -> None:
     expected = [sum(low <= row < high for row in flat(some)) for low, high in itertools.pairwise(FILES)]
     assert RowMap(some).counts(FILES).tolist() == expected
+
+
+@given(st.sets(st.integers(0, 19)) | slices.map(lambda some: set(range(20)[some])))
+def test_ascending_rows_below_each_bound_are_counted(some: set[int]) -> None:
+    expected = [sum(row < bound for row in some) for bound in range(21)]
+    assert RowMap(np.array(sorted(some), np.uint32)).before(np.arange(21)).tolist() == expected
 
 
 def check_runs(some: Any, file_starts: Any) -> None:

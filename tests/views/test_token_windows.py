@@ -20,10 +20,9 @@ from smallfiles import make_blocks_of, make_files_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
-from torchyoga.rows.pieces import joined_runs
+from torchyoga.rows.data import joined_runs
 from torchyoga.testing import check_view
-from torchyoga.views.tokens.line import Shuffled
-from torchyoga.views.tokens.token_windows import TokenWindowsRef
+from torchyoga.views.tokens.token_windows import Shuffled, TokenWindowsRef
 
 LENGTHS = (5, 0, 1, 7, 3, 0, 12, 1, 1, 4, 0, 26, 2, 9)
 

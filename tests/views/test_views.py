@@ -26,10 +26,9 @@ from torchyoga.errors import SchemaError, StateError
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
-from torchyoga.views.joined import JoinedRef
+from torchyoga.views.chosen import SelectedRef
+from torchyoga.views.joined import JoinedRef, RowMap
 from torchyoga.views.over import ProjectedRef
-from torchyoga.views.selection import Selection
-from torchyoga.views.where import SelectedRef
 
 # -- columns
 
@@ -503,7 +502,7 @@ def test_a_block_shuffle_of_a_sparse_selection_mixes_many_rows(files: bool) -> N
     def selected(step: int) -> Any:
         mask = np.zeros(2**20, np.bool_)
         mask[::step] = True
-        return SelectedRef(Filed(), Selection.of_mask(mask))
+        return SelectedRef(Filed(), RowMap(np.flatnonzero(mask)))
 
     sparse = np.diff(selected(500).file_starts)
     assert sparse.sum() == -(-(2**20) // 500)

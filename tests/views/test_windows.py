@@ -6,6 +6,7 @@ import itertools
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ from torchyoga.errors import SchemaError
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_dataref
-from torchyoga.views.windows.anchors import Anchors
-from torchyoga.views.windows.windowed import WindowsRef, group_starts
+from torchyoga.views.windows.windowed import Anchors, WindowsRef, gap_stops, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:windows. in .* rows follow each other:UserWarning")
@@ -229,6 +229,39 @@ def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> Non
     assert windows.file_starts.tolist() == sorted(before)
 
 
+@pytest.mark.filterwarnings("ignore:there are no windows:UserWarning")
+@pytest.mark.parametrize("grouped", [False, True])
+def test_no_window_reaches_over_a_gap(grouped: bool) -> None:
+    count = 7
+    for far in itertools.product([False, True], repeat=count - 1):
+        times = np.cumsum([0.0, *(5.5 if is_far else 0.5 for is_far in far)])
+        times[-1] -= 11.0 * far[-1]  # further back is a gap, too
+        keys = [int(grouped and n > 2) for n in range(count)]
+        ref = yoga.from_arrays({"x": np.arange(count), "t": times, "key": np.array(keys)})
+        groups = runs(list(zip(keys, np.cumsum([0, *far]).tolist(), strict=True)))
+        for size, stride, edge in itertools.product((1, 2, 4), (1, 2, 3), ("drop", "repeat")):
+            by = "key" if grouped else None
+            windows = ref.windows({"x": range(size)}, stride, by, edge, time="t", max_gap=0.5)
+            expected = anchored(groups, list(range(size)), stride, edge)
+            assert [row["x"].tolist() for row in windows] == [
+                at(*spot, list(range(size))) for spot in expected
+            ]
+
+
+def test_times_of_any_kind_have_gaps() -> None:
+    days = np.array(["2020-01-01", "2020-01-02", "2020-01-04", "NaT", "2020-01-05"], "M8[D]")
+    for values, max_gap, stops in (
+        (days, timedelta(days=1), [2, 3, 4]),
+        (days, np.timedelta64(48, "h"), [3, 4]),
+        (np.array([0, 5, 3, 2**63, 2**63 + 4], np.uint64), 4, [1, 3]),
+        (np.array([-(2**63), 2**63 - 1, 2**63 - 3]), 2, [1]),
+        (np.array([0, np.nan, 0, np.inf, np.inf], np.float32), 1e9, [1, 2, 3, 4]),
+        (np.arange(2**17 + 2) // 2**16 * 9, 8, [2**16, 2**17]),  # a scan is of 2**16 rows
+        (np.zeros(0), 1, []),
+    ):
+        assert gap_stops(yoga.from_arrays({"t": values}), "t", max_gap).tolist() == stops
+
+
 def test_anchors_before_each_row_are_counted() -> None:
     groups = [range(7), range(7, 8), range(8, 15)]
     for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
@@ -302,6 +335,25 @@ def of_keys(*keys: Any) -> Own:
             ValueError,
             r"with True are not all together: some begin at row 0, some at row 7; order_by\('done'\)",
         ),
+        (lambda ref: ref.windows({"id": [0]}, time="id"), ValueError, "time= and max_gap= go together"),
+        (lambda ref: ref.windows({"id": [0]}, time="id", max_gap=-1), ValueError, "at least 0, found -1"),
+        (
+            lambda ref: ref.windows({"id": [0]}, time="id", max_gap=np.nan),
+            ValueError,
+            "at least 0, found nan",
+        ),
+        (lambda ref: ref.windows({"id": [0]}, time="id", max_gap="1"), TypeError, "a number or a timedelta"),
+        (
+            lambda ref: ref.windows({"id": [0]}, time="id", max_gap=timedelta(1)),
+            TypeError,
+            "holds int64, .* is for times",
+        ),
+        (lambda ref: ref.windows({"id": [0]}, time="task", max_gap=1), TypeError, "is for numbers"),
+        (
+            lambda ref: ref.windows({"id": [0]}, time="boxes", max_gap=1),
+            ValueError,
+            "one number or time a row",
+        ),
         (lambda ref: ref["id"].windows(3, edge="repeat"), ValueError, "adds 'is_pad', .* the row is a leaf"),
         (lambda ref: ref["pair"].windows(3, edge="repeat"), ValueError, "the row is a tuple"),
         (
@@ -361,14 +413,17 @@ def test_a_batch_is_one_read_of_each_offsets() -> None:
     base.calls.clear()
     plain.take(np.array([3, 0]))
     assert base.calls == [[6, 7, 8, 9, 10, 0, 1, 2, 3, 4]]
+    base.calls.clear()
+    plain.take(np.array([3, 2]))
+    assert base.calls == [[4, 5, 6, 7, 8, 9, 10]]  # what two windows hold is made once
     windows = base.windows(
         {"id": range(-1, 1), "done": range(-1, 1), "obs": [0]}, edge="repeat", static=["task", "pair"]
     )
     base.calls.clear()
     windows.take(np.array([0, 8]))
-    assert sorted(base.calls) == [[0, 0, 7, 8], [0, 8]]
+    assert sorted(base.calls) == [[0, 7, 8], [0, 8]]
     for some, calls in (
-        (windows["id"], [[0, 0, 7, 8]]),
+        (windows["id"], [[0, 7, 8]]),
         (windows.columns(["task"]), [[0, 8]]),
         (windows["id_is_pad"], []),
         (windows.columns(["obs/state_is_pad", "pair/1"]), [[0, 8]]),

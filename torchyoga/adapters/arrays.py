@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..formats.mapped.gather import Memory, bytes_from
-from ..formats.mapped.items import Mapped
+from ..formats.gather import Memory, bytes_from
+from ..formats.items import Mapped
 from ..process.buffers import BufferPool, address_of
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
+from ..reading.stored_ref import ColumnsRef
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.schema import Schema

@@ -12,7 +12,7 @@ from ..building.sources import PlacedSource, RowSource, Source
 from ..process.exceptions import Note, add_note
 from ..rows.block import Rows
 from ..rows.types import Json, Row
-from ..views.transformed import name_of
+from ..views.changed import name_of
 
 
 @dataclass(frozen=True)

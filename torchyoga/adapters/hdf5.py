@@ -1,8 +1,8 @@
 """An HDF5 file of any other program -> rows, in place.
 
 HDF5 says once where the chunks of a dataset lie; then rows are copied out of the mapped file, without HDF5.
-Values of variable length or of types that HDF5 converts, datasets composed of others, and chunks with other
-filters than deflate and shuffle are read through HDF5, by a handle of the process.
+Values of variable length or of types that HDF5 converts, datasets composed of others, and chunks with filters
+are read through HDF5, by a handle of the process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
-from ..formats.hdf5_filters import decoded, filters_of, require_filters
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import Decoded, Items, Mapped
-from ..formats.mapped.pages import Watch
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.hdf5 import require_filters
+from ..formats.items import Decoded, Items, Mapped
+from ..formats.pages import Watch
 from ..process.buffers import BufferPool, address_of
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
+from ..reading.stored_ref import ColumnsRef
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name
@@ -432,6 +432,9 @@ class _ChunkTable:
     """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it.
 
     Chunks with values that HDF5 must convert, or filters that it must undo, are read through it.
+
+    Attributes:
+        are_decoded: their bytes in the file are not those of the values.
     """
 
     def __init__(self, dataset: h5py.Dataset, dtype: Dtype, by_hdf5: _ByHdf5, where: str) -> None:
@@ -451,20 +454,19 @@ class _ChunkTable:
         self._pieces = int(np.prod(self._grid, dtype=np.int64))
         self._starts = np.arange(0, self._shape[0], self._chunk[0])
         count = len(self._starts) * self._pieces
-        self._offsets, self._nbytes, self._masks = np.full((3, count), -1)
+        self._offsets, self._nbytes = np.full((2, count), -1)
         if chunked:
             self._note_chunks(dataset)
         else:
             self._offsets[:] = dataset.id.get_offset() + self._starts * row_bytes
             rows = np.minimum(self._chunk[0], self._shape[0] - self._starts)
-            self._nbytes[:], self._masks[:] = rows * row_bytes, 0
+            self._nbytes[:] = rows * row_bytes
         values = int(np.prod(self._chunk, dtype=np.int64))
         self._fill = _fill(dataset, dtype, values, where) if (self._offsets < 0).any() else None
-        filters = filters_of(properties)
-        self._filters = None if converts else filters  # None: HDF5 reads the chunks
-        self.are_decoded = self._filters != ()  # their bytes are not those of the values
+        has_filters = properties.get_nfilters() > 0
+        self.are_decoded = converts or has_filters
         wrong = self._nbytes[self._offsets >= 0] != values * stored.get_size()
-        if chunked and filters == () and wrong.any():
+        if chunked and not has_filters and wrong.any():
             raise CorruptError(f"{where} has chunks that are not {values * stored.get_size()} bytes long")
 
     def _note_chunks(self, dataset: h5py.Dataset) -> None:
@@ -475,8 +477,8 @@ class _ChunkTable:
         places = np.array([chunk.chunk_offset for chunk in found], np.int64) // self._chunk
         inside = (places < (len(self._starts), *self._grid)).all(axis=1)
         numbers = np.ravel_multi_index(tuple(places[inside].T), (len(self._starts), *self._grid))
-        facts = np.array([(c.byte_offset, c.size, c.filter_mask) for c in found], np.int64)[inside]
-        self._offsets[numbers], self._nbytes[numbers], self._masks[numbers] = facts.T
+        facts = np.array([(chunk.byte_offset, chunk.size) for chunk in found], np.int64)[inside]
+        self._offsets[numbers], self._nbytes[numbers] = facts.T
 
     @property
     def hold_rows(self) -> bool:
@@ -491,9 +493,8 @@ class _ChunkTable:
         piece_bytes = int(np.prod(self._chunk, dtype=np.int64)) * self._itemsize
         stride = piece_bytes // self._chunk[0]
         if self.are_decoded:
-            decode = functools.partial(self._decode, file)
             return Decoded(
-                [self._starts], [self._shape[0]], self._pieces, stride, decode, piece_bytes, cache_bytes
+                [self._starts], [self._shape[0]], self._pieces, stride, self._decode, piece_bytes, cache_bytes
             )
         memory, fill = [file.data], 0
         if self._fill is not None:
@@ -503,19 +504,14 @@ class _ChunkTable:
         items.append(self._starts, self._shape[0], addresses)
         return items
 
-    def _decode(self, file: MappedFile, block: int, piece: int, out: Bytes) -> None:
+    def _decode(self, block: int, piece: int, out: Bytes) -> None:
         number = block * self._pieces + piece
-        offset, nbytes = int(self._offsets[number]), int(self._nbytes[number])
-        if offset < 0:
+        if self._offsets[number] < 0:
             assert self._fill is not None
             out[:] = self._fill
             return
         try:
-            if self._filters is None:
-                out[:] = self._by_hdf5.chunk(self._corner(number), self._chunk)
-            else:
-                data = file.data[offset : offset + nbytes]
-                out[:] = decoded(self._filters, data, int(self._masks[number]), out.nbytes)
+            out[:] = self._by_hdf5.chunk(self._corner(number), self._chunk)
         except CorruptError as error:
             raise CorruptError(f"{self._where}, from row {self._starts[block]} on: {error}") from error
 

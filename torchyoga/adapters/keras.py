@@ -31,7 +31,7 @@ from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.contract import AnyOrder, Appended, Shuffle
 from ..order.cursor import Cursor
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..order.place import Place
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef

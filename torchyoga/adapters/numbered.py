@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
-from ..reading.stream import RandomAccess, in_epoch
+from ..reading.contract import Contract
+from ..reading.stream import in_epoch
 from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -27,7 +28,7 @@ _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
 
 
-def sample_of(source: RandomAccess) -> Block:
+def sample_of(source: Contract) -> Block:
     """The first rows of a source as a block: it shows what all look like.
 
     Raises:
@@ -90,7 +91,7 @@ class NumberedBatches:
 
     def __init__(
         self,
-        source: RandomAccess,
+        source: Contract,
         order: AnyOrder,
         shard: Shard,
         batch_size: int,
@@ -98,14 +99,12 @@ class NumberedBatches:
         fields: Sequence[str | int] | None,
         padding: float | None,
     ) -> None:
-        self._source = source
-        self._order = order
-        self._shard = shard
+        self._source, self._order, self._shard = source, order, shard
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._padding = padding
         self._known: tuple[tuple[Place, int] | None, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
-        self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
+        self.schema: Schema = source.schema or sample_of(source).schema
         self._rows_schema = self.schema
         self.schema = with_arrays(self.schema)
         self._fields = _known(fields, self.schema)

@@ -26,18 +26,18 @@ from ..errors import SchemaError, StateError
 from ..loading.lent import LentLoader, numpy_of
 from ..loading.loader import DataLoader
 from ..order.cursor import Cursor
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..process.numbers import as_int
+from ..reading.contract import Contract
 from ..reading.dataref import DataRef
-from ..reading.stream import RandomAccess, Stream, begun, in_epoch, windows_of
+from ..reading.stream import Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.compound import RaggedParts, SparseParts, StringParts
 from ..rows.data import Data, bounds_of
-from ..rows.node import Node, Path, path_name, type_name_of
+from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
@@ -81,7 +81,7 @@ class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
     Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors; ragged and sparse
-    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.compound`.
+    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.node`.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.
@@ -514,15 +514,14 @@ class _StreamEpochs(_TfEpochs):
 
     def parts(self, run: Iteration) -> Iterator[tuple[int, tuple[Array, ...]]]:
         """The arrays of each block."""
-        is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
-        return Ahead(self._tasks(run), most=1 if is_thread_safe else 0)
+        return Ahead(self._tasks(run), most=int(self._stream.source.is_thread_safe))
 
     def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
         source = in_epoch(self._stream.source, run.start.epoch, self.cursor.order.seed)
         for window in windows_of(source, self._numbers(run), most=1):
             yield Task(partial(self._read, source, window.numbers), 1)
 
-    def _read(self, source: RandomAccess, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
+    def _read(self, source: Contract, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
         block = block_of(source.take(rows), self._export.rows_schema)
         return len(rows), self._export.arrays(block)
 

@@ -1,11 +1,11 @@
 """The notes of a plan in its store: what is done, who is at work, what failed.
 
 <store>/.builds/<id>/<version>/plan.json                  created once: whoever comes later takes it
-<store>/.builds/<id>/<version>/planning.json              somebody makes it; written again as a sign of life
+<store>/.builds/<id>/<version>/planning.json              a builder makes it; written again as a sign of life
 <store>/.builds/<id>/<version>/<plan>/done/00007.json     part 7 is done; the first such note counts
-<store>/.builds/<id>/<version>/<plan>/claims/00007.json   somebody is at it; written again as a sign of life
+<store>/.builds/<id>/<version>/<plan>/claims/00007.json   a builder is at it; written again as a sign of life
 <store>/.builds/<id>/<version>/<plan>/failed/00007-<attempt>.json
-<store>/.builds/<id>/<version>/here/<caller>-<seconds>.json   written again within the seconds by who builds
+<store>/.builds/<id>/<version>/here/<caller>-<seconds>.json   written again by each builder within the seconds
 
 Note 10. Claims save work, and nothing depends on them.
 Two that build one part lose time and nothing else: each has files of its own, and the first note wins. So a
@@ -36,8 +36,8 @@ from ..stores.contract import Versions
 from ..stores.notes import RemoteNotes, at_work
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import sendable
+from ..versions.location import sealed, unsealed
 from ..versions.names import folder_of
-from ..versions.staging import sealed, unsealed
 from .plan import Plan, typed
 
 _log = logging.getLogger("torchyoga")
@@ -61,18 +61,14 @@ class PartNote:
 
     Attributes:
         files: its files.
-        ends: digests of its first and its last row; empty if it has none.
         seconds: how long it took; `host`: the machine and the process.
-        is_random: its first row was another one when it was read again.
         found: what the info of the version is to say besides.
         stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
     """
 
     files: tuple[FileEntry, ...]
-    ends: tuple[str, ...] = ()
     seconds: float = 0.0
     host: str = ""
-    is_random: bool = False
     found: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
@@ -88,11 +84,10 @@ class PartNote:
     @staticmethod
     def from_json(data: Json) -> PartNote:
         """The note that `to_json` described; ValueError, TypeError or KeyError if it is none."""
-        kept = typed(data, seconds=float, host=str, is_random=bool, found=dict, stats=dict)
-        ends = tuple(data["ends"])
-        if not all(isinstance(end, str) for end in ends) or not 0 <= kept["seconds"] < 1e9:
-            raise ValueError("its ends must be text, and its seconds a time")
-        return PartNote(tuple(map(FileEntry.from_json, data["files"])), ends, **kept)
+        kept = typed(data, seconds=float, host=str, found=dict, stats=dict)
+        if not 0 <= kept["seconds"] < 1e9:
+            raise ValueError("its seconds must be a time")
+        return PartNote(tuple(map(FileEntry.from_json, data["files"])), **kept)
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,8 @@ class Look:
 
     Attributes:
         done: parts that are done.
-        alive: parts at which somebody is, who has shown a sign of life.
-        silent: parts whose holder has not.
+        alive: parts whose builder has shown a sign of life.
+        silent: parts whose builder has not.
         failed: names of the notes of failures.
     """
 
@@ -226,7 +221,7 @@ class Board:
 
     def clear(self) -> None:
         """Removes the plan, and all notes."""
-        self._notes.delete([_PLAN])  # first, so that nobody counts on the others
+        self._notes.delete([_PLAN])  # first, so that no builder counts on the others
         self._notes.delete(self._notes.names())
 
     # -- the parts
@@ -291,7 +286,7 @@ class Board:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Shows that somebody is at work on the version, so that `clean` spares plans of it."""
+        """Shows that a builder is at work on the version, so that `clean` spares plans of it."""
         name = at_work(self._seconds)
         self._notes.write(name, sealed({"holder": here()}))
         with self._shown(name):

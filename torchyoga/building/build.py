@@ -34,15 +34,14 @@ from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
-from ..rows.stats.statistics import TableStatistics
+from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.file_entry import FileEntry
-from ..versions.info import plain
-from ..versions.lineage import Parent
+from ..versions.lineage import Parent, plain
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry, Manifest
-from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
@@ -52,7 +51,25 @@ _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a
 _LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
 _ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, however small the rows
-_NOTICE_BYTES = 2**30  # a source without a known end is logged at this size, and whenever it has doubled
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a version is to be published.
+
+    Attributes:
+        store: the versions of a directory or a store.
+        id: which dataset; `version`: which version of it.
+        replaces: the version that may be replaced; None if none may.
+    """
+
+    store: Versions
+    id: str
+    version: str
+    replaces: Seen | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id!r} {self.version!r}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,7 @@ class BuildOptions:
             statement.
         before_publishing: called when all rows have been read; an exception from it ends the build.
         stats: keep statistics of columns with the version.
+        num_workers: processes that read rows by number.
     """
 
     format: str = "lmdb"
@@ -102,6 +120,7 @@ class BuildOptions:
     parents: Sequence[Parent] = ()
     lineage: Callable[[float], Json] | None = None
     publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
+    num_workers: int = 0
 
     def refuse_more_rows(self, name: str, count: int) -> None:
         """Raises ValueError if a source of this name has more rows than `max_rows`."""
@@ -118,14 +137,7 @@ class BuildOptions:
         return f"it was made with another {' and another '.join(names)}" if names else None
 
 
-def build(
-    source: Source,
-    store: Versions,
-    id: str,
-    version: str,
-    options: BuildOptions,
-    replaces: Seen | None = None,
-) -> Manifest:
+def build(source: Source, target: Target, options: BuildOptions) -> Manifest:
     """Reads `source` to its end and publishes it. Hold the store's lock of this version.
 
     Raises:
@@ -141,7 +153,8 @@ def build(
             "Leave schema out, or convert the arrays"
         )
     started = time.monotonic()
-    staging, process = store.stage(id, version, replaces), os.getpid()
+    store, id, version = target.store, target.id, target.version
+    staging, process = store.stage(id, version, target.replaces), os.getpid()
     task = _Build(source, staging, options)
     try:
         made = task.run(named=f"{escaped(id)} {escaped(version)}")
@@ -252,8 +265,7 @@ class _Build:
         self._collector = Collector(self._given, self._meanings, True, options.converts)
         self._output: _OutputFiles | None = None
         self._learned = True
-        self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
-        self._noticed = _NOTICE_BYTES
+        self._file_bytes = 0  # of the blocks in the current file
         self._started = self._file_started = 0.0
 
     @property
@@ -383,7 +395,6 @@ class _Build:
             if is_full:
                 yield collector.take()
                 taken = number
-                self._notice(number)
         bar.update(number - shown)
         if len(collector):
             yield collector.take()
@@ -413,18 +424,6 @@ class _Build:
                 "max_rows, or bound it, as itertools.islice does. Nothing was published"
             )
 
-    def _notice(self, num_rows: int) -> None:
-        if self.source.length is not None or self._nbytes < self._noticed:
-            return
-        self._noticed *= 2
-        _log.warning(
-            "%s: %d rows and %.1f GB so far, no end known, %.1f GB of disk left; max_rows would bound it",
-            self.source.name,
-            num_rows,
-            self._nbytes / 1e9,
-            self._staging.free_bytes() / 1e9,
-        )
-
     def _blocks_of_arrays(self, source: BlockSource, done: int, bar: Bar) -> Iterator[Block]:
         number, nbytes = done, self.options.block_bytes
         ask = partial(source.blocks, nbytes)
@@ -434,14 +433,12 @@ class _Build:
             number += block.num_rows
             self._check_bound(number)
             yield block
-            self._notice(number)
             bar.update(block.num_rows)
 
     # -- blocks -> files
 
     def _hand_over(self, block: Block) -> None:
         assert self._output is not None
-        self._nbytes += block.nbytes
         self._file_bytes += block.nbytes
         ends_file = self._file_bytes >= self.options.file_bytes or self._file_is_old()
         self._output.write(block, ends_file)
@@ -499,7 +496,7 @@ class _OutputFiles:
         self._finished = finished
         self._thread, self._counting = TaskThread("writer"), TaskThread("statistics", 2)
         self._writer: Writer | None = None
-        self._checks: list[_Check] = []
+        self._checks: list[tuple[int, int]] = []  # bytes and CRC-32 of each part of a column in the file
         self._rows = 0
 
     def write(self, block: Block, ends_file: bool) -> None:
@@ -536,7 +533,7 @@ class _OutputFiles:
             self._writer = self._module.Writer(
                 self._staging.new_file(self._name()), schema, self._options.compression
             )
-            self._checks = [_Check() for column in schema.columns for _ in column.parts]
+            self._checks = [(0, 0) for column in schema.columns for _ in column.parts]
             self._rows = 0
         counting = None
         if self._options.stats:  # while the block is written: both release Python's lock
@@ -544,11 +541,12 @@ class _OutputFiles:
         crcs = self._writer.write(block)
         parts = [data.part(p) for c, data in zip(schema.columns, block.data, strict=True) for p in c.parts]
         names = [p for column in schema.columns for p in column.parts]
-        for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
+        for place, (name, array, crc) in enumerate(zip(names, parts, crcs, strict=True)):
             if name == "offsets":  # offsets depend on where blocks end; lengths do not
                 array = np.diff(array)
                 crc = crc32(array.tobytes())
-            check.add(array.nbytes, crc)
+            nbytes, before = self._checks[place]
+            self._checks[place] = nbytes + array.nbytes, combine_crc32(before, crc, array.nbytes)
         self._rows += block.num_rows
         self._next_row += block.num_rows
         if counting is not None:
@@ -572,7 +570,7 @@ class _OutputFiles:
             rows=self._rows,
             nbytes=(self._staging.path / name).stat().st_size,
             index=index,
-            checks=tuple((check.nbytes, check.crc) for check in self._checks),
+            checks=tuple(self._checks),
             crc=self._staging.crc_of(name),
         )
         self.files.append(entry)
@@ -581,15 +579,3 @@ class _OutputFiles:
     def _name(self) -> str:
         """The name of the file being written."""
         return f"{self._token}-{len(self.files):05d}{self._module.SUFFIX}"
-
-
-class _Check:
-    """CRC-32 and size of all bytes of one part of a column in a file."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-        self.crc = 0
-
-    def add(self, nbytes: int, crc: int) -> None:
-        self.crc = combine_crc32(self.crc, crc, nbytes)
-        self.nbytes += nbytes

@@ -1,7 +1,6 @@
 """The plan that all builders of a version share, and the parts of a source that it names.
 
-A plan says where parts begin and how they are read and written. A part of a source is a source of its own,
-which remembers its first and its last row.
+A plan says where parts begin and how they are read and written. A part of a source is a source of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..stores.contract import Seen
 from ..versions.file_entry import is_token
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..versions.manifest import FunctionEntry
 from .sources import BlockSource, InputSource, RowSource, SeekableBlocks, Source
 
@@ -140,10 +139,9 @@ def digest_of(block: Block) -> str:
 
 
 class RowSlice(RowSource):
-    """Some of a source's rows, or those of some of its inputs.
+    """Some rows of a source, or the rows of some of its inputs.
 
     Attributes:
-        ends: digests of the first and the last row; empty before there are any.
         number: the row that is being read, counted from the part's beginning.
     """
 
@@ -157,7 +155,6 @@ class RowSlice(RowSource):
     ) -> None:
         """The rows that `ask` begins with, as many as `length` says, or all."""
         self.name, self.schema, self.length = source.name, schema, length
-        self.ends: list[str] = []
         self.number = 0
         self._source, self._ask, self._start = source, ask, start
 
@@ -171,11 +168,7 @@ class RowSlice(RowSource):
         with _closed(self._ask()) as given:
             for row in islice(given, self.length):
                 yield row
-                if not self.number:
-                    self.ends = [digest_of(block_of([row], self.schema))]
                 self.number += 1
-            if self.number:
-                self.ends.append(digest_of(block_of([row], self.schema)))
         if self.length not in (None, self.number):
             raise ValueError(
                 f"{self.name} gave {self.number} rows from row {self._start} on, but has {self.length} there "
@@ -188,7 +181,6 @@ class BlockSlice(BlockSource):
 
     def __init__(self, source: SeekableBlocks, start: int, length: int) -> None:
         self.name, self.schema, self.length = source.name, source.schema, length
-        self.ends: list[str] = []
         self.number = 0
         self._source, self._start = source, start
 
@@ -198,8 +190,6 @@ class BlockSlice(BlockSource):
         for block in self._source.blocks_from(self._start, nbytes):
             cut = block.slice(0, min(block.num_rows, self.length - self.number))
             if cut.num_rows:
-                self.ends = self.ends[:1] or [digest_of(cut.slice(0, 1))]
-                self.ends.append(digest_of(cut.slice(cut.num_rows - 1, cut.num_rows)))
                 self.number += cut.num_rows
                 yield cut
             if self.number >= self.length:

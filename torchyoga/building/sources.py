@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..rows.block import Block
-from ..rows.meaning import Meaning
+from ..rows.column import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 

@@ -35,7 +35,7 @@ import torch
 from ..errors import SchemaError
 from ..process.digests import hexdigest
 from ..reading.dataref import DataRef
-from ..rows import leaf as leaves
+from ..rows import column as leaves
 from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
 from .code import digest_of

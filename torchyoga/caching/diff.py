@@ -1,51 +1,311 @@
 """Two datasets -> which rows were added, removed and changed: `diff`.
 
-Files that both versions have are not read.
-Their rows are the same ones on both sides, so they cancel, however often a row occurs. With a key, only the
-columns of the key are read of them, since a row of another file could have a key that is in one of them.
+Files that both versions have are not read. Their rows are the same ones on both sides, so they cancel,
+however often a row occurs. With a key, only the columns of the key are read of them, since a row of another
+file could have a key that is in one of them. Other rows are compared by hashes, which are sorted with their
+place in the low bits, as NumPy sorts numbers of 64 bits several times faster than it finds the order that
+sorts them.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import SchemaError
-from ..reading.contract import title_of
+from ..process.lazy import cached_property
+from ..process.numbers import distinct
+from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
-from ..reading.version_ref import VersionColumns, VersionRef
-from ..rows.compared import SchemaDiff, differing, schema_diff
-from ..rows.hashing import Hashes, alike, key_words, values_of
+from ..reading.version_ref import VersionRef
+from ..rows.block import Block, Rows
+from ..rows.comparing import (
+    Hashes,
+    SchemaDiff,
+    alike,
+    differing,
+    key_words,
+    row_hashes,
+    schema_diff,
+    values_of,
+)
+from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.checks import checks_of_columns
-from ..versions.columns import parts_of
+from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
-from ..views.recoded import Names, joined_names, recoded, with_names
-from .matching import Side, dealt, grouped, matched
-from .row_hashes import PART_ROWS, Parts, Ranges, RowBlocks, known_schema
+from ..views.recoded import Names, joined_names, recoded
+from .row_hashes import Ranges, block_at, blocks_within, kept_hashes
+
+PART_ROWS = 2**21  # of both datasets in a part, about: unless a row occurs more often than that
+MEMORY_BYTES = 2**26  # that parts keep in memory; more goes to a temporary file
+_MOST_BITS = 16
+_STEP = 2**18  # rows, of hashes that are kept
+
+
+class Parts:
+    """Words of rows of a dataset, dealt to parts by the first bits of the first word, in one temporary file.
+
+    Equal rows are dealt to the same part, whichever dataset they are of, so each part is compared by itself
+    and memory is bounded. A chunk is sorted by part and written as one run.
+
+    Args:
+        width: words of 64 bits of each row.
+        num_rows: of all datasets that are compared, about; it says how many parts there are.
+    """
+
+    def __init__(self, width: int, num_rows: int) -> None:
+        self._bits = min(_MOST_BITS, max(0, (num_rows - 1) // PART_ROWS).bit_length())
+        self._width, self._num_rows = width, 0
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115  # closed with the parts
+        weakref.finalize(self, self._file.close)
+        self._runs: list[npt.NDArray[np.int64]] = []  # of each chunk, where its rows of each part begin
+
+    def __len__(self) -> int:
+        return 1 << self._bits
+
+    def __iter__(self) -> Iterator[Hashes]:
+        """The rows of each part (N, width), in the order in which they were added."""
+        step = 8 * self._width
+        for part in range(len(self)):
+            found = [np.empty((0, self._width), np.uint64)]
+            for start, stop in (run[part : part + 2].tolist() for run in self._runs):
+                self._file.seek(start * step)
+                read = self._file.read((stop - start) * step)
+                found.append(np.frombuffer(read, np.uint64).reshape(-1, self._width))
+            yield np.concatenate(found)
+
+    def append(self, words: Hashes) -> None:
+        """Adds rows (N, width).
+
+        Raises:
+            OSError: the disk is full.
+        """
+        counts = np.array([len(words)])
+        if self._bits:
+            part = (words[:, 0] >> np.uint64(64 - self._bits)).astype(np.uint16)
+            words = words[np.argsort(part, kind="stable")]
+            counts = np.bincount(part, minlength=len(self))
+        self._file.seek(0, 2)
+        self._file.write(np.ascontiguousarray(words, np.uint64).data.cast("B") if words.size else b"")
+        self._runs.append(self._num_rows + bounds_of(counts))
+        self._num_rows += len(words)
+
+
+class GroupedRows(NamedTuple):
+    """Rows of two datasets, equal ones side by side.
+
+    Attributes:
+        order: (N,) places of all rows, those of the old dataset first; in a group they ascend.
+        starts: (G + 1,) where each group begins in `order`, and N.
+        olds: (G,) how many rows of the old dataset each group has.
+    """
+
+    order: Ints
+    starts: Ints
+    olds: Ints
+
+
+class Matched(NamedTuple):
+    """Rows of two datasets, by their places in each.
+
+    Attributes:
+        old: (K,) rows of the old one that are paired with those of the new one, `new` (K,).
+        removed: rows of the old one that have no partner; `added`: of the new one.
+    """
+
+    old: Ints
+    new: Ints
+    removed: Ints
+    added: Ints
+
+
+def grouped(old: Hashes, new: Hashes) -> GroupedRows:
+    """The rows of two datasets by their hashes.
+
+    Args:
+        old: (N, 2) hashes of the old rows.
+        new: (M, 2) of the new ones.
+
+    Example:
+        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5], [5, 5]))
+        >>> found = grouped(old, new)
+        >>> found.order.tolist(), found.starts.tolist(), found.olds.tolist()
+        ([1, 2, 3, 0], [0, 3, 4], [1, 1])
+    """
+    both = np.concatenate([old, new])
+    count = len(both)
+    order, is_first = _sorted(both)
+    starts = np.flatnonzero(is_first)
+    olds = np.zeros(0, np.int64)
+    if count:
+        olds = np.add.reduceat((order < len(old)).astype(np.int64), starts)
+    return GroupedRows(order, np.append(starts, count).astype(np.int64), olds)
+
+
+def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Places (N,) with equal hashes side by side, ascending among themselves; and which begin a group."""
+    count = len(hashes)
+    if count < 2:
+        return np.arange(count), np.ones(count, np.bool_)
+    low = np.uint64(2 ** (count - 1).bit_length() - 1)
+    packed = (hashes[:, 1] & ~low) | np.arange(count, dtype=np.uint64)
+    packed.sort()
+    order = (packed & low).astype(np.int64)
+    differs = np.append(True, (packed[1:] & ~low) != (packed[:-1] & ~low))
+    is_first = differs.copy()
+    near = np.flatnonzero(~differs)  # places whose sorted bits are those of the place before
+    is_other = (hashes[order[near]] != hashes[order[near - 1]]).any(axis=1)
+    is_first[near] = is_other
+    if is_other.any():
+        runs = np.append(np.flatnonzero(differs), count)
+        for run in distinct(np.searchsorted(runs, near[is_other], side="right") - 1).tolist():
+            start, stop = int(runs[run]), int(runs[run + 1])
+            places = np.sort(order[start:stop])
+            held = hashes[places]
+            places = places[np.lexsort((places, held[:, 0], held[:, 1]))]
+            order[start:stop] = places
+            is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
+    return order, is_first
+
+
+def matched(groups: GroupedRows, num_old: int) -> Matched:
+    """Each row paired with an equal one, as often as both datasets have it; the first ones of each.
+
+    Args:
+        groups: of all rows; `num_old` of them are of the old dataset.
+        num_old: N.
+
+    Example:
+        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5, 5], [5, 8]))
+        >>> found = matched(grouped(old, new), 3)
+        >>> found.old.tolist(), found.new.tolist(), found.removed.tolist(), found.added.tolist()
+        ([1], [0], [0, 2], [1])
+    """
+    order, starts, olds = groups
+    sizes = np.diff(starts)
+    rank = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
+    num_before = np.repeat(olds, sizes)
+    is_old = rank < num_before
+    rank -= np.where(is_old, 0, num_before)
+    has_partner = rank < np.repeat(np.minimum(olds, sizes - olds), sizes)
+    old, new = order[is_old & has_partner], order[~is_old & has_partner] - num_old
+    removed, added = order[is_old & ~has_partner], order[~is_old & ~has_partner] - num_old
+    return Matched(old, new, np.sort(removed), np.sort(added))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two datasets that are compared.
+
+    Attributes:
+        ref: its rows.
+        names: of the values that are compared.
+        keys: names of the columns that say which rows belong together; empty for whole rows.
+        ranges: the rows that are compared, ascending.
+    """
+
+    ref: DataRef
+    names: Sequence[str]
+    keys: Sequence[str]
+    ranges: Ranges
+
+    @cached_property
+    def _values(self) -> DataRef:
+        """The values that are compared; the DataRef itself if these are all."""
+        schema = self.ref.schema
+        if schema is None or not self.names:
+            return self.ref
+        of = Projection.of(schema, self.names)
+        return self.ref if len(of.columns) == len(schema.columns) else self.ref._projected(of)
+
+    @cached_property
+    def _keys(self) -> DataRef:
+        """The columns of the key."""
+        assert self.ref.schema is not None
+        return self.ref._projected(Projection.of(self.ref.schema, self.keys))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are compared."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def words(self) -> Iterator[Hashes]:
+        """(N, 3) two words of the hash of each row, and its number.
+
+        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
+        the row.
+        """
+        kept = None
+        if self._values is self.ref and _is_version(self.ref) and self.ranges:
+            kept = kept_hashes(self.ref)
+        if kept is None:
+            for first, block in blocks_within(self._values, self.ranges):
+                rows = np.arange(first, first + block.num_rows)
+                if self.keys:
+                    keys = Projection.of(block.schema, self.keys).block(block)
+                    yield _words(key_words(keys), rows, row_hashes(block))
+                else:
+                    yield _words(row_hashes(block), rows)
+        elif self.keys:
+            for first, keys in self.key_blocks(self.ranges):
+                stop = first + keys.num_rows
+                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
+        else:
+            for start, stop in self.ranges:
+                for first in range(start, stop, _STEP):
+                    last = min(first + _STEP, stop)
+                    yield _words(kept.read(first, last), np.arange(first, last))
+
+    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+        """The columns of the key of some rows: the first row of each block, and the block."""
+        return iter(()) if self.ref.schema is None else blocks_within(self._keys, ranges)
+
+    def key_texts(self, rows: Ints) -> list[str]:
+        """The keys of some rows, for a message."""
+        return [f"{row!r:.80}" for row in Rows(block_at(self._keys, rows)).exact()]
+
+
+def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
+    parts = [hashes, rows[:, None].astype(np.uint64)]
+    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
+
+
+def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
+    """The words of two datasets, part by part: equal rows are in the same part."""
+    both = []
+    for side in (old, new):
+        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
+        for words in side.words():
+            parts.append(words)
+        both.append(parts)
+    return zip(*both, strict=True)
+
 
 _Name: TypeAlias = tuple[object, ...]
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
-_SEEN_BITS = 26  # of a key, by which most that are not there are told
+_SEEN_BITS = 26  # of a key, which show for most other keys that they differ
 _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 
 
 def apart(
     old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
 ) -> tuple[Ranges, Ranges, Ranges]:
-    """The rows that only one version has: of the old and of the new one; and those of the new one in both.
+    """The rows that only the old version has, those that only the new one has, and the new one's in both.
 
     A row is in both if the files that hold its values are: by their names, which no other build gives, their
     sizes and all their checksums. Where one version was made of the other by columns alone, those whose
-    checksums differ are compared row by row. Of anything but whole versions, all rows are apart.
+    checksums differ are compared row by row. All rows of anything but whole versions are apart.
 
     Args:
         old: a dataset.
@@ -53,7 +313,7 @@ def apart(
         names: the values that count.
         changed: what `differing_values` gives of them; None to look at files only.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef):
+    if not _is_version(old) or not _is_version(new):
         return _whole(old), _whole(new), []
     if changed is not None and {*names} - {*changed}:
         some = [name for name in changed if name in names]
@@ -75,7 +335,7 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     None if it is not known that their rows lie side by side: then neither is made of the other by columns
     that were added, replaced or dropped.
     """
-    if not isinstance(old, VersionRef) or not isinstance(new, VersionRef) or len(old) != len(new):
+    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
         return None
     was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
     if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
@@ -95,10 +355,10 @@ def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> I
     sides = []
     for ref in (old, new):
         assert ref.schema is not None, "it has these columns"
-        sides.append(RowBlocks(ref, ref.schema, Projection.of(ref.schema, names)))
-    for first, block in sides[0].within(_whole(old)):
+        sides.append(ref._projected(Projection.of(ref.schema, names)))
+    for first, block in blocks_within(sides[0], _whole(old)):
         rows = np.arange(first, first + block.num_rows)
-        found.append(rows[differing(block, sides[1].take(rows)).any(axis=1)])
+        found.append(rows[differing(block, block_at(sides[1], rows)).any(axis=1)])
     return np.concatenate(found)
 
 
@@ -226,14 +486,14 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
 
     The order of rows does not count, how often a row occurs does: of a row that the old one has three times
     and the new one twice, one is removed, the last. Versions of one fingerprint are not read, nor are files
-    that both versions have. Otherwise rows are compared by hashes of 128 bits: as they are kept beside a
-    version, see `submit(row_hashes=True)`; else they are computed and, of a whole large version, kept if the
-    store can be written. At most 2 million rows are in memory at once, about 300 MB, unless one row occurs
-    more often; the hashes of others, 24 or 40 bytes a row, are in a temporary file. The numbers of rows that
-    differ come in addition, 8 bytes each, up to four times for a moment.
+    that both versions have. Otherwise rows are compared by hashes of 128 bits, as they are kept beside a
+    version, see `submit(row_hashes=True)`, or as they are computed then. At most 2 million rows are in
+    memory at once, about 300 MB, unless one row occurs more often; the hashes of others, 24 or 40 bytes a
+    row, are in a temporary file. The numbers of rows that differ come in addition, 8 bytes each, up to four
+    times for a moment.
 
     Args:
-        old: any DataRef; rows of one that is random are those of epoch 0 with seed 0.
+        old: any DataRef with a schema; rows of one that is random are those of epoch 0 with seed 0.
         new: another one.
         key: the column, or columns, that say which rows belong together, such as an id; each key may occur
             once in each dataset. If the columns of the datasets differ, those that both have are compared.
@@ -243,8 +503,9 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
     Raises:
         KeyError: a dataset has no column of the key.
         ValueError: a key occurs twice; names some.
-        SchemaError: a column of the key is of another type in the other dataset; rows of a DataRef without
-            a schema are not alike; or the words of both are too many for the integers of a column of codes.
+        SchemaError: a column of the key is of another type in the other dataset; or the words of both are
+            too many for the integers of a column of codes.
+        TypeError: a DataRef does not say what its rows look like; submit it first.
         NotFoundError: a version was overwritten before it was read.
         OSError: the disk for temporary files is full.
 
@@ -265,31 +526,25 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     if key is not None and not keys:
         raise ValueError("key names no column; name one or more, or leave it out")
-    first = known_schema(old, new.schema)
-    second = known_schema(new, first)
+    first, second = known_schema(old), known_schema(new)
     schema = schema_diff(first, second)
     names = _compared(first, second, keys)
-    lengths = len(old), len(new)
-    same = tuple(names)
+    known = Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, tuple(names), (len(old), len(new)))
     if _are_same_rows(old, new):
-        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
+        return replace(known, unchanged=len(new))
     mine, theirs = old, new
     if schema.retyped and first is not None and second is not None:
         words = _words_of_both(first, second, schema.retyped)
         mine, theirs = recoded(old, words), recoded(new, words)
         if _codes_change(second, words):
             old, new = mine, theirs  # bytes that both versions have mean other rows in each
-        first, second = with_names(first, words), with_names(second, words)
     differs = differing_values(old, new)
+    known = replace(known, differing=differs)
     if not schema.is_comparable and not keys:
-        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False, differs)
+        return replace(known, columns=(), are_rows_compared=False)
     rest_of_old, rest_of_new, common = apart(old, new, names, differs)
-    sides = Side(mine, first, names, keys, rest_of_old), Side(theirs, second, names, keys, rest_of_new)
-    found = _by_key(*sides, common) if keys else _by_content(*sides)
-    unchanged = found.equal + sum(stop - start for start, stop in common)
-    return Diff(
-        found.added, found.removed, found.changed, unchanged, schema, keys, same, lengths, differing=differs
-    )
+    sides = Side(mine, names, keys, rest_of_old), Side(theirs, names, keys, rest_of_new)
+    return _differences(*sides, common, known)
 
 
 def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> list[str]:
@@ -328,6 +583,11 @@ def _codes_change(schema: Schema, words: Names) -> bool:
     return any(listed[: len(own[name])] != own[name] for name, listed in words.items())
 
 
+def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
+    """True for a version with all of its columns."""
+    return isinstance(ref, VersionRef) and ref._of is None
+
+
 def _pairs(old: Ints, new: Ints) -> Ints:
     """(K, 2) pairs of rows, in order of the old ones."""
     found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
@@ -339,54 +599,46 @@ def _are_same_rows(old: DataRef, new: DataRef) -> bool:
 
     The fingerprints of other DataRefs are made of some rows only, or of code.
     """
-    versions = (VersionRef, VersionColumns)
-    if not isinstance(old, versions) or not isinstance(new, versions):
-        return False
-    return old.fingerprint is not None and old.fingerprint == new.fingerprint and old.schema == new.schema
+    are_versions = isinstance(old, VersionRef) and isinstance(new, VersionRef)
+    return are_versions and old.fingerprint == new.fingerprint and old.schema == new.schema
 
 
-class _Differences(NamedTuple):
-    """The result of a comparison.
+def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:
+    """Two datasets compared: by content, or, if the sides have keys, with the row of the same key.
 
-    Attributes:
-        equal: how many rows both have.
+    Args:
+        left: the old dataset; its rows are those in files that it has alone.
+        right: the new one.
+        common: rows of the new one in files that both have.
+        known: what is known without rows.
     """
-
-    added: Ints
-    removed: Ints
-    changed: Ints
-    equal: int
-
-
-def _by_content(left: Side, right: Side) -> _Differences:
-    """Rows compared as wholes."""
-    added, removed, equal = [_NONE], [_NONE], 0
-    for old, new in dealt(left, right):
-        found = matched(grouped(old[:, :2], new[:, :2]), len(old))
-        removed.append(_rows(old)[found.removed])
-        added.append(_rows(new)[found.added])
-        equal += len(found.old)
-    return _Differences(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
-
-
-def _by_key(left: Side, right: Side, common: Ranges) -> _Differences:
-    """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
-    added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
-    _refuse_shared_keys(left, right, common)
+    keys = left.keys
+    added, removed, changed = [_NONE], [_NONE], [_pairs(_NONE, _NONE)]
+    unchanged = sum(stop - start for start, stop in common)
+    if keys:
+        _refuse_shared_keys(left, right, common)
     for old, new in dealt(left, right):
         groups = grouped(old[:, :2], new[:, :2])
-        firsts, news = groups.starts[:-1], np.diff(groups.starts) - groups.olds
-        _refuse_twice(left, old, groups.olds, groups.order, firsts)
-        _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
+        if keys:
+            firsts, news = groups.starts[:-1], np.diff(groups.starts) - groups.olds
+            _refuse_twice(left, old, groups.olds, groups.order, firsts)
+            _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
         found = matched(groups, len(old))
-        differs = (old[found.old, 3] != new[found.new, 3]) | (old[found.old, 4] != new[found.new, 4])
+        differs = np.zeros(len(found.old), np.bool_)
+        for word in range(3, old.shape[1]):  # of the hash of the row, if there is a key
+            differs |= old[found.old, word] != new[found.new, word]
         mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
         changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
-        equal += len(mine) - len(changed[-1])
+        unchanged += len(mine) - len(changed[-1])
         removed.append(_rows(old)[found.removed])
         added.append(_rows(new)[found.added])
-    every = np.concatenate(changed)
-    return _Differences(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
+    return replace(
+        known,
+        added=_ascending(added),
+        removed=_ascending(removed),
+        changed=_pairs(*np.concatenate(changed).T),
+        unchanged=unchanged,
+    )
 
 
 def _refuse_twice(side: Side, words: Hashes, counts: Ints, order: Ints, firsts: Ints) -> None:

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,9 +22,7 @@ import torch
 
 from ..process.digests import hexdigest
 from ..rows.types import Json
-from ..stores.tags import check_message, user_name
-from ..versions.lineage import Parent
-from ..versions.manifest import Manifest
+from ..stores.history import check_message, user_name
 from .code import OwnCode, digest_of, inside_of, own_code_of
 
 Record: TypeAlias = bool | Literal["source"]
@@ -60,23 +57,6 @@ def lineage_of(made_by: object, record: Record, message: str | None = None) -> C
     """
     check_record(record, message)
     return functools.partial(_lineage, _code_of(made_by), record, message)
-
-
-def lineage_of_converted(
-    manifest: Manifest, lineage: Callable[[float], Json], record: Record, seconds: float
-) -> Json:
-    """The lineage of a version in another format: made now, by the code that made the version."""
-    kept = ("function", "code", "source", "message") if record is not False else ()
-    return {**{name: manifest.lineage[name] for name in kept if name in manifest.lineage}, **lineage(seconds)}
-
-
-def parents_of_converted(manifest: Manifest, to: str | None, is_recoded: bool) -> tuple[Parent, ...]:
-    """The parents of a version in another format: those that it has, or, under a new name, itself besides."""
-    if to is None or to == manifest.version:
-        return tuple(
-            replace(parent, is_prefix=parent.is_prefix and not is_recoded) for parent in manifest.parents
-        )
-    return (*manifest.parents, manifest.as_parent(is_prefix=not is_recoded))
 
 
 def _code_of(made_by: object) -> Callable[..., object] | None:

@@ -19,17 +19,15 @@ from contextlib import suppress
 
 from .. import errors
 from ..building.board import Board, Look, PartFailure, here
-from ..building.build import BuildOptions
+from ..building.build import BuildOptions, Target
 from ..building.plan import Splits, digest_of, splits_of
 from ..errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
 from ..process.progress import Bar, progress_bar
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
-from ..stores.contract import Seen, Versions
 from ..stores.refs import fetched
-from .planned import BuildJob, Many, agreed_job, run_part
-from .pools import Pools
-from .submission import prepared
+from .planned import BuildJob, Many, Pools, agreed_job, run_part
+from .submission import prepared, submitted
 
 _log = logging.getLogger("torchyoga")
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
@@ -47,27 +45,31 @@ _TRIES = 10  # to publish, when files of parts are gone
 _COMPARED = 3  # rows of a version that is there already
 
 
-def submitted_by_many(
-    data: object,
-    store: Versions,
-    id: str,
-    version: str,
-    options: BuildOptions,
-    many: Many,
-    num_workers: int = 0,
-    replaces: Seen | None = None,
-) -> VersionRef:
+def submitted_by(many: Many | None, data: object, target: Target, options: BuildOptions) -> VersionRef:
+    """Builds a version of whatever `Storage.submit` takes. Hold its lock, unless many build it.
+
+    Args:
+        many: who builds; None for this process.
+        data: gives the rows.
+        target: where the version is to be published.
+        options: how to build.
+
+    Raises:
+        Exception: as `submitted` and `submitted_by_many`.
+    """
+    if many is None:
+        return submitted(data, target, options)
+    return submitted_by_many(data, target, options, many)
+
+
+def submitted_by_many(data: object, target: Target, options: BuildOptions, many: Many) -> VersionRef:
     """Builds a version of whatever `Storage.submit` takes, in parts.
 
     Args:
         data: gives the rows, to be read from anywhere.
-        store: the version is published there, as `version` of `id`.
-        id: which dataset.
-        version: which version of it.
+        target: where the version is to be published.
         options: how to build.
         many: who builds.
-        num_workers: processes that read rows for each who calls.
-        replaces: the version that may be replaced; None if none may.
 
     Raises:
         TypeError: rows can only be read from the beginning, or cannot be sent to workers.
@@ -75,19 +77,19 @@ def submitted_by_many(
         ExistsError: another version is published there.
         Exception: as `submitted`, and as a part fails.
     """
-    source, options = prepared(data, id, version, options, num_workers)
+    store, id, version = target.store, target.id, target.version
+    source, options = prepared(data, target, options)
     splits = splits_of(source)
-    is_joined = many.executor is None and replaces is None
+    is_joined = many.executor is None and target.replaces is None
     if is_joined:
         with suppress(NotFoundError):
             return _the_same(fetched(store, id, version), splits)
     is_quiet = many.executor is None and options.progress is None and os.environ.get("RANK", "0") != "0"
-    board = Board(store, id, version, many.lease_seconds)
-    with board.present():
+    with Board(store, id, version, many.lease_seconds).present():
         for _ in range(_TRIES):
             try:
                 # Another one if that was removed.
-                job = agreed_job(data, store, id, version, splits, options, many, None, replaces)
+                job = agreed_job(data, target, splits, options, many)
                 _build_all(job, False if is_quiet else options.progress)
                 ref = job.publish()
             except ExistsError:
@@ -97,8 +99,8 @@ def submitted_by_many(
             if ref is not None:
                 return ref
     raise LostError(
-        f"files of parts of {id!r} {version!r} were removed from {store.name} each time they were built, by "
-        "clean or by remove; call again when no process does that"
+        f"files of parts of {target} were removed from {store.name} each time they were built, by clean or "
+        "by remove; call again when no process does that"
     )
 
 
@@ -140,96 +142,86 @@ def _build_all(job: BuildJob, progress: bool | None) -> None:
         if job.many.executor is None:
             _help(job, watch)
         else:
-            _drive(job, watch)
+            _Driver(job, watch).drive()
 
 
 def _help(job: BuildJob, watch: _BuildWatch) -> None:
-    """Builds parts that nobody builds until every part is noted; if all are begun, one whose builder is
-    silent or late."""
+    """Builds parts that no other process has begun until every part is noted; if all are begun, a part
+    whose builder is silent or late."""
     begun: Counter[int] = Counter()  # parts that were built here
     ended = time.monotonic()
     for look in watch.looks():
         left = set(range(job.plan.num_parts)) - look.done
-        late = {part for part in look.alive if watch.is_late(part, begun[part])}
-        choices = sorted(left - look.alive - look.silent or look.silent or late)
+        free = left - look.alive - look.silent
+        choices = sorted(free or (part for part in left if watch.is_late(look, part, begun[part])))
         if choices:
             part = secrets.choice(choices)  # drawn, since many look at once
             begun[part] += 1
             try:
-                job.build(part, is_taken=part in look.alive | look.silent)
+                job.build(part, is_taken=part not in free)
             except Exception as error:
                 watch.see(part, error, "this process")
             ended = time.monotonic()
         elif time.monotonic() - max(watch.progressed, ended) > job.many.timeout:
             raise BusyError(
-                f"others have begun the last parts of {job.plan.id!r} {job.plan.version!r}, and none was "
-                f"done for {job.many.timeout:.0f} s; wait longer, or stop them"
+                f"others have begun the last parts of {job.target}, and none was done for "
+                f"{job.many.timeout:.0f} s; wait longer, or stop them"
             )
         else:
             time.sleep(watch.poll)
 
 
-def _drive(job: BuildJob, watch: _BuildWatch) -> None:
-    """Keeps the workers of an executor busy until every part is noted."""
-    pools = Pools(job.many.executor)
-    driver = _Driver(job, watch, pools)
-    try:
-        for look in watch.looks():
-            driver.hand_out(look)
-            driver.take_in()
-    except BaseException as error:
-        for future in driver.futures:  # takes back what no worker has begun
-            future.cancel()
-        if isinstance(error, Exception):  # not for Ctrl-C; the next call may build from corrected data
-            wait(driver.futures, timeout=_ENDING)
-        raise
-    finally:
-        pools.close()
-
-
 class _Driver:
-    """Hands parts to the workers of an executor, and takes in what comes back.
+    """Keeps the workers of an executor busy until every part is noted."""
 
-    Attributes:
-        futures: parts in flight.
-    """
-
-    def __init__(self, job: BuildJob, watch: _BuildWatch, pools: Pools) -> None:
-        self._job, self._plan, self._watch, self._pools = job, job.plan, watch, pools
-        self._silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
-        self.futures: dict[Future[tuple[float, str]], int] = {}
-        self._built: dict[int, list[str]] = {}  # parts that are said to be done: by which processes
+    def __init__(self, job: BuildJob, watch: _BuildWatch) -> None:
+        self._job, self._plan, self._watch = job, job.plan, watch
+        self._pools = Pools(job.many.executor)
+        silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
+        self._silence = silence if self._pools.can_renew else _MOST_SILENCES * silence
+        self._futures: dict[Future[tuple[float, str]], int] = {}  # parts in flight
+        self._built: defaultdict[int, list[str]] = defaultdict(list)  # by which processes, as they say
         self._extra: Counter[int] = Counter()  # parts handed out again although they are in flight
         self._deaths = 0
 
-    def hand_out(self, look: Look) -> None:
-        """Fills the workers with parts that nobody has, and then with those that are late."""
+    def drive(self) -> None:
+        """Hands parts out and takes in what comes back."""
+        try:
+            for look in self._watch.looks():
+                self._hand_out(look)
+                self._take_in()
+        except BaseException as error:
+            for future in self._futures:  # takes back what no worker has begun
+                future.cancel()
+            if isinstance(error, Exception):  # not for Ctrl-C; the next call may build from corrected data
+                wait(self._futures, timeout=_ENDING)
+            raise
+        finally:
+            self._pools.close()
+
+    def _hand_out(self, look: Look) -> None:
+        """Fills the workers with parts that are not in flight, and then with parts that are late."""
         self._left = sorted(set(range(self._plan.num_parts)) - look.done)
         self._deaths = 0 if self._watch.new else self._deaths
-        silence = self._silence if self._pools.can_renew else _MOST_SILENCES * self._silence
-        if time.monotonic() - self._watch.heard > silence:
-            self._renew(f"no sign of life for {silence:.0f} s")
+        if time.monotonic() - self._watch.heard > self._silence:
+            self._renew(f"no sign of life for {self._silence:.0f} s")
         for part in self._left:
-            if len(self._built.get(part, ())) >= _UNSEEN:
+            if len(self._built[part]) >= _UNSEEN:
                 raise YogaError(
                     f"{self._plan.named(part)} was built {_UNSEEN} times, last by {self._built[part][-1]}, "
                     f"but {here()} sees no note of it in {self._job.board.place}: do all machines see the "
                     "same files there? Use a directory that they share, or a store behind a URL"
                 )
-        flying = set(self.futures.values())
+        flying = set(self._futures.values())
         # Parts of another builder that is alive come last: it may yet be done with them.
         fresh = sorted(set(self._left) - flying, key=lambda part: (part in look.alive, part))
         workers = self._pools.workers
         window = _UNKNOWN_WINDOW if workers is None else _WINDOW * workers
-        for part in fresh[: max(0, window - len(self.futures))]:
+        for part in fresh[: max(0, window - len(self._futures))]:
             self._hand(part)
-        for part in sorted(flying - look.done):
-            times = self._extra[part]
-            if part in look.silent:
-                is_late = times < _MOST_DEATHS
-            else:
-                is_late = not (fresh and part in look.alive) and self._watch.is_late(part, times)
-            if is_late:
+        waits = look.alive if fresh else set[int]()
+        for part in sorted(flying - look.done - waits):
+            if self._watch.is_late(look, part, self._extra[part]):
                 _log.info("%s is late; another worker builds it, too", self._plan.named(part))
                 self._extra[part] += 1
                 self._hand(part)
@@ -237,27 +229,27 @@ class _Driver:
     def _hand(self, part: int) -> None:
         for _ in range(_MOST_DEATHS + 1):
             try:
-                self.futures[self._pools.submit(run_part, self._job.payload, part)] = part
+                self._futures[self._pools.submit(run_part, self._job.payload, part)] = part
                 return
             except BrokenExecutor as error:
                 self._renew(str(error))
 
-    def take_in(self) -> None:
+    def _take_in(self) -> None:
         """Waits for the first futures, and not for long."""
-        if not self.futures:
+        if not self._futures:
             time.sleep(self._watch.poll)
             return
-        ended, _ = wait(self.futures, timeout=self._watch.poll, return_when=FIRST_COMPLETED)
+        ended, _ = wait(self._futures, timeout=self._watch.poll, return_when=FIRST_COMPLETED)
         died = None
         for future in ended:
-            part = self.futures.pop(future)
+            part = self._futures.pop(future)
             error = None if future.cancelled() else future.exception()
             if isinstance(error, BrokenExecutor):
                 died = str(error)
             elif error is not None:
                 self._watch.see(part, error, "a worker")
             elif not future.cancelled():
-                self._built.setdefault(part, []).append(future.result()[1])
+                self._built[part].append(future.result()[1])
         if died is not None:
             self._renew(died)
 
@@ -270,11 +262,9 @@ class _Driver:
                 f"memory ran out; {self._plan.named(self._left[0])} is the first of {len(self._left)} left. "
                 "Parts that are done stay: call again with fewer workers, or look at the rows of that part"
             )
-        _log.warning(
-            "%r %r: workers have died (%s); going on with new ones", self._plan.id, self._plan.version, why
-        )
+        _log.warning("%s: workers have died (%s); going on with new ones", self._job.target, why)
         self._pools.renew(why)
-        self.futures.clear()
+        self._futures.clear()
         self._watch.begin_anew()
 
 
@@ -288,7 +278,7 @@ class _BuildWatch:
     Attributes:
         new: parts that are done, and were not at the look before.
         progressed: when there were some for the last time.
-        heard: when there were some, or somebody showed life.
+        heard: when there were some, or a builder showed life.
         poll: seconds until the next look is worth it.
     """
 
@@ -341,9 +331,12 @@ class _BuildWatch:
             yield look
             done, before = look.done, now
 
-    def is_late(self, part: int, times: int) -> bool:
-        """True for a part that takes much longer than others did, or that nobody begins although nobody is at
-        work; twice as long for each of the `times` that it was given to another builder."""
+    def is_late(self, look: Look, part: int, times: int) -> bool:
+        """True for a part whose builder is silent, that takes much longer than others did, or that no worker
+        begins although none is busy; the time allowed doubles with each of the `times` that the part was
+        given to another builder."""
+        if part in look.silent:
+            return times < _MOST_DEATHS
         usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else _UNKNOWN
         allowed: float = max(_SHORTEST, usual) * 2**times
         return time.monotonic() - self._begun.get(part, self.heard) > allowed

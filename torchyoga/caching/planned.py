@@ -1,7 +1,7 @@
-"""The contract of builds by many: a plan that all agree on, parts that anyone builds, one who publishes.
+"""The contract of builds by many: a plan that all agree on, parts that any process builds, one manifest.
 
 Builders take the plan that is there, or make a new one. With engines without futures, each worker runs
-`part.build()`, wherever it likes.
+`part.build()`, on any machine. The first note of a part counts; a builder that finds all notes publishes.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ import os
 import pickle
 import secrets
 import threading
-from collections.abc import Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
-from ..building.board import Board, here
-from ..building.build import BuildOptions
-from ..building.plan import MOST_PARTS, Plan, Splits, splits_of
-from ..building.publishing import build_part, check_same, publish
+from ..building.board import Board, PartNote, here
+from ..building.build import BuildOptions, Target, info_with, written
+from ..building.plan import MOST_PARTS, Plan, Slice, Splits, splits_of
 from ..building.sources import RowSource, SeekableBlocks
-from ..errors import BusyError, ExistsError, SchemaError
+from ..errors import BusyError, ExistsError, SchemaError, YogaError
 from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
+from ..reading.counting import merged
+from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
-from ..stores.contract import Seen, Versions
+from ..rows.schema import Schema
+from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import ref_of
-from .pools import Pools
+from ..versions.columns import fingerprint_of
+from ..versions.lineage import MOST_BUILDERS
+from ..versions.location import Staging
+from ..versions.manifest import Manifest
 from .submission import prepared, warn_of_random_rows
-
-_log = logging.getLogger("torchyoga")
-_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
-_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS = 4  # rows that each builder compares
-_COMPARED = 8  # parts of an interrupted build
-_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -66,36 +67,113 @@ class Many:
     def workers(self) -> int:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
-            known = getattr(self.executor, "_max_workers", None)
-            return known if isinstance(known, int) and known > 0 else usable_cpus()
+            return _workers_of(self.executor) or usable_cpus()
         names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         texts = [os.environ.get(name, "") for name in names]
         return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
+def _workers_of(pool: object) -> int | None:
+    """How many workers an executor has; None if it does not say."""
+    count = getattr(pool, "_max_workers", None)
+    return count if isinstance(count, int) and count > 0 else None
+
+
+class Pools:
+    """Whatever runs parts.
+
+    Args:
+        given: an executor, which its owner shuts down; or a function without arguments that makes one, when
+            it is needed, which is shut down here.
+
+    Attributes:
+        can_renew: another executor can be made.
+
+    Raises:
+        TypeError: it is neither.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self.can_renew = not hasattr(given, "submit") or isinstance(given, type)
+        if self.can_renew and not callable(given):
+            raise TypeError(
+                f"executor must have a method submit, as those of concurrent.futures have, or be a function "
+                f"that makes one; found a {type(given).__name__}"
+            )
+        self._given = given
+        self._made = None if self.can_renew else given
+
+    @property
+    def _pool(self) -> Any:
+        if self._made is None:
+            pool = self._given()
+            if not hasattr(pool, "submit"):
+                raise TypeError(f"executor must return an executor, found a {type(pool).__name__}")
+            self._made = pool
+        return self._made
+
+    @property
+    def workers(self) -> int | None:
+        """How many workers there are; None if the executor does not say."""
+        return _workers_of(self._pool)
+
+    def submit(self, function: Callable[..., Any], *args: object) -> Future[Any]:
+        """Hands work over.
+
+        Raises:
+            BrokenExecutor: the workers have died.
+        """
+        try:
+            return self._pool.submit(function, *args)  # type: ignore[no-any-return]
+        except BrokenExecutor:
+            raise
+        except RuntimeError as error:
+            if "shutdown" in str(error) or "shut down" in str(error):
+                raise BrokenExecutor(str(error)) from error
+            raise
+
+    def renew(self, why: str) -> None:
+        """Makes another executor.
+
+        Raises:
+            YogaError: there is no function that makes one.
+        """
+        if not self.can_renew:
+            raise YogaError(
+                f"workers of the {type(self._pool).__name__} have died ({why}); parts that are done stay. "
+                "Call again, or pass a function that makes the executor, so that another one can be made"
+            )
+        self.close()
+
+    def close(self) -> None:
+        """Ends the workers, if they were begun here."""
+        pool, self._made = self._made, None if self.can_renew else self._made
+        if self.can_renew and pool is not None:
+            try:
+                pool.shutdown(wait=False, cancel_futures=True)
+            except TypeError:  # loky's and others' take no such argument
+                pool.shutdown(wait=False)
+
+
+_log = logging.getLogger("torchyoga")
+_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
+_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
+_LOOKS = 8  # rows that each builder compares
+_TRIES = 5
+
+
 def agreed_job(
-    data: object,
-    store: Versions,
-    id: str,
-    version: str,
-    splits: Splits,
-    options: BuildOptions,
-    many: Many,
-    parts: int | None = None,
-    replaces: Seen | None = None,
+    data: object, target: Target, splits: Splits, options: BuildOptions, many: Many, parts: int | None = None
 ) -> BuildJob:
     """A build by a plan that others have made, or that an interrupted build has left, or by a new one.
 
     Args:
         data: what the rows are read from.
-        store: where the version is to be published.
-        id: which dataset.
-        version: which version of it.
+        target: where the version is to be published.
         splits: the source of these rows.
         options: how to build.
         many: who builds.
         parts: how many parts there are to be; None to choose.
-        replaces: the version that may be replaced.
 
     Raises:
         BusyError: others build the version from other data, or with other options.
@@ -104,53 +182,56 @@ def agreed_job(
         SchemaError: rows do not fit each other, or there are none to show a schema.
         CorruptError: the plan that is there is damaged.
     """
+    store, id, version, replaces = target.store, target.id, target.version, target.replaces
     if splits.of_rows:
         options.refuse_more_rows(splits.source.name, splits.count)
     store.check_place(id, version)
     board = Board(store, id, version, many.lease_seconds)
-    wanted = Plan(
-        token=secrets.token_hex(8),
-        id=id,
-        version=version,
-        signature=_signature(splits, options),
-        schema=None,
-        bounds=(0, splits.count),
-        of_rows=splits.of_rows,
-        host=here(),
-        info=options.info,
-        function=options.function,
-        replaces=replaces,
-    )
+    token, signature = secrets.token_hex(8), _signature(splits, options)
 
     def refuse_if_published() -> None:
         if replaces is None and store.find(id, version) is not None:
             board.clear()  # it can never be published
             raise ExistsError(
-                f"{id!r} {version!r} was published in {store.name} by another builder meanwhile; fetch that"
+                f"{target} was published in {store.name} by another builder meanwhile; fetch that"
             )
 
     def make() -> Plan:
         refuse_if_published()  # before rows are read
-        return _whole(wanted, splits, options, many.workers, parts)
+        schema, bounds, looks = _learned(splits, options.schema, many.workers, parts)
+        if splits.of_rows and splits.count and not looks:
+            warn_of_random_rows(splits.source.name, target)
+        return Plan(
+            token=token,
+            id=id,
+            version=version,
+            signature=signature,
+            schema=schema,
+            bounds=bounds,
+            of_rows=splits.of_rows,
+            looks=looks,
+            host=here(),
+            info=options.info,
+            function=options.function,
+            lineage=options.lineage(0.0) if options.lineage is not None else {},
+            replaces=replaces,
+        )
 
     for _ in range(_TRIES):
         plan = board.agreed(make, many.timeout)
         refuse_if_published()
-        reason = None if plan.token == wanted.token else _differs(board, plan, wanted, splits, options)
+        reason = None if plan.token == token else _differs(plan, target, signature, splits, options)
         if reason is None:
-            return BuildJob(store, plan, data, options, many, splits)
+            return BuildJob(target, plan, data, options, many, splits)
         if board.look(plan).alive:
             raise BusyError(
-                f"{plan.host} and others build {id!r} {version!r} otherwise: {reason}. Give "
-                "all builders the same data and options, or wait until those have ended"
+                f"{plan.host} and others build {target} otherwise: {reason}. Give all builders the same data "
+                "and options, or wait until those have ended"
             )
-        _log.warning(
-            "%r %r: starting over, the interrupted build cannot be continued: %s", id, version, reason
-        )
+        _log.warning("%s: starting over, the interrupted build cannot be continued: %s", target, reason)
         board.clear()
     raise BusyError(
-        f"others build {id!r} {version!r} otherwise, again and again; give all builders the "
-        "same data and options"
+        f"others build {target} otherwise, again and again; give all builders the same data and options"
     )
 
 
@@ -167,9 +248,11 @@ def _signature(splits: Splits, options: BuildOptions) -> list[object]:
     return list(json.loads(json.dumps(signature)))
 
 
-def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, parts: int | None) -> Plan:
-    """The plan that is wanted, with what some rows show, and parts."""
-    schema, nbytes, seconds = splits.learned(options.schema)
+def _learned(
+    splits: Splits, given: Schema | None, workers: int, parts: int | None
+) -> tuple[Schema | None, tuple[int, ...], tuple[tuple[int, str], ...]]:
+    """The schema, the bounds and the looks of a plan, as some rows show them."""
+    schema, nbytes, seconds = splits.learned(given)
     if schema is None and splits.count:
         raise SchemaError(
             f"the first inputs of {splits.source.name} have no rows, so it is unknown what rows look like; "
@@ -185,33 +268,27 @@ def _whole(wanted: Plan, splits: Splits, options: BuildOptions, workers: int, pa
         by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
         parts = max(_PARTS_EACH * workers, math.ceil(by_size))
     parts = max(1, min(parts or count, count, MOST_PARTS))
-    return replace(
-        wanted,
-        schema=schema,
-        bounds=tuple(sorted({count * part // parts for part in range(parts + 1)})),
-        looks=tuple(looks),
-        lineage=options.lineage(0.0) if options.lineage is not None else {},
-    )
+    return schema, tuple(sorted({count * part // parts for part in range(parts + 1)})), tuple(looks)
 
 
-def _differs(board: Board, plan: Plan, wanted: Plan, splits: Splits, options: BuildOptions) -> str | None:
+def _differs(
+    plan: Plan, target: Target, signature: Sequence[object], splits: Splits, options: BuildOptions
+) -> str | None:
     """Why a plan is not for what is wanted; None if it is."""
-    if plan.signature != wanted.signature or plan.bounds[-1] != splits.count:
+    if plan.signature != signature or plan.bounds[-1] != splits.count:
         return "its source, code or options are others"
     difference = options.difference_from(plan.function)
     if difference is not None:
         return difference
-    if plan.replaces != wanted.replaces:
+    if plan.replaces != target.replaces:
         return "another version is to be replaced"
-    looks = [*plan.looks]
-    if looks:
-        parts = sorted(board.look(plan).done)
-        parts = parts[:: max(1, len(parts) // _COMPARED)]
-        for part, note in zip(parts, board.read_all(plan, parts), strict=True):
-            if note is not None and not note.is_random and len(note.ends) == 2:
-                looks += [(plan.bounds[part], note.ends[0]), (plan.bounds[part + 1] - 1, note.ends[1])]
-    row = None if plan.schema is None else splits.differing(looks, plan.schema)
+    row = _differing_row(plan, splits)
     return None if row is None else f"row {row} of the source is another one here ({here()}) than there"
+
+
+def _differing_row(plan: Plan, splits: Splits) -> int | None:
+    """The first of the plan's rows that differs here; None if all are equal."""
+    return None if plan.schema is None else splits.differing(plan.looks, plan.schema)
 
 
 _HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
@@ -222,13 +299,13 @@ class BuildJob:
     """A build by many: all that anybody needs to take part in it.
 
     Attributes:
-        store: where the version is to be published.
+        target: where the version is to be published.
         plan: the plan; `data`: what the rows are read from; `options`: how to build.
         many: who builds.
         splits: the source; None while the job is sent to a worker.
     """
 
-    store: Versions
+    target: Target
     plan: Plan
     data: object
     options: BuildOptions
@@ -238,7 +315,7 @@ class BuildJob:
     @cached_property
     def board(self) -> Board:
         """The notes of the plan."""
-        return Board(self.store, self.plan.id, self.plan.version, self.many.lease_seconds)
+        return Board(self.target.store, self.plan.id, self.plan.version, self.many.lease_seconds)
 
     @cached_property
     def payload(self) -> bytes:
@@ -255,6 +332,7 @@ class BuildJob:
             progress=False,
             info={},
             publishing=nullcontext,
+            num_workers=0,
         )
         sent = replace(self, options=plain, many=replace(self.many, executor=None), splits=None)
         with sent_with_options():
@@ -267,42 +345,167 @@ class BuildJob:
                 ) from error
 
     def opened(self) -> BuildJob:
-        """The job with its source, which must give the rows that the plan was made of."""
-        source, _ = prepared(self.data, self.plan.id, self.plan.version, self.options)
+        """The job with its source.
+
+        Raises:
+            ValueError: the source gives other rows than those that the plan was made of.
+        """
+        source, _ = prepared(self.data, self.target, self.options)
         splits = splits_of(source)
-        check_same(self.plan, splits)
+        row = _differing_row(self.plan, splits)
+        if row is not None:
+            raise ValueError(
+                f"row {row} of {source.name} is another one for {here()} than for {self.plan.host}, which "
+                f"made the plan of {self.target}; give all builders the same data"
+            )
         return replace(self, splits=splits)
 
+    # -- a part
+
     def build(self, part: int, is_taken: bool = True) -> float:
-        """Builds a part, in place of another builder if it `is_taken`.
+        """Builds a part, in place of another builder if it `is_taken`, and notes that it is done.
 
         Returns:
-            Seconds that it took; 0.0 if another builder was faster.
+            Seconds that it took; 0.0 if another builder was faster, whose files then count.
 
         Raises:
-            Exception: whatever reading or writing raised.
+            Exception: whatever reading or writing raised, which is noted, too.
         """
         assert self.splits is not None, "opened"
-        attempt = secrets.token_hex(8)
-        if not self.board.begin(self.plan, part, attempt, is_taken):
+        plan, board, attempt = self.plan, self.board, secrets.token_hex(8)
+        assert plan.schema is not None, "a plan with parts has a schema"
+        if not board.begin(plan, part, attempt, is_taken):
             return 0.0
-        note = build_part(self.store, self.board, self.plan, part, self.splits, self.options, attempt)
-        return 0.0 if note is None else note.seconds
+        start, stop = plan.bounds[part], plan.bounds[part + 1]
+        slice = self.splits.slice(start, stop, plan.schema)
+        staging = self.target.store.scratch(attempt)
+        try:
+            with board.working(plan, part, attempt, lambda: start + slice.number if plan.of_rows else None):
+                note = self._written(slice, staging, start if plan.of_rows else 0)
+                if board.is_current(plan) and board.note(plan, part, note):
+                    return note.seconds
+                self.target.store.displace(plan.id, plan.version, note.files)
+                return 0.0
+        finally:
+            with suppress(OSError, YogaError):
+                staging.clear()
+
+    def _written(self, slice: Slice, staging: Staging, first: int) -> PartNote:
+        """Writes the rows of a part into files where the version will be; its first row has this number."""
+        plan, began = self.plan, time.monotonic()
+        assert plan.schema is not None, "a plan with parts has a schema"
+        plain = replace(
+            self.options, schema=plan.schema, progress=False, max_rows=None, differing=None, encode=None
+        )
+        made = written(slice, staging, plain, first)
+        if made.files and made.schema != plan.schema:
+            held = made.schema.exact if made.schema is not None else "no columns"
+            raise SchemaError(
+                f"the plan of {self.target} says\n{plan.schema.exact}\n"
+                f"but the part holds\n{held}\nPass schema= to say what all rows look like"
+            )
+        Reader(str(staging.path), plan.schema, made.files).open_all()
+        return PartNote(
+            files=tuple(self.target.store.place(staging, plan.id, plan.version, made.files)),
+            seconds=round(time.monotonic() - began, 3),
+            host=here(),
+            found=slice.found if isinstance(slice, RowSource) else {},
+            stats={} if made.stats is None else made.stats.to_json(),
+        )
+
+    # -- the version
 
     def publish(self) -> VersionRef | None:
-        """Publishes the version when all parts are done, and opens it; None if some must be built again.
+        """Publishes the version when all parts are done, and opens it. Any number of builders may do so.
+
+        Returns:
+            The version; None if a part is not done, or its files are gone: it is built again.
 
         Raises:
-            ExistsError: another version is published there.
+            ExistsError: another version has been published there since the plan was made.
             ValueError: there are more than `max_rows` rows.
         """
-        done = publish(self.store, self.board, self.plan, self.many.timeout, self.options)
-        if done is None:
+        manifest = self._published()
+        if manifest is None:
+            try:
+                manifest = self._committed()
+            except ExistsError:
+                manifest = self._published()  # as when the reply to our own commit was lost
+                if manifest is None:
+                    raise
+        return None if manifest is None else ref_of(self.target.store, manifest)
+
+    def _published(self) -> Manifest | None:
+        """The version that has come of the plan; None if there is none."""
+        there = self.target.store.find(self.plan.id, self.plan.version)
+        return there if there is not None and there.build == self.plan.token else None
+
+    def _committed(self) -> Manifest | None:
+        store, plan, board, target = self.target.store, self.plan, self.board, self.target
+        notes = [note for note in board.read_all(plan, range(plan.num_parts)) if note is not None]
+        if len(notes) < plan.num_parts:
             return None
-        manifest, is_random = done
-        if is_random:
-            warn_of_random_rows(str(self.plan.signature[0]), self.plan.id, self.plan.version)
-        return ref_of(self.store, manifest)
+        manifest = _manifest(plan, notes)
+        self.options.refuse_more_rows(str(plan.signature[0]), manifest.num_rows)
+        with store.lock(plan.id, plan.version, self.many.timeout):
+            there = store.find(plan.id, plan.version)
+            if there is not None and there.build == plan.token:
+                return there
+            if not board.is_current(plan):
+                raise ExistsError(
+                    f"the plan of {target} in {store.name} is gone: another builder has published it, or "
+                    "`clean` has removed it; fetch it, or call again"
+                )
+            if there is not None and plan.replaces is None:
+                board.clear()  # it can never be published
+                raise ExistsError(
+                    f"{target} was published in {store.name} by another builder meanwhile; fetch that"
+                )
+            gone = store.missing(manifest)
+            if gone:
+                where = store.where(plan.id, plan.version)
+                _log.warning("%s: files of parts are gone; building them again", where)
+                names = [{file.name for file in note.files} for note in notes]
+                board.forget(plan, [part for part, own in enumerate(names) if gone & own])
+                return None
+            with self.options.publishing(manifest) as grown:
+                store.commit(grown, plan.replaces)
+            board.clear()
+        return grown
+
+
+def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
+    """The manifest of a version, of which these notes name the parts."""
+    files, name = tuple(file for note in notes for file in note.files), f"{plan.id!r} {plan.version!r}"
+    extra = {name: value for note in notes for name, value in note.found.items()}
+    return Manifest(
+        id=plan.id,
+        version=plan.version,
+        build=plan.token,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        schema=plan.schema,
+        fingerprint=fingerprint_of(plan.schema, files),
+        files=files,
+        info=info_with(plan.info, extra, name),
+        function=plan.function,
+        lineage=_lineage(plan, notes),
+        stats=merged([(note.stats, note.rows) for note in notes], plan.schema, name),
+    )
+
+
+def _lineage(plan: Plan, notes: Sequence[PartNote]) -> Json:
+    """The lineage of the plan, with all builders and their seconds."""
+    if not plan.lineage:
+        return {}
+    builders: dict[str, list[float]] = {}
+    for note in notes:
+        sums = builders.setdefault(note.host, [0, 0, 0.0])
+        sums[:] = sums[0] + 1, sums[1] + note.rows, round(sums[2] + note.seconds, 3)
+    return {
+        **plan.lineage,
+        "seconds": round(sum(note.seconds for note in notes), 3),
+        "builders": [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]],
+    }
 
 
 def _dumped(value: object) -> bytes:
@@ -383,7 +586,7 @@ class PlannedBuild:
 
     def __init__(self, job: BuildJob) -> None:
         self._job = job
-        self._name = f"{job.plan.id!r} {job.plan.version!r}"
+        self._name = str(job.target)
         bounds = job.plan.bounds
         self.parts: Sequence[Part] = tuple(
             Part(number, (bounds[number], bounds[number + 1]), job.payload)
@@ -419,19 +622,11 @@ class PlannedBuild:
 
 
 def planned_build(
-    data: object,
-    store: Versions,
-    id: str,
-    version: str,
-    options: BuildOptions,
-    many: Many,
-    parts: int | None,
-    replaces: Seen | None,
+    data: object, target: Target, options: BuildOptions, many: Many, parts: int | None
 ) -> PlannedBuild:
     """Plans a version, as `Storage.plan` describes it."""
-    source, options = prepared(data, id, version, options)
+    source, options = prepared(data, target, options)
     splits = splits_of(source)
     if not splits.count:
         raise SchemaError(f"{source.name} has no rows, so there is nothing to plan; submit it")
-    job = agreed_job(data, store, id, version, splits, options, many, parts, replaces)
-    return PlannedBuild(job)
+    return PlannedBuild(agreed_job(data, target, splits, options, many, parts))

@@ -15,72 +15,57 @@ from dataclasses import replace
 from functools import partial
 
 from ..adapters.sources import dataset_and_source
-from ..building.build import BuildOptions, build
+from ..building.build import BuildOptions, Target, build
 from ..building.sources import BlockSource, RowSource, Source
 from ..errors import SchemaError
 from ..process.seeding import GeneratorsPutBack
 from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
-from ..rows.hashing import row_hashes
+from ..rows.comparing import row_hashes
 from ..rows.types import Json, Row
-from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..views.info import info_of
 
 _log = logging.getLogger("torchyoga")
 _SECONDS, _SHARE = 1.0, 0.1  # time of the second reading, or its share of the first
 
 
-def submitted(
-    data: object,
-    store: Versions,
-    id: str,
-    version: str,
-    options: BuildOptions,
-    num_workers: int = 0,
-    replaces: Seen | None = None,
-) -> VersionRef:
+def submitted(data: object, target: Target, options: BuildOptions) -> VersionRef:
     """Builds a version of whatever `Storage.submit` takes. Hold the lock of the version.
 
     Args:
         data: gives the rows; its own info is kept with them, unless `options.info` has the same names.
-        store: the version is published there, as `version` of `id`.
-        id: which dataset.
-        version: which version of it.
+        target: where the version is published.
         options: how to build.
-        num_workers: processes that read rows by number.
-        replaces: the version that may be replaced; None if none may.
 
     Raises:
         TypeError: no rows can be read from the data.
         SchemaError, ValueError, OSError: as `build`. Nothing is published.
     """
-    source, options = prepared(data, id, version, options, num_workers)
-    return ref_of(store, build(source, store, id, version, options, replaces))
+    source, options = prepared(data, target, options)
+    return ref_of(target.store, build(source, target, options))
 
 
-def prepared(
-    data: object, id: str, version: str, options: BuildOptions, num_workers: int = 0
-) -> tuple[Source, BuildOptions]:
+def prepared(data: object, target: Target, options: BuildOptions) -> tuple[Source, BuildOptions]:
     """A source of whatever `Storage.submit` takes, and the options with what it says itself.
 
     Raises:
         TypeError, SchemaError, ValueError: as `dataset_and_source`.
     """
-    dataset, source = dataset_and_source(data, num_workers, options.schema)
-    info = _info(dataset, source.name, id, version, given_info(dataset, options))
+    dataset, source = dataset_and_source(data, options.num_workers, options.schema)
+    info = _info(dataset, source.name, target, given_info(dataset, options))
     options = replace(options, info=info, asked=None)
     encode = None
     if options.encode is not None:
         plainer, encode = options.encode(dataset)
         if plainer is not dataset:
-            _, source = dataset_and_source(plainer, num_workers, options.schema)
+            _, source = dataset_and_source(plainer, options.num_workers, options.schema)
     if isinstance(source, RowSource) and source.seekable and source.length is not None:
         source = Watched(source)
     if isinstance(source, (Watched, BlockSource)):
-        options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
+        options = replace(options, before_publishing=partial(_warn_of_random_rows, source, target))
     return source if encode is None else encode(source), options
 
 
@@ -93,7 +78,7 @@ def given_info(dataset: object, options: BuildOptions) -> Json:
     return options.info if options.asked is None else plain({**options.info, **options.asked(dataset)})
 
 
-def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Json:
+def _info(dataset: object, name: str, target: Target, given: Json) -> Json:
     """The info that was passed, and the dataset's own; logs what cannot be kept of the latter."""
     left_out: dict[str, str] = {}
     own = info_of(dataset, left_out)
@@ -105,25 +90,24 @@ def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Jso
     reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
     if reasons:
         _log.warning(
-            "%s: of the dataset's own info, %r %r does not keep %s; pass it with info=",
+            "%s: of the dataset's own info, %s does not keep %s; pass it with info=",
             name,
-            id,
-            version,
+            target,
             ", ".join(reasons),
         )
     return info
 
 
-def _warn_of_random_rows(source: Watched | BlockSource, id: str, version: str) -> None:
+def _warn_of_random_rows(source: Watched | BlockSource, target: Target) -> None:
     if source.differ():
-        warn_of_random_rows(source.name, id, version)
+        warn_of_random_rows(source.name, target)
 
 
-def warn_of_random_rows(name: str, id: str, version: str) -> None:
+def warn_of_random_rows(name: str, target: Target) -> None:
     """Warns that rows of a source were others when they were read again."""
     warn_user(
-        f"rows of {name} differ when they are read again, as by a random augmentation; {id!r} "
-        f"{version!r} keeps those of its build for every epoch. Cache the dataset without its random "
+        f"rows of {name} differ when they are read again, as by a random augmentation; {target} "
+        "keeps those of its build for every epoch. Cache the dataset without its random "
         "part, and apply that to the rows you load"
     )
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import YogaError
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..sampling.ranks import gathered
 
 _MOST_TEXT = 600  # characters of an error, which may each take six bytes

@@ -26,7 +26,7 @@ from ..process.warned import warn_user
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Rows, leaf_values
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
@@ -34,8 +34,7 @@ from ..rows.node import WRAPPERS, Node
 from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Row, Seeds
-from ..rows.values import leaf_values
-from ..views.draw import Draw
+from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
 from ..views.windows.windowed import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run

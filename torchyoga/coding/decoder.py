@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
-from ..rows.column import Column
+from ..rows.column import Codec, Column
 from ..rows.data import Data, bounds_of
-from ..rows.meaning import Codec
-from ..views.draw import Draw
+from ..views.changed import Draw
 
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"

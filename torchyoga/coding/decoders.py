@@ -11,11 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SchemaError
-from ..rows.column import Column
+from ..rows.column import Codec, Column
 from ..rows.data import Data, bounds_of
 from ..rows.image_formats import ENDINGS
-from ..rows.meaning import Codec
-from ..views.draw import Draw
+from ..views.changed import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
 from .images import ArrayDecoder, image
 from .libraries import library, used_for

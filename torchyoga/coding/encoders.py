@@ -18,8 +18,8 @@ import torch
 from ..errors import CorruptError, SchemaError
 from ..process.numbers import as_int
 from ..process.warned import warn_user
+from ..rows.column import Codec
 from ..rows.image_formats import format_of
-from ..rows.meaning import Codec
 from ..rows.types import Json, Row
 from .libraries import library, used_for
 from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned

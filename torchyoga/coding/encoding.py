@@ -14,8 +14,7 @@ from ..building.sources import InputSource, PlacedSource, RowSource, SeekableBlo
 from ..errors import CorruptError, SchemaError
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
-from ..rows.column import Column
-from ..rows.meaning import Codec, Meaning
+from ..rows.column import Codec, Column, Meaning
 from ..rows.node import Path, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema

@@ -19,11 +19,10 @@ from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
 from ..process.numbers import as_int
-from ..rows.column import Column
+from ..rows.column import Codec, Column
 from ..rows.data import Data, bounds_of
-from ..rows.meaning import Codec
 from ..rows.types import Ints
-from ..views.draw import Draw
+from ..views.changed import Draw
 from .decoder import (
     Bytes,
     Decoded,

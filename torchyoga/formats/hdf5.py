@@ -6,6 +6,7 @@
     /index                     where each chunk lies, for the reader below
 
 Chunks are recorded when the file is finished; uncompressed ones are read from the mapped file, without HDF5.
+Chunks of gzip are decompressed by zlib; all other compressions are left to HDF5.
 
 HDF5 writes through a file object of ours.
 After a failed write HDF5 can neither close nor release a file. Our file object keeps the first failure,
@@ -23,12 +24,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5p, h5s, h5t, h5z
-from h5py._objects import ObjectID
+from h5py import h5d, h5p, h5s, h5t, h5z
+from h5py._objects import phil
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
@@ -37,22 +39,15 @@ from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
-from .contract import Extent, read_table, with_units
-from .hdf5_filters import (
-    COMPRESSIONS,
-    GZIP_LEVEL,
-    HDF5_LOCK,
-    Filter,
-    announced,
-    compression_arguments,
-    decoded,
-    shuffled,
-)
-from .mapped.checks import unit_bytes_of, unit_checksums
-from .mapped.gather import Bytes
-from .writeback import Writeback
+from .checks import unit_bytes_of, unit_checksums
+from .contract import Extent, Writeback, read_table, with_units
+from .gather import Bytes
 
 SUFFIX = ".h5"
+COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
+_PLUGIN = "hdf5plugin"
+_GZIP_LEVEL = 4  # HDF5's own default
+_HDF5_LOCK = phil  # before h5py 3.16 its direct chunk methods do not take it
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
 _WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
@@ -61,9 +56,6 @@ _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elements of text
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
 _LIBRARY = ("v108", "v108")
-# Types of attributes, in the file and in memory.
-_TEXT = h5t.py_create(h5py.string_dtype(), logical=True), h5t.py_create(h5py.string_dtype())
-_CRC = (h5t.py_create(np.dtype(np.uint32)),) * 2
 
 
 class Writer:
@@ -150,11 +142,10 @@ class Writer:
         attributes["rows"] = self._rows
         attributes["schema"] = json.dumps(self._schema.to_json())
         for column, parts in zip(self._schema.columns, self._parts, strict=True):
-            about = self.file[f"columns/{column.name}"].id if column.is_ragged else parts[0].id
-            _set_attribute(about, "kind", column.kind)
-            _set_attribute(about, "dtype", column.dtype)
+            about = self.file[f"columns/{column.name}"] if column.is_ragged else parts[0].dataset
+            about.attrs["kind"], about.attrs["dtype"] = column.kind, column.dtype
             if column.kind in ("str", "numpy.str"):
-                _set_attribute(about, "encoding", "utf-8")
+                about.attrs["encoding"] = "utf-8"
         table = np.concatenate(
             [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
         )
@@ -255,14 +246,6 @@ def _explained(error: OSError, path: str) -> OSError:
     )
 
 
-def _set_attribute(thing: ObjectID, name: str, value: str | np.uint32) -> None:
-    """Gives a dataset or group an attribute; `attrs` would look for it first, and make its type anew."""
-    is_text = isinstance(value, str)
-    stored, held = _TEXT if is_text else _CRC
-    data = np.array(value, object if is_text else np.uint32)
-    h5a.create(thing, name.encode(), stored, h5s.create(h5s.SCALAR)).write(data, held)
-
-
 class _Dataset:
     """One dataset being written into the file, chunk by chunk."""
 
@@ -275,7 +258,7 @@ class _Dataset:
         # Places are read more often than they take space: only what they lead to is compressed.
         self.compression = writer.compression if name == "values" else None
         self._chunk_items = self._layout.chunk_items(self.compression)
-        self._dataset: Any = None
+        self.dataset: Any = None
         self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
         self._num_waiting = 0
         self.units: list[Array] = []  # the checksums of the units of each chunk
@@ -324,19 +307,19 @@ class _Dataset:
     def _store(self, start: int, stop: int, chunk: Bytes | bytes) -> None:
         """Writes a chunk, ready to be stored, or for HDF5 to compress."""
         layout = self._layout
-        if self._dataset is None:
-            self._dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
-        self._dataset.id.set_extent((stop, *layout.item_shape))
+        if self.dataset is None:
+            self.dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
+        self.dataset.id.set_extent((stop, *layout.item_shape))
         place = (start, *(0,) * len(layout.item_shape))
         if self.compression in (None, "gzip"):
-            with HDF5_LOCK:
-                self._dataset.id.write_direct_chunk(place, chunk)
+            with _HDF5_LOCK:
+                self.dataset.id.write_direct_chunk(place, chunk)
             return
         assert isinstance(chunk, np.ndarray)
         items = chunk.view(layout.dtype).reshape(len(chunk), *layout.item_shape)
-        space = self._dataset.id.get_space()
+        space = self.dataset.id.get_space()
         space.select_hyperslab(place, items.shape)
-        self._dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
+        self.dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
 
     def write_rest(self) -> None:
         """Writes the waiting items."""
@@ -347,24 +330,19 @@ class _Dataset:
 
     def finish(self) -> None:
         """Records the checksum of all values."""
-        if self._dataset is None:
+        if self.dataset is None:
             shape = (self.num_items, *self._layout.item_shape)
-            self._dataset = self._writer.file.create_dataset(
+            self.dataset = self._writer.file.create_dataset(
                 self._path, shape, h5py.Datatype(self._layout.type)
             )
-        _set_attribute(self.id, "crc32", np.uint32(self._whole_crc))
-
-    @property
-    def id(self) -> h5d.DatasetID:
-        """HDF5's own handle of the dataset, which must exist."""
-        return self._dataset.id
+        self.dataset.attrs["crc32"] = np.uint32(self._whole_crc)
 
     def places(self) -> Ints:
         """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
         found: list[h5d.StoreInfo] = []
         if self._crcs:
-            self._dataset.flush()
-            self._dataset.id.chunk_iter(found.append)
+            self.dataset.flush()
+            self.dataset.id.chunk_iter(found.append)
             found.sort(key=lambda chunk: chunk.chunk_offset[0])
         assert len(found) == len(self._crcs), "every chunk that was written is found"
         line = [self._chunk_items, self.num_items, len(found)]
@@ -372,8 +350,8 @@ class _Dataset:
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
             nbytes, stored_crc = items * self._layout.item_bytes, crc
             if self.compression is not None:
-                with HDF5_LOCK:
-                    stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
+                with _HDF5_LOCK:
+                    stored = self.dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
                 nbytes, stored_crc = len(stored), crc32(stored)
             line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
         return np.array(line, "<i8")
@@ -449,10 +427,6 @@ def _create_dataset(
     )
 
 
-def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
-    return zlib.compress(shuffled(chunk.reshape(-1), element_bytes).data, GZIP_LEVEL)
-
-
 def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> list[Extent]:
     """Where the chunks lie, from the table that `Writer.close` put into the file."""
     compression = index.get("compression")
@@ -523,25 +497,26 @@ class _Decoder:
     scratches: dict[tuple[object, ...], _Scratch]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        mask, shuffle = int(self.masks[block]), Filter(h5z.FILTER_SHUFFLE, self.layout.dtype.itemsize)
-        filters = [shuffle] if self.compression in ("gzip", "lzf") else []  # before it is compressed
+        is_shuffled, element_bytes = self.compression in ("gzip", "lzf"), self.layout.dtype.itemsize
         if self.compression == "gzip":
-            filters.append(Filter(h5z.FILTER_DEFLATE))
-        elif not mask >> len(filters) & 1:  # else this chunk was not compressed
-            filters, stored = [], self._by_hdf5(stored, out.nbytes)
-        out[:] = decoded(filters, stored, mask, out.nbytes)
+            stored = _inflated(stored, out.nbytes)
+        elif not int(self.masks[block]) >> is_shuffled & 1:  # else HDF5 has left this chunk uncompressed
+            stored, is_shuffled = self._by_hdf5(stored, out.nbytes), False
+        if stored.nbytes != out.nbytes:
+            raise CorruptError(f"a chunk holds {stored.nbytes} bytes instead of {out.nbytes}")
+        out[:] = stored.reshape(element_bytes, -1).T.reshape(-1) if is_shuffled else stored
         # HDF5 does not report a chunk that decompresses to less than it should.
         if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
     def _by_hdf5(self, stored: Bytes, nbytes: int) -> Bytes:
-        if (found := announced(self.compression, stored)) != nbytes:
+        if (found := _announced(self.compression, stored)) != nbytes:
             raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
         lock, dataset, _ = self._scratch()
         items = np.empty((self.chunk_items, *self.layout.item_shape), self.layout.dtype)
         with lock:
             try:
-                with HDF5_LOCK:
+                with _HDF5_LOCK:
                     dataset.write_direct_chunk((0,) * items.ndim, stored.tobytes())
                 dataset.read(h5s.ALL, h5s.ALL, items, mtype=self.layout.type)
             except (OSError, RuntimeError, ValueError) as error:
@@ -560,3 +535,102 @@ class _Decoder:
             dataset.resize(self.chunk_items, 0)
             found = self.scratches[key] = threading.Lock(), dataset.id, file
         return found
+
+
+# -- compressions
+
+
+def compression_arguments(name: str) -> Json:
+    """The arguments of h5py's `create_dataset` for a compression.
+
+    Raises:
+        ValueError: there is no such compression, or the package it needs is not installed.
+    """
+    if name not in COMPRESSIONS:
+        raise ValueError(f"compression={name!r} is not known; choose one of {list(COMPRESSIONS)} or None")
+    if name == "gzip":
+        return {"compression": "gzip", "compression_opts": _GZIP_LEVEL, "shuffle": True}
+    if name == "lzf":
+        return {"compression": "lzf", "shuffle": True}
+    plugin = _plugin()
+    if plugin is None:
+        raise ValueError(f"compression={name!r} needs the package {_PLUGIN}; pip install {_PLUGIN}")
+    return dict(plugin.Blosc() if name == "blosc" else plugin.Zstd())
+
+
+def _plugin() -> ModuleType | None:
+    try:
+        import hdf5plugin
+    except ImportError:
+        return None
+    return hdf5plugin
+
+
+def require_filters(properties: h5p.PropDCID, where: str) -> None:
+    """Makes the filters of a dataset available.
+
+    Raises:
+        SchemaError: a filter is not installed; names it.
+    """
+    for i in range(properties.get_nfilters()):
+        code, _, _, name = properties.get_filter(i)
+        if not h5z.filter_avail(code) and (_plugin() is None or not h5z.filter_avail(code)):
+            raise SchemaError(
+                f"{where} is stored with the filter {code} ({name.decode(errors='replace') or 'unnamed'}), "
+                f"which is not installed; many are in the package {_PLUGIN}: pip install {_PLUGIN}"
+            )
+
+
+def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
+    """A chunk as HDF5 stores it: shuffled, with the first bytes of all elements first, and compressed."""
+    return zlib.compress(chunk.reshape(-1, element_bytes).T.tobytes(), _GZIP_LEVEL)
+
+
+def _inflated(stored: Bytes, most: int) -> Bytes:
+    """Decompressed bytes; CorruptError unless they are no more than `most`."""
+    engine = zlib.decompressobj()
+    try:
+        # Bounded: a small chunk must not be able to fill the memory.
+        found = engine.decompress(stored.data, most + 1)
+    except zlib.error as error:
+        raise CorruptError(f"a chunk cannot be decompressed: {error}") from error
+    if not engine.eof:
+        raise CorruptError(f"a chunk is cut, or decompresses to more than {most} bytes")
+    return np.frombuffer(found, np.uint8)
+
+
+def _announced(compression: str, data: Bytes) -> int | None:
+    """How many bytes a chunk claims to decompress to; None if it does not say, or is damaged.
+
+    HDF5 would read beyond the end of a chunk that decompresses to less.
+    """
+    if compression == "blosc":
+        return int.from_bytes(data[4:8].tobytes(), "little")
+    return _announced_by_zstd(data[:18].tobytes()) if compression == "zstd" else _size_of_lzf(data.tobytes())
+
+
+def _size_of_lzf(data: bytes) -> int | None:
+    """The size of what an LZF stream decompresses to; None if it is damaged, which h5py does not look at."""
+    at = size = 0
+    while at < len(data):
+        control = data[at]
+        is_run, is_long = control < 32, control >= 224  # of literals; a copy whose length has another byte
+        count = control + 1 if is_run else (control >> 5) + 2
+        after = at + (count + 1 if is_run else 2 + is_long)
+        if after > len(data):
+            return None
+        if not is_run and (control & 31) << 8 | data[after - 1] >= size:  # begins before what there is
+            return None
+        at, size = after, size + count + (data[at + 1] if is_long else 0)
+    return size
+
+
+def _announced_by_zstd(head: bytes) -> int | None:
+    """The size of its content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    flags = head[4]
+    single = flags >> 5 & 1
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    size = (single, 2, 4, 8)[flags >> 6]
+    return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None

@@ -30,10 +30,9 @@ from ..rows.block import Block
 from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json
-from .contract import Extent, read_table, with_units
-from .mapped.checks import unit_bytes_of, unit_checksums
-from .mapped.gather import Bytes
-from .writeback import Writeback
+from .checks import unit_bytes_of, unit_checksums
+from .contract import Extent, Writeback, read_table, with_units
+from .gather import Bytes
 
 SUFFIX = ".mdb"
 COMPRESSIONS = ()

@@ -12,28 +12,45 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
 from ..errors import StateError
-from ..order.iteration import Iteration, IterationOptions
-from ..order.saved import Saved
+from ..order.contract import Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..process.forks import renew_in_children
 from ..process.seeding import GeneratorsPutBack, worker_seed
 from ..process.stages import Stage, Stopwatch
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, MapStyle, Row, mapped
-from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from ..sampling.seeding import Quiet, Seeding
+from ..sampling.user_sampler import SamplerError
 from ..views.flattened import flattened
 from .accelerate import Accelerated
 from .making import BatchError, Failure, InProcess, Maker
 from .plan import EpochIndices
 from .redrawn import Redrawn
 from .workers import Arriving, TorchLoader, Workers, is_late
+
+
+class Observer(Protocol):
+    """Sees how a loop takes a loader's batches, as a Checkpoint does.
+
+    Attributes:
+        is_counted: True if the loop has asked for the loader's `steps`.
+    """
+
+    is_counted: bool
+
+    @property
+    def passed(self) -> int:
+        """Batches of the epoch before this pass over the loader began, which its length leaves out."""
+
+    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
+        """The next batch of an iteration, by `take`."""
 
 
 class Pipeline:
@@ -49,16 +66,18 @@ class Pipeline:
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         workers: the processes.
+        observer: sees each batch that is asked for.
     """
 
     def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
         self.plan, self.way, self.watch = plan, plan.way, plan.watch
         self.latest: Iteration | None = None
         self.redrawn, self.workers = Redrawn(), Workers()
+        self.observer: Observer | None = None
         self._quiet = quiet
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "latest": None}
+        return {**self.__dict__, "latest": None, "observer": None}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -298,7 +317,8 @@ class Delivery(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         with self._alone:
-            return self._observed(self)
+            observer, take = self._pipeline.observer, partial(self._observed, self)
+            return take() if observer is None else observer.take(self, take)
 
     def following(self) -> Batch:
         """The next batch, counted."""
@@ -395,11 +415,6 @@ class Delivery(Iterator[Batch]):
         if self.iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
         return self._indices.state_after(self.iteration, steps)
-
-    def leave(self) -> None:
-        """It is left for good: what it has delivered counts, and the rest is left out."""
-        if self.iteration is not None:
-            self._indices.cursor.leave(self.iteration)
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..order.iteration import Iteration, IterationOptions
+from ..order.epoch import Iteration, IterationOptions
 from ..rows.types import Batch
 from .loader import DataLoader, parts_of
 

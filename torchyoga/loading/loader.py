@@ -15,18 +15,16 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle, check_appended
+from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
-from ..order.saved import Saved
 from ..process.lazy import later
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
-from ..sampling.replay import Replay, is_plain, resumable
+from ..sampling.redrawn import RedrawnIndices, is_plain, resumable
 from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
 from ..sampling.trainers import (
@@ -38,6 +36,7 @@ from ..sampling.trainers import (
     name_arguments,
     seen_by_lightning,
 )
+from ..sampling.user_sampler import UserSampler
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
@@ -61,7 +60,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     Args:
         dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
         batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
+        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/resume.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
             `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
             without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
@@ -215,12 +214,14 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         with other ranks only if those delivered count.
 
         In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
-        iterated: learning rates are planned by that number.
+        iterated: learning rates are planned by that number. If a `Checkpoint` has resumed within the epoch,
+        those that a loop over the loader gives: `enumerate(loader)` counts up to it.
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
         if not is_planning_epochs():
-            return len(self._pipeline.plan)
+            observer = self._pipeline.observer
+            return len(self._pipeline.plan) - (0 if observer is None else observer.passed)
         # Lightning asks once, for all epochs, and before it loads a state.
         left = left_by_lightning(self)
         state = None if left is None else left[1]
@@ -251,6 +252,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> [step for step, batch in enumerate(loader, loader.steps)], loader.steps, loader.epoch
             ([1, 2], 0, 1)
         """
+        if self._pipeline.observer is not None:
+            self._pipeline.observer.is_counted = True
         return self._indices.steps_before(self.batch_size or 1, self.drop_last)
 
     @property
@@ -260,7 +263,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     @property
     def meter(self) -> _meter.Meter:
-        """How long the loop waited for data, and what for: see docs/meter.md.
+        """How long the loop waited for data, and what for: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)
@@ -442,9 +445,9 @@ class _Choice:
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
-            indices: Indices = Replay(
+            indices: Indices = RedrawnIndices(
                 dataset,
-                Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
+                UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
                 seed=order["seed"],
                 ranks=Ranks(order["num_replicas"], order["rank"], order["group"]),
                 draws_from=generator,

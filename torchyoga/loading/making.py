@@ -23,10 +23,10 @@ from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
-from ..rows.leaf import is_ragged_kind
+from ..rows.column import is_ragged_kind
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
-from ..sampling.foreign import Keys, as_rows
 from ..sampling.seeding import Seeding, made_together
+from ..sampling.user_sampler import Keys, as_rows
 from .plan import EpochIndices, Job
 
 _SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
@@ -219,7 +219,7 @@ class Maker:
             seeder()(pairs[0][1])
             before = where_all()
             try:
-                with seed_noted():
+                with seed_noted:
                     many = together(rows)
             except Exception:
                 if where_all() == before:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..order.iteration import Iteration
+from ..order.epoch import Iteration
 from ..process.control_group import usable_cpus
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
@@ -19,10 +19,10 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..rows.collate import is_ours
 from ..rows.types import Index, MapStyle
-from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
 from ..sampling.seeding import draws_random_numbers, made_together
 from ..sampling.trainers import Seeing
+from ..sampling.user_sampler import Keys
 from .shared_memory import Ring
 
 _AHEAD = 2  # batches, as torch's workers make

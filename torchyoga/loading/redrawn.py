@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..process.seeding import generators
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
-from ..sampling.foreign import that_differ
 
 _SAMPLED = 16  # entries of an attribute
 _MOST = 8  # attributes, and parts of a dataset
@@ -61,7 +60,7 @@ class Redrawn:
         held, saved = self._still(dataset), extra.pop(_KEY, {})
         if held:
             extra[_KEY] = held
-        others = ", ".join(sorted(that_differ(saved, held))) if epoch == self._loaded_epoch else ""
+        others = ", ".join(sorted(_that_differ(saved, held))) if epoch == self._loaded_epoch else ""
         if others:
             self._warn(
                 f"when the state was saved, {others} of the dataset held other numbers than now, so the rest "
@@ -70,7 +69,7 @@ class Redrawn:
         # A dataset with a set_epoch says that its rows belong to an epoch. Where no generator has moved that
         # all code shares, they were not drawn from one.
         is_next = self._at_end is not None and epoch != self._epoch
-        others = ", ".join(sorted(that_differ(self._held, held))) if is_next else ""
+        others = ", ".join(sorted(_that_differ(self._held, held))) if is_next else ""
         if others and is_kept:
             self._warn(
                 f"{others} of the dataset changed between epochs {self._epoch} and {epoch}, but persistent "
@@ -170,3 +169,8 @@ def _numbers(entry: object) -> object:
 
 def _is_filled(numbers: object) -> bool:
     return any(map(_is_filled, numbers)) if isinstance(numbers, list) else bool(numbers)
+
+
+def _that_differ(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """The names of the attributes that are in both and have other digests."""
+    return {name for name in now if before.get(name, now[name]) != now[name]}

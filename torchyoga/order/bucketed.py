@@ -17,9 +17,7 @@ from ..process.digests import keyed_bytes, random_words
 from ..process.lazy import cached_with
 from ..process.numbers import distinct
 from ..rows.types import Ints
-from .contract import OrderOver
-from .full import within
-from .saved import Pin
+from .contract import OrderOver, Pin, within
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +60,6 @@ class BucketOrder(OrderOver):
         """This order of the first rows, as it was before others were appended; None if it is not known."""
         whole = self.whole.prefix(rows)
         return None if whole is None else replace(self, whole=whole, lengths=self.lengths[:rows])
-
-    def resumed(self, epoch: int | None, shards: int | None) -> BucketOrder:
-        """This order over the base as it was when the running epoch, if any, was begun."""
-        return replace(self, whole=self.whole.resumed(epoch, shards))
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""

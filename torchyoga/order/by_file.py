@@ -35,9 +35,7 @@ from ..process.digests import hexdigest, keyed_bytes, keyed_words, random_words,
 from ..process.numbers import as_int, distinct
 from ..rows.data import bounds_of
 from ..rows.types import Ints
-from .contract import AnyOrder, Shuffle
-from .full import are_outside, checked_rows
-from .saved import Pin
+from .contract import AnyOrder, Pin, Shuffle, are_outside, checked_rows
 
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
@@ -63,7 +61,6 @@ class BlockOrder(AnyOrder):
         shards: None for one order of all files. A number W deals the files to W shards: their rows, laid end
             to end in an order that the seed alone decides, are cut into W runs that differ by a row at most,
             and position p is row p // W of run p % W. Without shuffle the files are laid as they are.
-        held: (epoch, W) of an epoch that was begun with another number of shards, and keeps it.
 
     Example:
         >>> order = BlockOrder([0, 4, 8, 12], seed=7, window=2)
@@ -80,7 +77,6 @@ class BlockOrder(AnyOrder):
     reshuffle: bool = True
     window: int = 8
     shards: int | None = None
-    held: tuple[int, int] | None = None
     length: int = field(init=False)
     files: str = field(init=False)  # the same if two orders have the same files
 
@@ -90,9 +86,8 @@ class BlockOrder(AnyOrder):
         object.__setattr__(self, "length", int(starts[-1]))
         object.__setattr__(self, "seed", as_int("seed", self.seed))
         object.__setattr__(self, "window", as_int("shuffle_window", self.window, low=1, high=MOST_WINDOW))
-        for shards in (self.shards, self.held[1] if self.held else None):
-            if shards is not None:
-                as_int("shards", shards, low=1, high=MOST_SHARDS)
+        if self.shards is not None:
+            as_int("shards", self.shards, low=1, high=MOST_SHARDS)
         object.__setattr__(self, "files", hexdigest(starts.astype("<i8").tobytes(), size=8))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
@@ -106,7 +101,7 @@ class BlockOrder(AnyOrder):
         if are_outside(found, self.length):
             if int(found.min()) < 0:  # a walk from outside might never get inside
                 raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-            found = np.where(found < self.length, found, self._wrapped(epoch, found))
+            found = np.where(found < self.length, found, self._wrapped(found))
         return _mapped(self._plan(epoch).rows, found)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
@@ -114,16 +109,9 @@ class BlockOrder(AnyOrder):
         found = checked_rows(rows, self.length)
         return _mapped(self._plan(epoch).positions, found) if found.size else found
 
-    def shards_in(self, epoch: int) -> int | None:
-        """The number of shards in an epoch."""
-        return self.held[1] if self.held is not None and self.held[0] == epoch else self.shards
-
-    def dealt(self, num_replicas: int, begun: int | None) -> BlockOrder:
-        """This order for so many ranks; epoch `begun`, if any, keeps the shards that it has."""
-        if self.shards in (None, num_replicas):
-            return self
-        held = self.held if begun is None else (begun, self.shards_in(begun) or 1)
-        return replace(self, shards=num_replicas, held=held)
+    def dealt(self, num_replicas: int) -> BlockOrder:
+        """This order for so many ranks: with as many shards, if it has any."""
+        return self if self.shards in (None, num_replicas) else replace(self, shards=num_replicas)
 
     def prefix(self, rows: int) -> BlockOrder | None:
         """This order of the first rows, as it was before others came; None if files were laid anew."""
@@ -134,18 +122,13 @@ class BlockOrder(AnyOrder):
         starts = self.starts[: int(np.searchsorted(self.starts, rows)) + 1]
         return replace(self, starts=starts) if int(starts[-1]) == rows else None
 
-    def resumed(self, epoch: int | None, shards: int | None) -> BlockOrder:
-        """This order, with the shards that the running epoch, if any, was begun with."""
-        held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)
-        return replace(self, held=held)
-
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
         found: dict[str, Pin] = {"shuffle": self.kind, "files": self.files}
         if self.shuffle == "block":
             found["window"] = self.window
         if self.shards is not None:
-            found["shards"] = self.shards_in(epoch)
+            found["shards"] = self.shards
         return found
 
     def units(self, epoch: int) -> Iterator[tuple[Ints, int]]:
@@ -156,15 +139,15 @@ class BlockOrder(AnyOrder):
             sizes = plan.unit_size[some]
             yield sizes, min(self.window, len(sizes))
 
-    def _wrapped(self, epoch: int, positions: Ints) -> Ints:
-        world = self.shards_in(epoch) or 1
+    def _wrapped(self, positions: Ints) -> Ints:
+        world = self.shards or 1
         counts = np.diff(_borders(self.length, world))[positions % world]
         own = positions // world % np.maximum(counts, 1) * world + positions % world
         return np.where(counts > 0, own, positions % self.length)
 
     def _plan(self, epoch: int) -> _Plan:
         key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0
-        return _plan(self, key, self.shards_in(epoch))
+        return _plan(self, key)
 
 
 def equal_runs(length: int) -> Ints:
@@ -205,13 +188,13 @@ class _Line(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _layout(order: BlockOrder, shards: int | None) -> _Line:
+def _layout(order: BlockOrder) -> _Line:
     first, sizes = order.starts[:-1], np.diff(order.starts)
-    if shards is not None and order.shuffle:
+    if order.shards is not None and order.shuffle:
         shuffled = np.argsort(random_words(_word("files", order.seed), len(sizes)), kind="stable")
         first, sizes = first[shuffled], sizes[shuffled]
     ends = np.cumsum(sizes)
-    borders = _borders(order.length, shards or 1)
+    borders = _borders(order.length, order.shards or 1)
     cuts = distinct(np.concatenate([borders, ends]))
     line = cuts[:-1]
     file = np.searchsorted(ends, line, "right")
@@ -232,10 +215,10 @@ class _Plan:
     slot is a run of one unit's rows within a cell; slots lie in the line before their cell is permuted.
     """
 
-    def __init__(self, order: BlockOrder, epoch: int, shards: int | None) -> None:
+    def __init__(self, order: BlockOrder, epoch: int) -> None:
         self.in_units: Permutations | None = None
         self.in_cells: Permutations | None = None
-        self.layout = layout = _layout(order, shards)
+        self.layout = layout = _layout(order)
         self.world = len(layout.shard_starts) - 1
         is_block = order.shuffle == "block"
         units = np.arange(len(layout.size))
@@ -257,10 +240,6 @@ class _Plan:
             self.unit_slot, self.unit_slices = self.slot_unit, np.ones(len(units), np.int64)
             self.slots = 1
             self.cell_start = layout.shard_starts
-            self.cell_slot = np.searchsorted(self.unit_shard, np.arange(self.world + 1))
-        most = int(np.diff(self.cell_slot).max(initial=1))
-        self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
-        self.last_slot = max(len(self.slot_start) - 1, 0)
         if order.shuffle:
             self.in_cells = Permutations(np.diff(self.cell_start), "cell", order.seed, epoch)
 
@@ -287,22 +266,17 @@ class _Plan:
         self.slot_start, self.slot_unit = starts[:-1], unit.reshape(-1)
         self.slot_shift = inner.reshape(-1) - self.slot_start
         self.slot_cell = np.repeat(np.arange(num_cells), width)
-        self.cell_slot = np.arange(num_cells + 1) * width
-        self.cell_start = starts[self.cell_slot]
+        self.cell_start = starts[::width]
 
     def rows(self, positions: Ints) -> Ints:
         """The row at each position."""
         line = positions
         if self.world > 1:
             line = self.layout.shard_starts[positions % self.world] + positions // self.world
-        cell = np.searchsorted(self.cell_start, line, "right") - 1
         if self.in_cells is not None:
+            cell = np.searchsorted(self.cell_start, line, "right") - 1
             line = self.in_cells.within(line, self.cell_start, cell, forward=True)
-        slot = self.cell_slot[cell]
-        # The last slot of the cell that begins at or before it; slots of later cells begin after it.
-        for step in self.halvings:
-            ahead = np.minimum(slot + step, self.last_slot)
-            slot = np.where(self.slot_start[ahead] <= line, ahead, slot)
+        slot = np.searchsorted(self.slot_start, line, "right") - 1  # the last that begins there or before
         unit = self.slot_unit[slot]
         inner = line + self.slot_shift[slot]
         if self.in_units is not None:
@@ -328,8 +302,8 @@ class _Plan:
 
 
 @lru_cache(maxsize=4)
-def _plan(order: BlockOrder, epoch: int, shards: int | None) -> _Plan:
-    return _Plan(order, epoch, shards)
+def _plan(order: BlockOrder, epoch: int) -> _Plan:
+    return _Plan(order, epoch)
 
 
 class Permutations:

@@ -18,28 +18,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ..errors import StateError
 from ..process.forks import renew_in_children
 from ..process.numbers import as_int
 from ..process.warned import warn_user
-from .contract import AnyOrder, Appended, Arrangement, Locality, Shuffle, SourceCounts, check_appended
-from .epoch import Epoch, Skipped
-from .grown import Grown, Prefixes, carried
-from .iteration import Iteration, IterationOptions, Left, Standing, rows_seen
+from .contract import (
+    AnyOrder,
+    Appended,
+    Arrangement,
+    BegunOrder,
+    Locality,
+    Pin,
+    Saved,
+    Shuffle,
+    SourceCounts,
+    begun_in,
+    check_appended,
+)
+from .epoch import Epoch, Iteration, IterationOptions, Left, Skipped, Standing, rows_seen
 from .place import Place, Shard, after, taken
-from .saved import Pin, Saved
-from .state import State, written
+from .state import Prefixes, State, carried, written
 
 UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
 _ROW_BY_ROW = IterationOptions()
-_MOST_TOLD = 64  # sources of which a state says how many rows were left out
 _MOST_LOOKS = 5  # at one batch, one after the other, before there is a warning
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -55,17 +62,6 @@ def _alone(method: _Method) -> _Method:
             return method(cursor, *args, **named)
 
     return cast(_Method, locked)
-
-
-class Counting(Protocol):
-    """An iterator that nothing counts: it is asked how many rows it has handed out."""
-
-    @property
-    def taken(self) -> int:
-        """Rows handed out."""
-
-    def stop(self) -> None:
-        """Hands out nothing more."""
 
 
 class Cursor:
@@ -117,7 +113,6 @@ class Cursor:
         self.fingerprint = fingerprint
         self.generation = self._num_begun = 0
         self.latest: Iteration | None = None
-        self._counting: list[tuple[Iteration, Counting]] = []  # and may hand out more, unless they are over
         self.needs_seed = self.draws = bool(order.shuffle)
         self.varies = bool(order.shuffle) and order.reshuffle
         self._draw, self._unit = draw, unit
@@ -143,7 +138,7 @@ class Cursor:
 
     def __getstate__(self) -> Saved:
         self.settle()
-        return {**{name: value for name, value in self.__dict__.items() if name != "lock"}, "_counting": []}
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
 
     def __setstate__(self, state: Saved) -> None:
         self.__dict__.update(state)
@@ -220,14 +215,6 @@ class Cursor:
             self.settle()
             self.latest = iteration
 
-    def follow(self, iteration: Iteration, counting: Counting) -> bool:
-        """Asks an iterator how far it is whenever that is wanted; returns whether there are others.
-
-        Then it says by `moved` that it moves, so that the order is known in which they do.
-        """
-        self._counting.append((iteration, counting))
-        return len(self._counting) > 1
-
     def settle(self) -> None:
         """Asks what has delivered how far it is."""
         with self.lock:
@@ -235,16 +222,6 @@ class Cursor:
             latest, self.latest = self.latest, None
             if latest is not None:
                 self.reached(latest)
-            if self._counting:
-                self._settle_counting(latest)
-
-    def _settle_counting(self, latest: Iteration | None) -> None:
-        for iteration, counting in self._counting:
-            if iteration.taken != (taken := counting.taken):
-                iteration.taken = taken
-                self.reached(iteration)
-        # An iterator that nothing holds will not move again.
-        self._counting = [one for one in self._counting if not one[0].is_over and one[0].is_held]
 
     @property
     @_alone
@@ -271,7 +248,10 @@ class Cursor:
         """Makes this another rank, or a rank among another number of ranks."""
         at = self._resting()
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
-        self._order = self._order.dealt(num_replicas, at.now.place.epoch if at.running else None)
+        before, epoch = self._order, at.now.place.epoch
+        self._order = before.dealt(num_replicas)
+        if at.running or (self.generation and at.now.place.position):
+            self._order = begun_in(self._order, before.order_in(epoch), epoch)
 
     def resize(self, length: int) -> None:
         """Gives an epoch another length: that of a foreign sampler is known when it is over."""
@@ -326,8 +306,12 @@ class Cursor:
         But if the other may go on, and this one's iterator was made before that had delivered anything
         (`made`, see `begin`), or it is not known when, the two run at the same time.
         """
+        return self._without_looks(lambda look: look.is_held and (made is None or made < look.number))
+
+    def _without_looks(self, stays: Callable[[Iteration], bool] = lambda _: False) -> Standing:
+        """Where the cursor would stand, had there been no look since the last one that stays."""
         at = self._at
-        while (look := at.look) and not (look.is_held and (made is None or made < look.number)):
+        while (look := at.look) and not stays(look):
             at = look.before or at
         return at
 
@@ -336,9 +320,7 @@ class Cursor:
         at = self._at
         if at.last is iteration or not iteration.number or at.look is None:
             return at
-        while (look := at.look) not in (None, iteration):
-            at = look.before or at
-        self._looked = None
+        at, self._looked = self._without_looks(lambda look: look is iteration), None
         return at if at.last is iteration else at._replace(left=iteration.left)
 
     def reached(self, iteration: Iteration) -> None:
@@ -405,24 +387,8 @@ class Cursor:
         """Rows that were left out, and those behind the places at which these epochs were left."""
         for one in epochs:
             now = _now(one)
-            rows, place = self._rest(now, iteration), now.place
-            if not rows:
-                continue
-            of: dict[str, int] = {}
-            if self.arrangement is not None and not place.left and not now.is_alone:
-                begin = replace(self._state(now), left_out=Skipped())
-                end = replace(begin, at=Epoch(Place(place.epoch, place.position + rows)))
-                with suppress(StateError, ValueError):
-                    behind = self.arrangement.account(self.order, end)
-                    before = self.arrangement.account(self.order, begin)
-                    if before is not None and behind is not None:
-                        rows_before = before.numbers()
-                        of = {
-                            name.removesuffix("/rows"): int(number - rows_before[name])
-                            for name, number in behind.numbers().items()
-                            if name.endswith("/rows")
-                        }
-            out = out.with_more(rows, place.epoch, of if len(of) <= _MOST_TOLD else {})
+            if rows := self._rest(now, iteration):
+                out = out.with_more(rows, now.place.epoch)
         return out
 
     def _rest(self, now: Epoch, iteration: Iteration | IterationOptions) -> int:
@@ -589,13 +555,6 @@ class Cursor:
             self._looked = look or self._looked
             self._at = named
 
-    def _without_looks(self) -> Standing:
-        """Where the cursor would stand, had there been no look."""
-        at = self._at
-        while look := at.look:
-            at = look.before or at
-        return at
-
     def _named(self, at: Standing, epoch: int) -> Standing:
         """Where it stands when set_epoch has named an epoch."""
         last = at.last
@@ -655,9 +614,9 @@ class Cursor:
 
     def _state(self, now: Epoch) -> State:
         order, epoch = self.order, now.place.epoch
-        grown = order.length if isinstance(order, Grown) and order.epoch == epoch else None
         pins = {**order.pins(epoch), **self.pins}
         left_out, length = self._left_out(epoch), order.length_in(epoch)
+        grown = None if length == order.length else order.length
         return State(order.seed, length, pins, self.fingerprint, now, left_out, grown, self.extra)
 
     @_alone
@@ -707,32 +666,34 @@ class Cursor:
         if appended is not None:
             check_appended(appended)
         saved = State.from_dict(state, only_place=not strict)
-        order = self._order.whole if type(self._order) is Grown else self._order
+        order = self._order.whole if isinstance(self._order, BegunOrder) else self._order
+        first = order
         if strict:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
             when = self.appended if appended is None else appended
             if self.arrangement is not None:
                 order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
-            saved, order = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
+            saved, first = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
+            shards = saved.pins.get("shards")
+            if saved.position and isinstance(shards, int):
+                first = first.dealt(shards)
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
         if entry.place.share[1] > 1:
             self._check_rank(entry.place)
-        if entry.place.position >= order.length_in(entry.place.epoch):
+        order = begun_in(order, first, saved.epoch)
+        if entry.place.position >= order.length_in(saved.epoch):
             entry = entry.next
         place = entry.place
         try:
             order.check_place(place.epoch, place.first)
         except ValueError as error:
             raise StateError(f"the state cannot be continued here: {error}") from error
-        begun = place.epoch if place.position else None
         self._order = order
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
-        shards = saved.pins.get("shards") if strict else None
-        self._order = self._order.resumed(begun, shards if isinstance(shards, int) else None)
         self._origin = entry
         self._at = Standing(entry, entry, left=Left(saved.left_out))
         self._looked = None
@@ -740,15 +701,12 @@ class Cursor:
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
-        for _, counting in self._counting:
-            counting.stop()
-        self._counting = []
 
     @_alone
     def account(self) -> SourceCounts | None:
         """The rows delivered of each source of a mixture; None for other datasets, or if it is not known."""
         state = self._state_now()
-        if self.arrangement is None or (state.left_out.rows and not state.left_out.of):
+        if self.arrangement is None or state.left_out.rows:
             return None  # raised in `counts`, but a meter's page does without
         return self.arrangement.account(self.order, state)
 

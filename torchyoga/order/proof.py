@@ -20,8 +20,8 @@ from functools import lru_cache
 
 from ..errors import StateError
 from ..process.digests import keyed_bytes
+from .contract import Saved, are_counts
 from .place import Place, Shard, taken
-from .saved import Saved
 
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
@@ -196,14 +196,6 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
     is_over = not any(receipt["steps_to_come"] for receipt in each)
     dropped = max(0, length - rows) if is_over and not problem else 0
     return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out, dropped)
-
-
-def are_counts(*values: object) -> bool:
-    """True for ints of at least 0 that arithmetic on rows can take."""
-    for value in values:  # noqa: SIM110 (a state has many, and `all` would call something for each)
-        if type(value) is not int or not 0 <= value <= 2**62:
-            return False
-    return True
 
 
 def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
+from .contract import AnyOrder, Appended, Pin, Saved, are_counts, digest, in_effect
 from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
-from .proof import PRIME, are_counts, weight_until
-from .saved import Pin, Saved, digest, what_differs
-from .stages import in_effect
+from .proof import PRIME, weight_until
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _PLAIN = (bool, int, str, type(None))
-_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out", "left_of")
+_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
+_LENIENT = "or pass strict=False to take its epoch and position"
 _SEED_BITS = 4096
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
+
+Prefixes = Sequence[tuple[str, int]]
 
 _NONE = Skipped()
 
@@ -74,8 +76,6 @@ class State:
             found["again"] = at.again
         if out.rows:
             found["left_out"] = list(out.written)
-        if out.of:
-            found["left_of"] = dict(out.of)
         return {**found, **self.extra}
 
     def place_to_dict(self) -> Saved:
@@ -164,24 +164,23 @@ class State:
         if "view" in self.pins and self.pins["view"] != mine.get("view"):
             self._check_view(mine.get("view"), is_as_long=self.length == mine["length"])
         for key in ("length", "seed", "shuffle", "fingerprint", "window"):
-            if found.get(key) == mine.get(key):
-                continue
-            if key == "seed":
+            if found.get(key) != mine.get(key):
+                use = "Use that, leave seed= out," if key == "seed" else "Use that,"
                 raise StateError(
-                    f"the state has seed {self.seed}, but here it is {mine['seed']}: it is of "
-                    "another dataset or loader. Use that, leave seed= out, or pass strict=False to take its "
-                    "epoch and position"
+                    f"the state has {_ARGUMENTS.get(key, key)} {_shown(found.get(key))}, but here it is "
+                    f"{_shown(mine.get(key))}: it is of another dataset or loader. {use} {_LENIENT}"
                 )
-            raise StateError(
-                f"the state has {_ARGUMENTS.get(key, key)} {_shown(found.get(key))}, but here it is "
-                f"{_shown(mine.get(key))}: it is of another dataset or loader. Use that, or pass "
-                "strict=False to take its epoch and position"
-            )
         if ("shards" in found) != ("shards" in mine):
             kinds = {True: "'shard'", False: "'global'"}
             raise StateError(
                 f"the state is of locality {kinds['shards' in found]}, but here it is "
-                f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
+                f"{kinds['shards' in mine]}; use that, {_LENIENT}"
+            )
+        mixed = next((key for key in ("sources", "passes") if key in self.pins), None)
+        if mixed and "sources" not in mine:
+            raise StateError(
+                f"the state has the {mixed} of a mixture, {_shown(self.pins[mixed])}, but what is read here "
+                f"is none. Load it into a loader of that mixture, {_LENIENT}"
             )
         stages = mine.get("stages")
         if self.pins.get("stages") != stages:
@@ -189,8 +188,8 @@ class State:
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
-                "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
-                f"position. It has files {found.get('files')!r:.99}, here they are {mine.get('files')!r:.99}"
+                f"converted? Use the files it was saved with, {_LENIENT}. It has files "
+                f"{found.get('files')!r:.99}, here they are {mine.get('files')!r:.99}"
             )
 
     def _check_view(self, mine: object, is_as_long: bool) -> None:
@@ -199,8 +198,9 @@ class State:
         is_alike = found and here and found.partition("(")[0] == here.partition("(")[0]
         if is_as_long or is_alike:
             raise StateError(
-                f"the state is {what_differs(found, here):.600}, or pass strict=False to take its epoch and "
-                "position"
+                f"the state is of {found or 'rows as they are':.200}, but here it is "
+                f"{here or 'rows as they are':.200}: make the view as it was, whose batch= and cell= count "
+                f"rows of all ranks, {_LENIENT}"
             )
 
     def _check_stages(self, mine: Pin) -> None:
@@ -279,10 +279,9 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
         rank, world, rows, batch_size = (0, 1, 0, 1) if state.get("share") is None else state["share"]
         again = state.get("again", 0)
         out_rows, out_epoch = state.get("left_out") or (0, 0)
-        left_of = state.get("left_of") or {}
         counts = (rank, world, rows, batch_size, again, out_rows, out_epoch, steps or 0)
-        is_sound = are_counts(*counts, *left_of.values())
-        out = Skipped(out_rows, out_epoch, tuple(left_of.items())) if out_rows or left_of else _NONE
+        is_sound = are_counts(*counts)
+        out = Skipped(out_rows, out_epoch) if out_rows else _NONE
         is_sound = is_sound and type(steps) in (int, type(None))
         is_sound = is_sound and rank < world and batch_size > 0
         # Positions that are left are not delivered yet.
@@ -293,8 +292,8 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again, left_out or left_of; pass "
-            "what state_dict() gave"
+            "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+            "state_dict() gave"
         )
     place = Place(epoch, position, left, (rank, world) if world > 1 else (0, 1))
     if world > 1:
@@ -350,3 +349,72 @@ def _shown(value: object) -> str:
         return f"{value!r:.100}"
     except ValueError:  # Python refuses to write the digits of a huge int
         return "a huge number"
+
+
+def carried(
+    saved: State,
+    whole: AnyOrder,
+    fingerprint: str | None,
+    prefixes: Prefixes,
+    appended: Appended | None,
+    seed: int,
+    pins: Mapping[str, Pin],
+) -> tuple[State, AnyOrder]:
+    """A state of this dataset, or of its first rows, as one of this dataset, and the order of its epoch.
+
+    Args:
+        saved: the state.
+        whole: the order of all rows.
+        fingerprint: of the dataset.
+        prefixes: fingerprint and rows of the versions that it begins with.
+        appended: "next" if new rows come after the epoch under way; None if there are to be none.
+        seed: that of the state, or the one given here.
+        pins: what identifies the dataset besides.
+
+    Raises:
+        StateError: the state is of another dataset, or there are new rows and `appended` is None, or the
+            order before them is not known.
+    """
+    is_own = saved.fingerprint == fingerprint or (saved.fingerprint, saved.rows) not in prefixes
+    epoch = saved.at.place.epoch
+    if not is_own and saved.rows == whole.length_in(epoch):  # the same rows, with other columns
+        saved, is_own = replace(saved, fingerprint=fingerprint), True
+    if is_own and saved.grown is None:  # its epoch was not begun before rows were appended
+        mine = {**pins, "length": whole.length_in(epoch), "seed": seed, "fingerprint": fingerprint}
+        saved.check_same({**whole.pins(epoch), **mine})
+        return saved, whole
+    first = _first(whole, saved.length)
+    expected = {**first.pins(epoch), **pins, "length": saved.length, "seed": seed}
+    saved.check_same({**expected, "fingerprint": fingerprint if is_own else saved.fingerprint})
+    if is_own:
+        if saved.rows != whole.length:
+            raise StateError(
+                f"the state has a dataset of {saved.rows} rows, but here it has {whole.length}: it is of "
+                "another dataset, or damaged"
+            )
+        return saved, first
+    if appended is None:
+        raise StateError(
+            f"the state is of {saved.rows} rows, and {whole.length - saved.rows} rows were appended since: "
+            f"here are {whole.length}. Pass appended='next' to finish the epoch under way without them; "
+            "the loader and load_state_dict() take it"
+        )
+    if saved.position in (0, saved.length) and not saved.left:
+        at = Epoch(Place(epoch + bool(saved.position), 0))
+        own = whole.pins(at.place.epoch)
+        begun = replace(saved, at=at, length=whole.length, pins=own, fingerprint=fingerprint, grown=None)
+        return begun, whole
+    found = replace(saved, fingerprint=fingerprint, grown=whole.length)
+    return found, first
+
+
+def _first(whole: AnyOrder, rows: int) -> AnyOrder:
+    """The order of the first rows, as it was before the others were appended."""
+    first = whole.prefix(rows)
+    if first is not None:
+        return first
+    raise StateError(
+        "the sources of the state have grown, and weights of rows, or files that were laid anew, do not know "
+        "the order before; finish the epoch over the version of the state, or pass strict=False to take its "
+        "epoch and position"
+    )

@@ -24,10 +24,8 @@ from ..process.lazy import cached_with
 from ..process.numbers import distinct
 from ..rows.types import Ints
 from .by_file import BlockOrder
-from .contract import ARRANGED, AnyOrder, Shuffle, before_known
+from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, before_known
 from .full import Order
-from .saved import Pin
-from .stages import ArrangedOrder
 
 _Weights: TypeAlias = npt.NDArray[np.generic]
 MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64

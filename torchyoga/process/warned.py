@@ -7,26 +7,11 @@ import warnings
 from types import FrameType
 
 # By the first part of a module's name; those of the standard library only call functions passed to them.
-_OTHERS = frozenset(
-    {
-        "accelerate",
-        "concurrent",
-        "contextlib",
-        "functools",
-        "keras",
-        "lightning",
-        "lightning_fabric",
-        "lightning_utilities",
-        "pytorch_lightning",
-        "tensorflow",
-        "threading",
-        "torch",
-        "torchdata",
-        "torchyoga",
-        "tqdm",
-        "transformers",
-    }
-)
+_OTHERS = {
+    *("accelerate", "concurrent", "contextlib", "functools", "keras", "lightning", "lightning_fabric"),
+    *("lightning_utilities", "pytorch_lightning", "tensorflow", "threading", "torch", "torchdata"),
+    *("torchyoga", "tqdm", "transformers"),
+}
 _MOST_FRAMES = 1000
 
 

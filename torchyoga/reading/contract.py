@@ -7,21 +7,21 @@ The kit of the contract is `torchyoga.testing`: `check_dataref` for any dataset,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Generic
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import ARRANGED, Arrangement
-from ..order.saved import digest
+from ..order.contract import ARRANGED, Arrangement, digest
 from ..process.lazy import cached_property, later
 from ..process.numbers import distinct
 from ..process.seeding import seeder
 from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.pieces import check_parts, taken_runs
+from ..rows.data import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
@@ -80,6 +80,8 @@ class Contract(ABC, Generic[RowT]):
         super().__init_subclass__()
         if not _READS.isdisjoint(vars(cls)) and "_keeps_rows" not in vars(cls):
             cls._keeps_rows = Contract._keeps_rows  # type: ignore[method-assign]
+        if "take" in vars(cls) and cls.__module__.partition(".")[0] != "torchyoga":
+            cls.take = _of_all_rows(cls.take)  # type: ignore[method-assign]
 
     @abstractmethod
     def __len__(self) -> int:
@@ -295,6 +297,23 @@ class Contract(ABC, Generic[RowT]):
         return schema
 
 
+def _of_all_rows(take: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's `take`; it raises ValueError if it gives another number of rows than it was asked for."""
+
+    @wraps(take)
+    def checked(ref: DataRef, rows: Ints) -> Any:
+        found = take(ref, rows)
+        if hasattr(found, "__len__") and not isinstance(found, Mapping) and len(found) != len(rows):
+            raise ValueError(
+                f"{type(ref).__name__}.take was asked for {count_of(len(rows), 'row')}, "
+                f"{[*map(int, rows)]!r:.100}, and returned {len(found):,}; it returns one for each "
+                "number, in this order"
+            )
+        return found
+
+    return checked
+
+
 def title_of(ref: DataRef) -> str:
     """A DataRef in a few words: its `repr` without rows and columns."""
     title = ref._title()
@@ -349,6 +368,8 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         return numbers
     # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
     if int(numbers.view(np.uint64).max()) < length:
+        return numbers
+    if is_arranged and int(numbers.min()) >= ARRANGED.start and int(numbers.max()) < ARRANGED.stop:
         return numbers
     are_rows = (numbers >= -length) & (numbers < length)
     if is_arranged:

@@ -16,13 +16,12 @@ from ..process.progress import progress_bar
 from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.schema import Schema
-from ..rows.stats.column_stats import TableStats
-from ..rows.stats.statistics import TableStatistics
+from ..rows.statistics import TableStatistics, TableStats
 from ..rows.types import Json, Row
 from .dataref import DataRef
 from .reader import Reader
 from .stream import in_epoch
-from .version_ref import VersionColumns, VersionRef
+from .version_ref import VersionRef
 
 _log = logging.getLogger("torchyoga")
 _BYTES, _ROWS = 2**22, 2**16  # read at once
@@ -110,8 +109,8 @@ def stats(
         2
     """
     limit = None if rows is None else as_int("rows", rows, low=1)
-    if isinstance(ref, (VersionRef, VersionColumns)) and ref.manifest.stats:
-        return ref.manifest.known_stats(ref.projection if isinstance(ref, VersionColumns) else None)
+    if isinstance(ref, VersionRef) and ref.manifest.stats:
+        return ref.manifest.known_stats(ref._of)
     schema, total = ref.schema, len(ref)
     numbers = None
     if limit is not None and limit < total:

@@ -22,8 +22,8 @@ from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.outline import ShownColumn, in_lines
 from ..rows.projection import Projection
+from ..rows.schema import ShownColumn, in_lines
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
 from .instead import METHODS, METHODS_OF, advised
@@ -37,18 +37,16 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from ..rows import collate as _collate
+    from ..views import changed as _changed
     from ..views import chosen as _chosen
-    from ..views import computed as _computed
     from ..views import filled as _filled
-    from ..views import from_documents as _from_documents
     from ..views import over as _over
     from ..views import split as _split
-    from ..views import transformed as _transformed
-    from ..views import where as _where
     from ..views import zipped as _zipped
-    from ..views.mixes import balanced as _balanced
-    from ..views.mixes import bucketed as _bucketed
     from ..views.mixes import weighted as _weighted
+    from ..views.packs import packed as _packed
+    from ..views.tokens import token_batches as _token_batches
+    from ..views.tokens import token_windows as _token_windows
     from ..views.windows import windowed as _windowed
     from . import counting as _counting
 else:  # A view is a DataRef, so its file imports this one: it is loaded when a method is first looked at.
@@ -56,16 +54,14 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
     _collate, _over = later("torchyoga.rows.collate"), later("torchyoga.views.over")
     _counting = methods_of("torchyoga.reading.counting")
     _chosen = methods_of("torchyoga.views.chosen")
-    _computed = methods_of("torchyoga.views.computed")
+    _changed = methods_of("torchyoga.views.changed")
     _filled = methods_of("torchyoga.views.filled")
-    _from_documents = methods_of("torchyoga.views.from_documents")
     _split = methods_of("torchyoga.views.split")
-    _transformed = methods_of("torchyoga.views.transformed")
-    _where = methods_of("torchyoga.views.where")
     _zipped = methods_of("torchyoga.views.zipped")
-    _balanced = methods_of("torchyoga.views.mixes.balanced")
-    _bucketed = methods_of("torchyoga.views.mixes.bucketed")
     _weighted = methods_of("torchyoga.views.mixes.weighted")
+    _packed = methods_of("torchyoga.views.packs.packed")
+    _token_batches = methods_of("torchyoga.views.tokens.token_batches")
+    _token_windows = methods_of("torchyoga.views.tokens.token_windows")
     _windowed = methods_of("torchyoga.views.windows.windowed")
 
 # Of rooms that lie above views, without which rows can be read.
@@ -112,23 +108,23 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     classes: Any = _Told()
     class_to_idx: Any = _Told()
 
-    where = _where.where
+    where = _chosen.where
     select = _chosen.select
     order_by = _chosen.order_by
     repeat = _chosen.repeat
     zip = _zipped.zip
     split = _split.split
-    map = _transformed.map
-    map_batches = _computed.map_batches
+    map = _changed.map
+    map_batches = _changed.map_batches
     filled = _filled.filled
     masked = _filled.masked
     windows = _windowed.windows
     weighted = _weighted.weighted
-    balanced = _balanced.balanced
-    bucketed = _bucketed.bucketed
-    packed = _from_documents.packed
-    token_windows = _from_documents.token_windows
-    token_batches = _from_documents.token_batches
+    balanced = _weighted.balanced
+    bucketed = _weighted.bucketed
+    packed = _packed.packed
+    token_windows = _token_windows.token_windows
+    token_batches = _token_batches.token_batches
     stats = _counting.stats
     _repr_html_ = _notebook.notebook_page
 
@@ -273,7 +269,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
                 than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
                 out the first n rows, in every epoch.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
-                gives. "block" mixes a few files at a time: see docs/shuffle.md.
+                gives. "block" mixes a few files at a time: see docs/resume.md.
             shuffle_seed: any int.
             shard_rank: which shard this is, in 0..num_shards-1.
             num_shards: shard r takes positions r, r + num_shards, ... of the global order.

@@ -6,26 +6,24 @@ hundred times as much as the row. A few rows of a large dataset shall not pay fo
 checked in blocks are kept below a multiple of what was asked for.
 
 When too many files are open, a new shelf begins.
-It begins with the files used last; readers of the old one finish on that.
+It begins with the files of one batch; readers of the old one finish on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
-from ..formats.mapped.checks import Checks, num_units
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.mapped.marks import CELL, Marks
-from ..formats.mapped.pages import Thermometer, merged, scatter, usage, will_need
+from ..formats.gather import Bytes, MappedFile, Memory
+from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
+from ..formats.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
-from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Ints
 
@@ -45,8 +43,14 @@ class Opened(NamedTuple):
     file: MappedFile
     extents: Sequence[Extent]  # for each part
     names: Sequence[str]  # of the parts
-    is_checked: bool = False  # whole, by this process, a moment ago
+    is_checked: bool = False  # its bytes need not be compared with checksums
     first_cell: int = -1  # of its marks; -1 if it has none
+
+    def refuse_long_parts(self) -> None:
+        """Raises CorruptError if a part says that it has more items than can be numbered."""
+        for extent in self.extents:
+            if extent.starts[-1] >= Numbering.RUN:
+                raise CorruptError(f"{self.file.path} says that it holds {int(extent.starts[-1])} items")
 
     def check(self, part: int, block: int, nth: int = 0, low: int = 0, high: int = _WHOLE) -> None:
         """Raises CorruptError unless bytes `low` to `high` of a block, its nth unit, are what was written."""
@@ -63,6 +67,11 @@ class Opened(NamedTuple):
                 "its checksum does not match; remove the version and build it again"
             )
 
+    def with_parts(self, numbers: Sequence[int]) -> Opened:
+        """The file with these parts only."""
+        extents, names = [self.extents[n] for n in numbers], [self.names[n] for n in numbers]
+        return self._replace(extents=extents, names=names)
+
     def check_all(self) -> None:
         """Raises CorruptError unless every block and every unit is what was written."""
         for part, extent in enumerate(self.extents):
@@ -74,101 +83,21 @@ class Opened(NamedTuple):
                         self.check(part, block, nth, nth * size, (nth + 1) * size)
 
 
-class _Added:
-    """Files that are being added: the blocks of all parts, part after part, and file after file in each.
-
-    All parts together, since a call of NumPy takes as long as to compute a thousand blocks.
-    """
-
-    def __init__(self, opened: Sequence[Opened], slot: int, verify: bool) -> None:
-        self.opened = opened
-        self._slot = slot  # of the first file
-        num_parts, num_files = len(opened[0].extents), len(opened)
-        extents = [each.extents[part] for part in range(num_parts) for each in opened]
-        counts = np.array([len(extent.offsets) for extent in extents], np.int64)
-        num_items = np.array([extent.starts[-1] for extent in extents], np.int64)
-        if (num_items >= Numbering.RUN).any():
-            number = int(num_items.argmax())
-            path = opened[number % num_files].file.path
-            raise CorruptError(f"{path} says that it holds {int(num_items[number])} items")
-        self._counts = counts.reshape(num_parts, num_files)
-        self._num_items = num_items.reshape(num_parts, num_files)
-        self._bounds = bounds_of(counts)[::num_files].tolist()
-        self._starts = _laid_out(extent.starts[:-1] for extent in extents)
-        self._nbytes = _laid_out(extent.nbytes for extent in extents)
-        self._crcs = _laid_out(extent.crcs for extent in extents)
-        offsets = _laid_out(extent.offsets for extent in extents)
-        file = np.tile(np.arange(num_files), num_parts).repeat(counts)
-        self._runs = file + slot << Numbering.RUN_BITS
-        self._addresses = offsets + np.array([each.file.address for each in opened])[file]
-        self._are_checked = np.array([each.is_checked or not verify for each in opened])[file]
-        # Smaller blocks might share a cell with others.
-        cells = np.array([each.first_cell for each in opened])[file]
-        self._cells = np.where((cells >= 0) & (self._nbytes >= CELL), cells + offsets // CELL, -1)
-        sizes = [_WHOLE if extent.units is None else extent.unit_bytes for extent in extents]
-        self._unit_bytes = np.array(sizes, np.int64).repeat(counts)
-        units = num_units(self._nbytes, self._unit_bytes)
-        self._units = np.where(self._unit_bytes == _WHOLE, 1, units)
-        self._places = _laid_out(map(_unit_places, extents))
-        self._cuts: dict[bytes, Cut] = {}
-
-    def blocks(self, part: int) -> _Blocks:
-        """Those of one part."""
-        of = slice(self._bounds[part], self._bounds[part + 1])
-        return _Blocks(
-            self._cut(part, of),
-            self._nbytes[of],
-            self._crcs[of],
-            self._addresses[of],
-            self._places[of],
-            self._runs[of],
-            self._units[of],
-            self._unit_bytes[of],
-            self._cells[of],
-            self._are_checked[of],
-        )
-
-    def _cut(self, part: int, of: slice) -> Cut:
-        starts, counts, num_items = self._starts[of], self._counts[part], self._num_items[part]
-        key = counts.tobytes() + num_items.tobytes() + starts.tobytes()
-        found = self._cuts.get(key)
-        if found is None:
-            found = self._cuts[key] = Cut(self._slot, starts, counts, num_items)
-        return found
-
-
-def _laid_out(arrays: Iterable[Ints]) -> Ints:
-    """The arrays end to end; there may be none."""
-    return np.concatenate([np.zeros(0, np.int64), *arrays])
-
-
-class _Blocks(NamedTuple):
-    """The blocks of one part of some files, file after file; (blocks,) each but `cut`.
-
-    Attributes:
-        places: the addresses of the checksums of their units; 0 for those that have none.
-        runs: what is added to numbers of items of each block's file.
-        units: how many units each has, and `unit_bytes` of these.
-        cells: where other processes mark it; -1 for nowhere.
-    """
-
-    cut: Cut
-    nbytes: Ints
-    crcs: Ints
-    addresses: Ints
-    places: Ints
-    runs: Ints
-    units: Ints
-    unit_bytes: Ints
-    cells: Ints
-    are_checked: npt.NDArray[np.bool_]
-
-
 def _unit_places(extent: Extent) -> Ints:
     """(blocks,) the address of the checksum of each block's first unit; 0 if it has none."""
     if extent.units is None or extent.first_unit is None:
         return np.zeros(len(extent.offsets), np.int64)
     return address_of(extent.units) + 4 * extent.first_unit
+
+
+def _cut(extents: Sequence[Extent], slot: int, counts: Ints, cuts: dict[bytes, Cut]) -> Cut:
+    starts = np.concatenate([extent.starts[:-1] for extent in extents])
+    num_items = np.array([extent.starts[-1] for extent in extents])
+    key = counts.tobytes() + num_items.tobytes() + starts.tobytes()
+    found = cuts.get(key)
+    if found is None:
+        found = cuts[key] = Cut(slot, starts, counts, num_items)
+    return found
 
 
 class _Stored:
@@ -191,17 +120,38 @@ class _Stored:
         self._opened: list[Opened] = []
         self.first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
 
-    def extend(self, opened: Sequence[Opened], new: _Blocks) -> None:
-        """Adds the blocks of files."""
+    def extend(self, opened: Sequence[Opened], slot: int, cuts: dict[bytes, Cut]) -> Cut:
+        """Adds the blocks of files, which take the slots from `slot` on; returns how they are cut.
+
+        Args:
+            opened: the files.
+            slot: of the first.
+            cuts: those known, as many columns are cut alike.
+        """
         used, num_before = int(self.first_block[-1]), len(self._opened)
+        extents = [each.extents[self._part] for each in opened]
+        counts = np.array([len(extent.offsets) for extent in extents])
+        of_block = np.arange(len(opened)).repeat(counts)  # the file of each block
+        offsets = np.concatenate([extent.offsets for extent in extents])
+        nbytes = np.concatenate([extent.nbytes for extent in extents])
+        addresses = offsets + np.array([each.file.address for each in opened])[of_block]
+        # Smaller blocks might share a cell with others.
+        cells = np.array([each.first_cell for each in opened])[of_block]
+        cells = np.where((cells >= 0) & (nbytes >= CELL), cells + offsets // CELL, -1)
+        sizes = np.array([_WHOLE if extent.units is None else extent.unit_bytes for extent in extents])
+        unit_bytes = sizes[of_block]
+        units = np.where(unit_bytes == _WHOLE, 1, num_units(nbytes, unit_bytes))
+        are_checked = np.array([each.is_checked for each in opened])[of_block]
         self._opened += opened
-        self._table = appended(self._table, num_before + 1, new.cut.counts.cumsum() + used)
+        self._table = appended(self._table, num_before + 1, counts.cumsum() + used)
         self.first_block = self._table[: len(self._opened) + 1]
-        self.checks.append(new.units, new.unit_bytes, new.cells, new.are_checked)
-        self._columns = with_columns(
-            self._columns, used, new.addresses, new.nbytes, new.crcs, new.places, new.cut.items
-        )
+        self.checks.append(units, unit_bytes, cells, are_checked)
+        cut = _cut(extents, slot, counts, cuts)
+        crcs = np.concatenate([extent.crcs for extent in extents])
+        places = np.concatenate([_unit_places(extent) for extent in extents])
+        self._columns = with_columns(self._columns, used, addresses, nbytes, crcs, places, cut.items)
         self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
+        return cut
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless the items of these blocks are what was written.
@@ -312,9 +262,9 @@ class ColumnPart:
         self.items: Items
         self._lows = self._highs = np.zeros(0, np.int64)
 
-    def fill(self, added: _Added, memory: Memory, capacity: int) -> None:
+    def fill(self, opened: Sequence[Opened], cuts: dict[bytes, Cut], memory: Memory, capacity: int) -> None:
         """Takes the first files; `capacity` in bytes, for what is decoded."""
-        extents = [each.extents[self.number] for each in added.opened]
+        extents = [each.extents[self.number] for each in opened]
         if all(extent.decode for extent in extents):
             starts, lengths = zip(*((e.starts[:-1], int(e.starts[-1])) for e in extents), strict=True)
             most = max(extent.block_bytes for extent in extents)
@@ -323,20 +273,26 @@ class ColumnPart:
             self.items = Mapped(1, self.size, memory)
         else:
             raise CorruptError(_MIXED)
-        self.extend(added)
+        self.extend(opened, 0, cuts)
 
-    def extend(self, added: _Added) -> None:
-        """Takes more files."""
-        new = added.blocks(self.number)
-        extents = [each.extents[self.number] for each in added.opened]
-        if extents[0].lows is not None:
-            used = int(self.stored.first_block[-1])
-            lows, highs = zip(*((e.lows, e.highs) for e in extents), strict=True)
-            self._lows = appended(self._lows, used, np.concatenate(lows) + new.runs)
-            self._highs = appended(self._highs, used, np.concatenate(highs) + new.runs)
-        self.stored.extend(added.opened, new)
+    def extend(self, opened: Sequence[Opened], slot: int, cuts: dict[bytes, Cut]) -> None:
+        """Takes more files, see `_Stored.extend`."""
+        used = at = int(self.stored.first_block[-1])
+        cut = self.stored.extend(opened, slot, cuts)
+        for place, each in enumerate(opened, slot):
+            extent = each.extents[self.number]
+            if extent.lows is not None and extent.highs is not None:
+                first = place << Numbering.RUN_BITS  # the number of the first item of the file
+                self._lows = appended(self._lows, at, extent.lows + first)
+                self._highs = appended(self._highs, at, extent.highs + first)
+                at += len(extent.lows)
         if isinstance(self.items, Mapped):
-            self.items.extend(new.cut, new.addresses[:, None])
+            self.items.extend(cut, self.stored.addresses[used : used + len(cut.items), None])
+
+    @property
+    def is_checked(self) -> bool:
+        """True if all of it lies as it is read, and was compared with its checksums."""
+        return self.stored.checks.complete and isinstance(self.items, Mapped)
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
@@ -410,6 +366,7 @@ class FileShelf:
     """Some open files. Threads read while one of them adds a file.
 
     Attributes:
+        memory: of all open files.
         slots: (all files,) the slot of each; -1 if it is not open.
         shifts: (all files,) what makes the number of a row of the file the number of an item.
         columns: the parts of each column.
@@ -420,23 +377,21 @@ class FileShelf:
         schema: Schema,
         file_starts: Ints,
         files: Mapping[int, Opened],
-        verify: bool,
         warmth: Sequence[Thermometer],
         marks: Marks,
     ) -> None:
         opened = tuple(files.values())
         self._files = dict(files)
         self._file_starts = file_starts
-        self._verify = verify
-        self._memory = Memory([found.file.data for found in opened])
+        self.memory = Memory([found.file.data for found in opened])
         self._num_scattered = 0  # files whose pages are read one by one
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
         capacity = _DECODED_BYTES // max(1, decoded)
-        parts, added = enumerate(warmth), _Added(opened, 0, verify)
+        parts, cuts = enumerate(warmth), dict[bytes, Cut]()
         self.columns = tuple(
             tuple(
-                ColumnPart(number, name, size, found, self._memory, marks)
+                ColumnPart(number, name, size, found, self.memory, marks)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )
@@ -444,7 +399,7 @@ class FileShelf:
         )
         for column in self.columns:
             for part in column:
-                part.fill(added, self._memory, capacity)
+                part.fill(opened, cuts, self.memory, capacity)
         self.slots = np.full(len(file_starts) - 1, -1)
         self.shifts = np.zeros(len(file_starts) - 1, np.int64)
         for slot, number in enumerate(files):
@@ -455,11 +410,6 @@ class FileShelf:
         self.slots[number] = slot  # last: from now on threads find it
 
     @property
-    def memory(self) -> Memory:
-        """The memory of all open files."""
-        return self._memory
-
-    @property
     def num_open(self) -> int:
         """How many files are open."""
         return len(self._files)
@@ -468,12 +418,11 @@ class FileShelf:
         """Adds files; only if `can_grow`."""
         if any(extent.decode for each in files.values() for extent in each.extents):
             raise CorruptError(_MIXED)  # before anything is changed
-        slot = len(self._files)
-        added = _Added(tuple(files.values()), slot, self._verify)
-        self._memory.extend([each.file.data for each in added.opened])
+        slot, opened, cuts = len(self._files), tuple(files.values()), dict[bytes, Cut]()
+        self.memory.extend([each.file.data for each in opened])
         for column in self.columns:
             for part in column:
-                part.extend(added)
+                part.extend(opened, slot, cuts)
         for place, number in enumerate(files, slot):
             self._place(number, place)
         self._files.update(files)  # last: from now on threads take them as open

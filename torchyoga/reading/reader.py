@@ -7,28 +7,26 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter, thread_time
 
 import numpy as np
 
 from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
+from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.mapped.gather import Bytes, MappedFile, Memory
-from ..formats.mapped.items import MappedRuns, Numbering
-from ..formats.mapped.marks import Marks
-from ..formats.mapped.pages import Thermometer, Watch, num_to_spare, usage
+from ..formats.gather import MappedFile
+from ..formats.items import Numbering
+from ..formats.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..rows.block import Block
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
-from ..rows.pieces import check_parts, joined_runs
+from ..rows.data import Data, bounds_of, check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints
@@ -45,81 +43,14 @@ _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
 
 
-@dataclass(frozen=True)
-class LocatedRows:
-    """Rows where they lie in mapped files.
-
-    Attributes:
-        schema: of the rows.
-        memory: holds them.
-        addresses: for each column, (N,) the first byte of each row; of a ragged one, where its values lie.
-        after_fault: called if copying them has waited for the disk.
-    """
-
-    schema: Schema
-    memory: Memory
-    addresses: Sequence[Ints | MappedRuns]
-    after_fault: Callable[[], object]
-
-
-class Together:
-    """Copies rows of some versions, all at once: what is mapped is one range of addresses.
-
-    Args:
-        empty: makes the memory for large copies.
-    """
-
-    def __init__(self, empty: Callable[[int], Bytes]) -> None:
-        self._empty = empty
-        self._made: tuple[list[int], Memory] | None = None  # what the memory was made of
-
-    def block(self, found: Sequence[tuple[Ints, LocatedRows]]) -> Block:
-        """The rows as one block; each comes with the places that its rows are to take, 0..N-1 in all."""
-        memory, schema = self._over([located.memory for _, located in found]), found[0][1].schema
-        place = np.concatenate([places for places, _ in found])
-        count = len(place)
-        before, data = usage(), []
-        for number, column in enumerate(schema.columns):
-            lying = [located.addresses[number] for _, located in found]
-            addresses = np.empty(count, np.int64)
-            addresses[place] = np.concatenate(
-                [one.addresses if isinstance(one, MappedRuns) else one for one in lying]
-            )
-            if column.shape is None:
-                nbytes = np.empty(count, np.int64)
-                nbytes[place] = np.concatenate([one.nbytes for one in lying if isinstance(one, MappedRuns)])
-                offsets = bounds_of(nbytes // column.storage.itemsize)
-                runs = MappedRuns(memory, addresses, nbytes)
-                data.append(Data(None, offsets, runs=runs, dtype=column.storage, empty=self._empty))
-                continue
-            if column.row_bytes and count:
-                values = memory.gather(addresses, column.row_bytes, self._empty)
-            else:
-                values = np.empty(0, np.uint8)
-            data.append(Data(values.view(column.storage).reshape(count, *column.shape)))
-        if usage().faults > before.faults:
-            for _, located in found:
-                located.after_fault()
-        return Block(schema, count, tuple(data))
-
-    def _over(self, memories: Sequence[Memory]) -> Memory:
-        """The memory of all of them; made anew when one has more files."""
-        arrays = [array for memory in memories for array in memory.arrays]
-        known = list(map(id, arrays))  # which the memory keeps alive
-        made = self._made
-        if made is None or made[0] != known:
-            made = self._made = known, Memory(arrays)
-        return made[1]
-
-
 class Reader:
     """Reads rows of some files of one schema; a file is opened, and downloaded if it is remote, when a row of
     it is first wanted.
 
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
-    At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
-    are closed. By default it is 4,096, or more as long as the process may have more mappings.
+    At most `most_open` files are mapped at once, or as many as one batch needs: then all others are closed.
+    By default it is 4,096, or more as long as the process may have more mappings.
 
     All methods may be called from several threads, and after a fork: files never change once they are opened,
     and opening one twice does no harm.
@@ -152,8 +83,6 @@ class Reader:
         self._mapped: dict[int, MappedFile] = {}
         self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
         self._shelf: FileShelf | None = None
-        self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
-        self._reads = 0
         self._num_new = 0  # files opened since deleted ones were looked for
         self._warmth = [Thermometer(self.num_rows) for column in schema.columns for _ in column.parts]
         self._whole = Projection(schema, tuple(range(len(schema.columns))))
@@ -240,12 +169,8 @@ class Reader:
         if not len(rows):
             return Block(of.schema, 0, tuple(_nothing(column) for column in of.schema.columns))
         try:
-            name = _name(rows), of.columns
             with timed(Stage.READ):
-                if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
-                    for values in (False, True):  # so that they are all read at once
-                        self.announce(rows, values, of)
-                    self._announced.pop(name, None)
+                self._announce_now(rows, of)
                 return self._taken(rows, of)
         except CorruptError as error:
             if self.where.is_remote:
@@ -283,47 +208,6 @@ class Reader:
         offsets = shelf.columns[number][1]
         low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
         return high - low
-
-    def located(self, rows: Ints, of: Projection | None = None) -> LocatedRows | None:
-        """Where rows lie, checked, to be copied together with those of other versions.
-
-        Args:
-            rows: (N,) numbers of rows.
-            of: the columns; all by default.
-
-        Returns:
-            None if they are better read by themselves, being encoded, in pieces, of own shapes, or from disk.
-
-        Raises:
-            CorruptError: a file is missing, cut or damaged.
-        """
-        of = of or self._whole
-        if self.is_cold(of) or self.where.is_remote:
-            return None
-        before = usage()
-        shelf, items = self._ready(rows)
-        addresses: list[Ints | MappedRuns] = []
-        known: dict[bytes, Ints] = {}
-        for number in of.columns:
-            part, *more = shelf.columns[number]
-            places: Ints | MappedRuns | None
-            if not more:
-                blocks = _blocks(part, items, known)
-                part.check(items, blocks)
-                places = part.items.places(items, blocks)
-            elif len(more) == 1:
-                blocks = _blocks(more[0], items, known)
-                low, high = self._ends(self.schema.columns[number], more[0], items, blocks)
-                part.check_runs(low, high)
-                places = part.items.runs(low, high)
-            else:  # with shapes
-                return None
-            if places is None:
-                return None
-            addresses.append(places)
-        if usage().faults > before.faults:
-            self._after_fault(of)
-        return LocatedRows(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
 
     def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:
         """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
@@ -490,6 +374,14 @@ class Reader:
             while len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.pop(next(iter(self._announced)), None)
 
+    def _announce_now(self, rows: Ints, of: Projection) -> None:
+        """Announces rows that come from disk and are read next, unless they were announced before."""
+        name = _name(rows), of.columns
+        if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
+            for values in (False, True):  # so that they are all read at once
+                self.announce(rows, values, of)
+            self._announced.pop(name, None)
+
     def _is_missing(self, rows: Ints) -> bool:
         """True if files of these rows must be downloaded first, which is left to `follow`."""
         if not self.where.is_remote:
@@ -518,9 +410,6 @@ class Reader:
         files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
             shelf = self._open(distinct(files).tolist())
-        if len(self.files) > self._most_open:
-            self._reads += 1
-            self._used[files] = self._reads
         if self._watches:
             self._look(distinct(files).tolist())
         return shelf, rows + shelf.shifts.take(files)
@@ -551,35 +440,34 @@ class Reader:
             if len(self.files) <= self._most_open and not self.where.is_remote:
                 self._open_more(new, shelf)
             self._num_new += len(new)
-            gone = set() if shelf is None else self._gone(shelf) - set(numbers)
-            if (
-                shelf is not None
-                and shelf.can_grow
-                and shelf.num_open + len(new) <= self._most_open
-                and not gone
-            ):
+            gone = set() if shelf is None else self._gone(shelf, numbers, len(new))
+            if shelf is not None and shelf.can_grow and not gone:
                 shelf.add(new)
             else:
-                kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
+                kept = {} if shelf is None else shelf.files()
                 files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
                 shelf = self._shelf = FileShelf(
-                    self.schema, self._file_starts, files, self._verify, self._warmth, self._marks
+                    self.schema, self._file_starts, files, self._warmth, self._marks
                 )
             if len(self._mapped) > self._most_open or gone:
                 files = shelf.files()
                 self._mapped = {number: file for number, file in self._mapped.items() if number in files}
             return shelf
 
-    def _gone(self, shelf: FileShelf) -> set[int]:
-        """Open files that were deleted since, to make room: while they are mapped, their space is not freed.
+    def _gone(self, shelf: FileShelf, numbers: Sequence[int], num_new: int) -> set[int]:
+        """Open files, none of these, that are to be closed: all others, if there are too many.
 
+        Else those that were deleted since, to make room: while they are mapped, their space is not freed.
         They are looked for once an eighth of the open ones is new, else opening one would cost more the more
         are open.
         """
+        others = set(shelf.files()) - set(numbers)
+        if shelf.num_open + num_new > self._most_open:
+            return others
         if not self.where.is_remote or _LOOK_SHARE * self._num_new < shelf.num_open:
             return set()
         self._num_new = 0
-        return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
+        return {number for number in others if not self.where.is_here(self.files[number])}
 
     def _open_more(self, new: dict[int, Opened], shelf: FileShelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
@@ -591,16 +479,6 @@ class Reader:
                 with contextlib.suppress(CorruptError, OSError):  # raised when a row of it is wanted
                     new[number] = self._opened(number)
                     wanted -= 1
-
-    def _kept(self, shelf: FileShelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
-        """The files that stay open: all, or if those are too many, the ones used last."""
-        files = shelf.files()
-        most = self._most_open - num_new
-        if len(files) > most:
-            latest = sorted(files, key=lambda number: -self._used[number])[: max(0, most // 2)]
-            wanted = {*latest, *numbers}
-            files = {number: opened for number, opened in files.items() if number in wanted}
-        return files
 
     def renew(self) -> None:
         """Makes locks and threads anew, in a forked child."""
@@ -644,7 +522,10 @@ class Reader:
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
         marked = self._first_mark + number
         first_cell = self._marks.first_cell(marked, file.identity) if self._verify else -1
-        return Opened(file, extents, names, self.where.is_checked(entry), first_cell)
+        is_checked = not self._verify or self.where.is_checked(entry)
+        found = Opened(file, extents, names, is_checked, first_cell)
+        found.refuse_long_parts()
+        return found
 
     def open_all(self) -> None:
         """Raises CorruptError unless every file can be opened; reads none of the rows."""
@@ -693,7 +574,13 @@ class Reader:
 
     def _checks_of(self, opened: Opened, num_rows: int, items: Ints, nbytes: int) -> list[tuple[int, int]]:
         """The checks of some rows of an open file, which have about `nbytes` bytes."""
-        shelf = FileShelf(self.schema, np.array([0, num_rows]), {0: opened}, False, self._warmth, self._marks)
+        shelf = FileShelf(
+            self.schema,
+            np.array([0, num_rows]),
+            {0: opened._replace(is_checked=True)},
+            self._warmth,
+            self._marks,
+        )
         step = max(1, _CHECKED_BYTES * len(items) // max(1, nbytes))
         found = [(0, 0)] * len(opened.names)
         for start in range(0, len(items), step):
@@ -723,6 +610,66 @@ class Reader:
         with self._lock:
             opened = self._opened(number)
         return tuple(self._checks_of(opened, entry.whole.rows, items, entry.nbytes))
+
+
+class JointReader:
+    """Reads rows of several readers, laid one after the other, at once: from one table of all their files."""
+
+    def __init__(self) -> None:
+        self._made: tuple[list[FileShelf | None], Reader] | None = None  # what the table was made of, and it
+
+    def take(self, parts: Sequence[tuple[Reader, Projection | None]], rows: Ints) -> Block | None:
+        """The rows of these numbers, as one block.
+
+        Args:
+            parts: readers, and the columns of each, which look alike; None for all.
+            rows: (N,) numbers of rows of all of them, end to end.
+
+        Returns:
+            None while one of them must read by itself: files are downloaded, compressed, cut by others, not
+            all open, or not compared with their checksums yet.
+        """
+        shelves, made = [reader._shelf for reader, _ in parts], self._made
+        if made is None or made[0] != shelves:
+            reader = _joined(parts)
+            if reader is None:
+                return None
+            made = self._made = shelves, reader
+        start = 0
+        for reader, of in parts:
+            if reader.is_cold(of):
+                own = rows[(rows >= start) & (rows < start + reader.num_rows)] - start
+                if len(own):
+                    reader._announce_now(own, of or reader._whole)
+            start += reader.num_rows
+        found = made[1].take(rows)
+        if made[1].is_cold():
+            for reader, of in parts:
+                reader._after_fault(of or reader._whole)
+            self._made = None
+        return found
+
+
+def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
+    """A reader of the files of several, which are open and need no more checks; None if they are not."""
+    opened: list[Opened] = []
+    for reader, of in parts:
+        shelf = reader._shelf
+        if shelf is None or shelf.num_open < len(reader.files) or reader.where.is_remote or reader._watches:
+            return None
+        wanted = [part for column in (of or reader._whole).columns for part in shelf.columns[column]]
+        if not all(part.is_checked for part in wanted):
+            return None
+        numbers, files = [part.number for part in wanted], shelf.files()
+        opened += [files[number].with_parts(numbers) for number in range(len(reader.files))]
+    where, schema = parts[0][0].where, (parts[0][1] or parts[0][0]._whole).schema
+    entries = [file for reader, _ in parts for file in reader.files]
+    found = Reader(where, schema, entries, False, most_open=len(entries), marks=Marks(()))
+    for warmth in found._warmth:
+        warmth.after_opening(were_all=True)
+    checked = {number: file._replace(is_checked=True) for number, file in enumerate(opened)}
+    found._shelf = FileShelf(schema, found._file_starts, checked, found._warmth, found._marks)
+    return found
 
 
 _UNKNOWN = object()

@@ -5,47 +5,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any, Generic, NamedTuple, Protocol, cast
+from typing import Generic, NamedTuple, cast
 
 import numpy as np
 
-from ..order.contract import Appended
-from ..order.iteration import Iteration, IterationOptions
+from ..order.contract import Appended, Arrangement, Saved
+from ..order.epoch import Iteration, IterationOptions
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
-from ..order.saved import Saved
 from ..process.numbers import as_int
 from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..rows.block import Rows
 from ..rows.types import Ints, RowT
+from .contract import Contract
 from .readahead import ReadAhead
 
 _WINDOW = 256  # rows read at once when they are wanted one by one
 
 
-class RandomAccess(Protocol[RowT]):
-    """The source of a stream. It may have more of what a DataRef has, such as a `_readahead`."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, or None."""
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers, in this order."""
+def in_epoch(source: Contract[RowT], epoch: int, seed: int) -> Contract[RowT]:
+    """A DataRef as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
+    bound = source.in_epoch(epoch)
+    return _Seeded(bound, epoch, seed) if bound._is_random else bound
 
 
-def in_epoch(source: RandomAccess[RowT], epoch: int, seed: int) -> RandomAccess[RowT]:
-    """A source as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
-    bound: Any = source.in_epoch(epoch) if hasattr(source, "in_epoch") else source
-    return _Seeded(bound, epoch, seed) if getattr(bound, "_is_random", False) else bound
-
-
-class _Seeded(Generic[RowT]):
+class _Seeded(Contract[RowT]):
     """A random DataRef whose rows follow from the seed and the epoch."""
 
-    def __init__(self, source: Any, epoch: int, seed: int) -> None:
+    def __init__(self, source: Contract[RowT], epoch: int, seed: int) -> None:
         self._source = source
         self._epoch, self._seed = epoch, seed
 
@@ -53,25 +40,22 @@ class _Seeded(Generic[RowT]):
         return len(self._source)
 
     @property
-    def fingerprint(self) -> str | None:
-        """The source's."""
-        found: str | None = self._source.fingerprint
-        return found
-
-    @property
     def _readahead(self) -> ReadAhead | None:
         """The source's."""
-        found: ReadAhead | None = self._source._readahead
-        return found
+        return self._source._readahead
+
+    @property
+    def _arrangement(self) -> Arrangement | None:
+        """The source's."""
+        return self._source._arrangement
 
     def take(self, rows: Ints) -> Sequence[RowT]:
         """The rows of these numbers; all generators are put back after it."""
         with GeneratorsPutBack():
-            found: Sequence[RowT] = self._source._take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
-        return found
+            return self._source._take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
 
 
-def read_batches(source: RandomAccess[RowT], batches: Iterable[Ints]) -> Iterator[Sequence[RowT]]:
+def read_batches(source: Contract[RowT], batches: Iterable[Ints]) -> Iterator[Sequence[RowT]]:
     """The rows of each batch of numbers; small batches are read several at once."""
     for window in windows_of(source, batches):
         try:
@@ -116,7 +100,7 @@ class Window(NamedTuple):
 
 
 def windows_of(
-    source: RandomAccess,
+    source: Contract,
     batches: Iterable[Ints],
     read_here: bool = True,
     most: int | None = None,
@@ -131,14 +115,14 @@ def windows_of(
         most: batches of a window.
         read_bytes: of a window, of more than one batch.
     """
-    readahead = _readahead_of(source)
+    readahead = source._readahead
     if readahead is None:
         for batch in batches:
             yield Window(batch, [len(batch)])
         return
     windows: deque[Window] = deque()  # those that `announced` holds back
     # Which rows of a mixture of many sources come takes long to say: the first batch waits for no others.
-    is_slow_to_begin = read_here and getattr(source, "_arrangement", None) is not None
+    is_slow_to_begin = read_here and source._arrangement is not None
 
     def numbers() -> Iterator[Ints]:
         left, begun = iter(batches), 1 if is_slow_to_begin else _MOST
@@ -160,14 +144,10 @@ def windows_of(
 def begun(stream: Stream[RowT], options: IterationOptions) -> Iteration:
     """An iteration of a stream that begins now; `Cursor.finish` counts it, if it counts."""
     iteration = stream.cursor.iteration(options)
-    readahead = _readahead_of(in_epoch(stream.source, iteration.start.epoch, stream.cursor.order.seed))
+    readahead = in_epoch(stream.source, iteration.start.epoch, stream.cursor.order.seed)._readahead
     if readahead is not None:
         readahead.follow(chunks(stream.cursor.order, iteration.shard, iteration.start), iteration.progress)
     return iteration
-
-
-def _readahead_of(source: RandomAccess) -> ReadAhead | None:
-    return getattr(source, "_readahead", None)
 
 
 class _Lifetime:
@@ -182,7 +162,7 @@ class Stream(Generic[RowT]):
         cursor: where it stands; code that takes rows without the stream reports there.
     """
 
-    def __init__(self, source: RandomAccess[RowT], options: OrderOptions) -> None:
+    def __init__(self, source: Contract[RowT], options: OrderOptions) -> None:
         self.source = source
         self.cursor = options.cursor_of(source)
 
@@ -239,7 +219,7 @@ class Stream(Generic[RowT]):
         self.cursor.begun(iteration)
         return iteration, held
 
-    def _source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
+    def _source_in(self, iteration: Iteration) -> Contract[RowT]:
         """The source of the rows of an iteration: the source as it is in its epoch."""
         return in_epoch(self.source, iteration.start.epoch, self.cursor.order.seed)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import CorruptError, NotFoundError
-from ..formats.mapped.marks import Marks
+from ..formats.checks import Marks
 from ..process.lazy import cached_property
 from ..process.texts import bytes_text
 from ..rows.block import Block, Rows
@@ -21,23 +21,30 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of
-from ..versions.listed import pieces_of
+from ..versions.file_entry import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .readahead import Prefetch
-from .reader import LocatedRows, Reader
+from .reader import JointReader, Reader
 
 _LOOKS = 10  # attempts, at a version that others keep converting
 
 
-class OfVersion(DataRef):
-    """Rows of a published version, with all of their columns or some; their row numbers are the same."""
+class VersionRef(DataRef):
+    """A published version, with all of its columns or some; the row numbers are the same.
+
+    It pickles by its path, and survives fork, spawn, forkserver and threads.
+    """
 
     is_thread_safe = True
 
-    def __init__(self, version: _Version, of: Projection | None) -> None:
-        self._version, self._of = version, of
+    def __init__(
+        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
+    ) -> None:
+        folder = Folder(where) if isinstance(where, str) else where
+        self._version = _Version(folder, manifest, verify, marks)
+        self._of: Projection | None = None  # of all columns; None is the whole
 
     @property
     def location(self) -> Files:
@@ -49,6 +56,19 @@ class OfVersion(DataRef):
         """The manifest of the version."""
         return self._version.manifest
 
+    def download(self, progress: bool | None = None) -> None:
+        """Downloads all files of a version in a store now, with a progress bar.
+
+        Raises:
+            ValueError: they are more than the cache may keep.
+            RemoteError: the store cannot be reached.
+        """
+        self.location.download_all(self.manifest, progress)
+
+    def open(self) -> Reader | GroupedReader:
+        """Maps the files, unless this process has done so; readers that have them open keep them."""
+        return self._version.open(self._of)
+
     def __len__(self) -> int:
         return self.manifest.num_rows
 
@@ -56,6 +76,22 @@ class OfVersion(DataRef):
     def file_starts(self) -> Ints:
         """(files + 1,) the row at which each file begins, and the number of rows."""
         return self.manifest.file_starts
+
+    @property
+    def schema(self) -> Schema | None:
+        """How a row looks; None for a version without rows."""
+        return self.manifest.schema if self._of is None else self._of.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content, wherever and however it is kept: of the version and the columns."""
+        whole, of = self.manifest.fingerprint, self._of
+        return whole if of is None else of.pinned(whole)
+
+    @property
+    def info(self) -> Json:
+        """The info that was kept with the version."""
+        return copy.deepcopy(self.manifest.info)
 
     @property
     def _keeps_rows(self) -> bool:
@@ -69,106 +105,48 @@ class OfVersion(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
-        return Rows(self._version.open(self._of).take(rows, self._of)) if len(rows) else []
+        of = self._of
+        return Rows(self._version.open(of).take(rows, of)) if len(rows) else []
+
+    def lengths(self, rows: Ints) -> Ints:
+        """How many elements rows of a ragged column have; its values are not read."""
+        number = self._ragged_column
+        if number is None:
+            return super().lengths(rows)  # says what is wrong
+        return self._version.open(self._of).lengths(rows, number)
+
+    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end; nothing else of them is read."""
+        number = self._ragged_column
+        if number is None or not len(rows):
+            return super()._take_parts(rows, starts, stops)
+        return self._version.open(self._of).take_parts(rows, number, starts, stops)
+
+    @property
+    def _ragged_column(self) -> int | None:
+        """The number of the ragged column that each row is a value of; None if rows are not."""
+        schema, of = self.schema, self._of
+        if schema is None or not schema.is_sequence:
+            return None
+        return 0 if of is None else of.columns[0]
+
+    def _projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read, compared or asked for."""
+        found = VersionRef.__new__(VersionRef)
+        found._version = self._version
+        found._of = of if self._of is None else self._of.then(of)
+        return found
 
     @cached_property
     def _prefetch(self) -> Prefetch:
         """Reads pages and downloads files before their rows are taken."""
         return _Prefetch(self._version, self._of)
 
-    @property
-    def info(self) -> Json:
-        """The info that was kept with the version."""
-        return copy.deepcopy(self.manifest.info)
-
-    def _title(self) -> str:
-        return f"DataRef {self.manifest.id!r} {self.manifest.version!r}"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (*self._version.reopening(), self._of)
-
-
-class VersionRef(OfVersion):
-    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
-
-    def __init__(
-        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
-    ) -> None:
-        folder = Folder(where) if isinstance(where, str) else where
-        super().__init__(_Version(folder, manifest, verify, marks), None)
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of an average row, as it is stored."""
-        return self.manifest.nbytes // max(1, len(self))
-
-    def download(self, progress: bool | None = None) -> None:
-        """Downloads all files of a version in a store now, with a progress bar.
-
-        Raises:
-            ValueError: they are more than the cache may keep.
-            RemoteError: the store cannot be reached.
-        """
-        self.location.download_all(self.manifest, progress)
-
-    def open(self) -> Reader | GroupedReader:
-        """Maps the files, unless this process has done so; readers that have them open keep them."""
-        return self._version.open()
-
-    @property
-    def fingerprint(self) -> str:
-        """A name for the content; the same for the same rows, wherever and however they are kept."""
-        return self.manifest.fingerprint
-
-    @property
-    def _prefixes(self) -> Sequence[tuple[str, int]]:
-        """Fingerprint and rows of the versions that rows were appended to."""
-        return self.manifest.prefixes
-
-    @property
-    def schema(self) -> Schema | None:
-        """How a row looks; None for a version without rows."""
-        return self.manifest.schema
-
-    def _projected(self, of: Projection) -> DataRef:
-        """The same rows with these columns; nothing of the others is read, compared or asked for."""
-        return VersionColumns(self._version, of)
-
-    def _counted(self) -> str:
-        return f"{super()._counted()}, {bytes_text(self.manifest.nbytes)}"
-
-
-class VersionColumns(OfVersion):
-    """Some columns of a published version."""
-
-    _of: Projection
-
-    _keeps_rows = OfVersion._keeps_rows
-
-    @property
-    def projection(self) -> Projection:
-        """These columns of the version."""
-        return self._of
-
-    def lengths(self, rows: Ints) -> Ints:
-        """How many elements rows of a ragged column have; its values are not read."""
-        if not self.schema.is_sequence:
-            return super().lengths(rows)  # says what is wrong
-        return self._version.open(self._of).lengths(rows, self._of.columns[0])
-
-    def _take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
-        """Parts of rows of a ragged column, end to end; nothing else of them is read."""
-        if not self.schema.is_sequence or not len(rows):
-            return super()._take_parts(rows, starts, stops)
-        return self._version.open(self._of).take_parts(rows, self._of.columns[0], starts, stops)
-
-    def _projected(self, of: Projection) -> DataRef:
-        """Some of these columns."""
-        return VersionColumns(self._version, self._of.then(of))
-
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of an average row, as its columns are stored."""
+        if self._of is None:
+            return self.manifest.nbytes // max(1, len(self))
         found = 0
         for group in self.manifest.column_groups:
             wanted = [place for place, column in enumerate(group.columns) if column in self._of.columns]
@@ -177,34 +155,67 @@ class VersionColumns(OfVersion):
         return found // max(1, len(self))
 
     @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the version's and the columns."""
-        return self._of.pinned(self.manifest.fingerprint)
-
-    @property
     def _prefixes(self) -> Sequence[tuple[str, int]]:
-        """Those of the version, cut down to the columns; and with all columns: the rows are the same ones."""
-        manifest = self.manifest
+        """Fingerprint and rows of the versions that rows were appended to.
+
+        Of some columns: those of the version, cut down to the columns; and with all columns: the rows are the
+        same ones.
+        """
+        manifest, of = self.manifest, self._of
+        if of is None:
+            return manifest.prefixes
         whole = [(manifest.fingerprint, len(self)), *manifest.prefixes]
         parents = [parent for parent in manifest.parents if parent.is_prefix]
-        columns = [parent.numbers_of(self._of.columns) for parent in parents]
+        columns = [parent.numbers_of(of.columns) for parent in parents]
         return whole + [
-            (replace(self._of, columns=numbers).pinned(parent.fingerprint) or "", parent.rows)
+            (replace(of, columns=numbers).pinned(parent.fingerprint), parent.rows)
             for parent, numbers in zip(parents, columns, strict=True)
             if numbers is not None
         ]
 
-    @property
-    def schema(self) -> Schema:
-        """How a row looks."""
-        return self._of.schema
+    def _title(self) -> str:
+        return f"DataRef {self.manifest.id!r} {self.manifest.version!r}"
+
+    def _counted(self) -> str:
+        size = f", {bytes_text(self.manifest.nbytes)}" if self._of is None else ""
+        return f"{super()._counted()}{size}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (*self._version.reopening(), self._of)
 
 
-def located(ref: DataRef, rows: Ints) -> LocatedRows | None:
-    """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
-    if not len(rows) or not (type(ref) is VersionRef or type(ref) is VersionColumns):
-        return None
-    return ref._version.open(ref._of).located(rows, ref._of)
+class Versions:
+    """Some versions whose rows look alike, laid one after the other, to be read at once."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[object, int] = {}  # the number of the first row of each
+        self._refs: list[VersionRef] = []
+        self._num_rows = 0
+        self._reader = JointReader()
+
+    def first_row(self, ref: DataRef) -> int | None:
+        """The number of the first row of a version, which joins them; None for others, or other rows."""
+        if type(ref) is not VersionRef:
+            return None
+        key = ref._version, ref._of and ref._of.columns
+        if key not in self._firsts:
+            if not len(ref) or (self._refs and self._refs[0].schema != ref.schema):
+                return None
+            self._refs.append(ref)
+            self._firsts[key] = self._num_rows
+            self._num_rows += len(ref)
+        return self._firsts[key]
+
+    def take(self, rows: Ints) -> Rows | None:
+        """The rows of these numbers; None while the versions are better read by themselves."""
+        parts = []
+        for ref in self._refs:
+            reader = ref._version.open(ref._of)
+            if isinstance(reader, GroupedReader):
+                return None
+            parts.append((reader, ref._of))
+        block = self._reader.take(parts, rows)
+        return None if block is None else Rows(block)
 
 
 class _Version:
@@ -414,9 +425,6 @@ class GroupedReader:
         """Parts of rows of a ragged column, as `Reader.take_parts`."""
         group, place = self._places[number]
         return self._reader(group).take_parts(rows, place, starts, stops)
-
-    def located(self, rows: Ints, of: Projection | None = None) -> None:
-        """None: rows are read group by group."""
 
     def is_cold(self, of: Projection | None = None) -> bool:
         """As `Reader.is_cold`."""

@@ -1,23 +1,181 @@
-"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets."""
+"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets.
+
+Lists of varying length are made for all rows at once.
+The items of all rows are one list, made of whole columns; then it is cut into those of each row.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, SupportsIndex, TypeVar, overload
+from itertools import accumulate, pairwise, repeat
+from typing import Any, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import CorruptError
 from ..process.buffers import fresh
 from ..process.lazy import torch
+from .column import MOST_EMPTY, Column, as_text, decode
 from .data import Data, bounds_of
-from .node import WRAPPERS, Node, outermost
+from .node import WRAPPERS, Node
 from .schema import Schema
 from .types import Array, Row, RowT
-from .values import array_of, node_values
+
+Piece: TypeAlias = tuple[Column, Data]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+
+def array_of(column: Column, data: Data, i: int) -> Array:
+    """Row `i` of a column as an array over the block's memory."""
+    if data.offsets is None:
+        return data.values[i, ...]  # unlike [i] an array even without dimensions, of the same dtype
+    values = data.row(i)
+    if data.shapes is None:
+        return values
+    shape = [extent for extent in data.shapes[i].tolist() if extent >= 0]
+    try:
+        return values.reshape(shape)
+    except ValueError:
+        raise CorruptError(
+            f"column {column.name!r}: {len(values)} values do not have the shape {shape}; remove the version "
+            "and build it again"
+        ) from None
+
+
+def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
+    """All rows of a column, as the values that went in."""
+    if column.kind in ("int", "float", "bool", "complex"):
+        listed: list[Row] = data.values.tolist()
+        return listed
+    if column.kind in ("bytes", "str"):  # straight from where they lie
+        texts = data.texts()
+        return texts if column.kind == "bytes" else list(map(as_text, texts))
+    return [_decoded(column, array_of(column, data, i)) for i in range(num_rows)]
+
+
+def _decoded(column: Column, array: Array) -> Row:
+    return decode(column.kind, column.dtype, array, column.meaning)
+
+
+def node_values(node: Node, pieces: Iterator[Piece], num_rows: int) -> list[Row]:
+    """All rows of a part of the tree, as the values that went in.
+
+    Args:
+        node: the part.
+        pieces: its columns, and those that follow.
+        num_rows: of the block.
+
+    Raises:
+        CorruptError: its columns contradict each other.
+    """
+    if node.kind == "leaf":
+        return leaf_values(*next(pieces), num_rows)
+    if node.kind == "nullable":
+        found = node_values(node.children[0], pieces, num_rows)
+        valid: list[bool] = next(pieces)[1].values.tolist()
+        return [value if there else None for value, there in zip(found, valid, strict=True)]
+    if node.kind == "varying":
+        return _cut(*_items(node.children[0], pieces, num_rows))
+    return list(nested(node, [node_values(child, pieces, num_rows) for child in node.children], num_rows))
+
+
+def nested(node: Node, children: Sequence[list[Row]], count: int, marked: Any = None) -> Iterator[Row]:
+    """As many containers as `count` over the values of their children; of the type `marked`, if any."""
+    rows: Iterator[tuple[Row, ...]] = zip(*children, strict=True) if children else repeat((), count)
+    if node.kind == "dict":
+        make = marked or dict
+        return (make(zip(node.keys, row, strict=True)) for row in rows)
+    if node.kind == "namedtuple":
+        return map(tuple.__new__, repeat(marked or node.row_type), rows)
+    return map(marked or {"list": list, "tuple": tuple}[node.kind], rows)
+
+
+def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row], Counts]:
+    """The items of the lists of all rows, and how many each row has."""
+    if node.kind == "leaf":
+        return _leaf_items(*next(pieces), num_rows)
+    if node.kind == "texts":
+        column, data = next(pieces)
+        lengths, counts = _lengths_of(next(pieces)[1], np.diff(data.part("offsets")), num_rows)
+        run = data.values.tobytes()
+        found: list[Row] = [run[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
+        return [_text(column.kind, text) for text in found], counts
+    if node.kind == "nullable":
+        child = node.children[0]
+        held = _items(child, pieces, num_rows) if child.num_leaves else None
+        data = next(pieces)[1]
+        own = np.diff(data.part("offsets"))
+        found, counts = held or (node_values(child, iter(()), int(own.sum())), own)
+        _check_counts(counts, own)
+        valid: list[bool] = data.values.tolist()
+        return [value if there else None for value, there in zip(found, valid, strict=True)], counts
+    if node.kind == "varying":
+        found, counts = _items(node.children[0], pieces, num_rows)
+        lengths, outer = _lengths_of(next(pieces)[1], counts, num_rows)
+        return _cut(found, np.array(lengths, np.int64)), outer
+    parts: list[tuple[Node, list[Row] | None]] = []
+    counts_of: Counts | None = None
+    for child in node.children:
+        if not child.num_leaves:
+            parts.append((child, None))
+            continue
+        found, own = _items(child, pieces, num_rows)
+        if counts_of is not None:
+            _check_counts(counts_of, own)
+        counts_of = own
+        parts.append((child, found))
+    assert counts_of is not None, "a list of what has no leaves is refused"
+    total = int(counts_of.sum())
+    made = [node_values(child, iter(()), total) if found is None else found for child, found in parts]
+    return list(nested(node, made, total)), counts_of
+
+
+def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], Counts]:
+    if column.ndim == 1:
+        counts = np.diff(data.part("offsets"))
+        if column.kind in ("int", "float", "bool", "complex"):
+            return data.values.tolist(), counts
+        values = data.values
+        return [_decoded(column, values[i, ...]) for i in range(len(values))], counts
+    listed = [array_of(column, data, i) for i in range(num_rows)]
+    if any(row.ndim < 1 or (len(row) > MOST_EMPTY and not row.size) for row in listed):
+        raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
+    found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
+    return found, np.array([len(row) for row in listed], np.int64)
+
+
+def _lengths_of(data: Data, held: Counts, num_rows: int) -> tuple[list[int], Counts]:
+    """The lengths of all items, and how many each row has; CorruptError unless they sum to what it holds."""
+    offsets, lengths = data.part("offsets"), data.values
+    if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > held.sum()):
+        raise CorruptError("the lengths of items contradict the items; remove the version and build it again")
+    sums = bounds_of(lengths)
+    _check_counts(held, np.diff(sums[offsets - offsets[0]]))
+    listed: list[int] = lengths.tolist()
+    return listed, np.diff(offsets)
+
+
+def _check_counts(one: Counts, other: Counts) -> None:
+    if not np.array_equal(one, other):
+        raise CorruptError("columns of a list contradict each other; remove the version and build it again")
+
+
+def _text(kind: str, text: bytes) -> Row:
+    if kind == "bytes":
+        return text
+    if kind == "str":
+        return as_text(text)
+    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(as_text(text))
+
+
+def _cut(items: list[Row], counts: Counts) -> list[Row]:
+    """The items of each row."""
+    return [items[start:stop] for start, stop in pairwise(accumulate(counts.tolist(), initial=0))]
+
 
 _Item = TypeVar("_Item")
 
@@ -109,14 +267,15 @@ class RowBytes(bytes):
     """A row that is bytes itself; see `RowTuple`."""
 
 
-_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes}
-
-
 class RowNamed:
     """Mixed into a namedtuple row; see `RowTuple`."""
 
 
-ROW_TYPES: tuple[type, ...] = (*(RowTuple, RowList, RowDict, RowPack, RowArray, RowNamed), *_MARKED.values())
+_CONTAINERS = {"dict": RowDict, "list": RowList, "tuple": RowTuple}
+_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes, list: RowList}
+_EXACT: dict[type, Any] = {marked: exact for exact, marked in _MARKED.items()}
+_EXACT |= {RowDict: dict, RowPack: dict, RowTuple: tuple}
+ROW_TYPES: tuple[type, ...] = (*_EXACT, RowArray, RowNamed)
 
 
 @lru_cache(maxsize=256)
@@ -133,23 +292,24 @@ def _itself(row: Row) -> Row:
 
 def plain_row(row: Row) -> Row:
     """A row of `Rows` as the exact type that went in."""
-    if isinstance(row, RowNamed):
-        exact_type: Any = type(row).__mro__[2]
-        return tuple.__new__(exact_type, tuple(row))  # type: ignore[arg-type]
-    if type(row) is RowTuple:
-        return tuple(row)
-    if type(row) is RowList:
-        return list(row)
-    if type(row) is RowDict or type(row) is RowPack:
-        return dict(row)
-    if type(row) is RowArray:
+    cls: Any = type(row)
+    if cls in _EXACT:
+        return _EXACT[cls](row)
+    if issubclass(cls, RowNamed):
+        return tuple.__new__(cls.__mro__[2], tuple(row))
+    if cls is RowArray:
         return row.view(np.ndarray)
-    if type(row) is row_tensor():
-        return row.as_subclass(torch.Tensor)
-    for exact, marked in _MARKED.items():
-        if type(row) is marked:
-            return exact(row)
-    return row
+    return row.as_subclass(torch.Tensor) if cls is row_tensor() else row
+
+
+def _marked_row(value: Row) -> Row:
+    """A row that is no container of columns, as `default_collate` knows it."""
+    cls = type(value)
+    if cls is np.ndarray:
+        return value.view(RowArray)
+    if cls.__name__ == "Tensor":  # torch is not loaded to look at others
+        return value.as_subclass(row_tensor())
+    return _MARKED[cls](value) if cls in _MARKED else value
 
 
 class Rows(Sequence[RowT]):
@@ -178,73 +338,35 @@ class Rows(Sequence[RowT]):
                 return Rows(self.block.slice(start, max(start, stop)))
             return [self[i] for i in range(start, stop, step)]
         i = range(len(self))[index]
-        return next(Rows(self.block.slice(i, i + 1))._rows(marked=True))
+        return next(iter(Rows(self.block.slice(i, i + 1))))
 
     def __iter__(self) -> Iterator[RowT]:
-        return self._rows(marked=True)
+        schema = self.block.schema
+        tree, pieces = schema.tree, zip(schema.columns, self.block.data, strict=True)
+        if schema.packed:
+            for row in node_values(tree, pieces, len(self)):
+                pack: Any = RowPack(row)
+                pack.schema = schema
+                yield pack
+        elif tree.kind == "leaf" or tree.kind in WRAPPERS:
+            yield from map(_marked_row, node_values(tree, pieces, len(self)))
+        else:
+            children = [node_values(child, pieces, len(self)) for child in tree.children]
+            marked = _CONTAINERS.get(tree.kind) or _named_row_type(tree.row_type)
+            yield from nested(tree, children, len(self), marked)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
 
     def exact(self) -> list[RowT]:
         """All rows, of exactly the types that went in."""
-        return list(self._rows(marked=False))
-
-    def _rows(self, marked: bool) -> Iterator[Row]:
-        tree, pieces = self.block.schema.tree, zip(self.block.schema.columns, self.block.data, strict=True)
-        if tree.kind in WRAPPERS:
-            for value in node_values(tree, pieces, len(self)):
-                yield _marked(value) if marked else value
-            return
-        if marked and self.block.schema.packed:
-            for row in self._rows(marked=False):
-                pack = RowPack(row)
-                pack.schema = self.block.schema
-                yield pack
-            return
-        parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
-        if tree.kind == "dict" and parts and _is_flat(tree):
-            cls = RowDict if marked else dict
-            for values in zip(*parts, strict=True):
-                yield cls(zip(tree.keys, values, strict=True))
-            return
-        for i in range(len(self)):
-            yield _assemble(tree, (part[i] for part in parts), marked)
+        pieces = zip(self.block.schema.columns, self.block.data, strict=True)
+        return node_values(self.block.schema.tree, pieces, len(self))
 
 
 def exact_rows(rows: Sequence[_Item]) -> list[_Item]:
     """A list of rows, of exactly the types that went in."""
     return rows.exact() if isinstance(rows, Rows) else list(rows)
-
-
-def _is_flat(tree: Node) -> bool:
-    return all(child.kind == "leaf" or child.kind in WRAPPERS for child in tree.children)
-
-
-def _marked(value: Row) -> Row:
-    if type(value) is np.ndarray:
-        return value.view(RowArray)
-    if type(value).__name__ == "Tensor":  # torch is not loaded to look at others
-        return value.as_subclass(row_tensor())
-    if type(value) is list:
-        return RowList(value)
-    return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
-
-
-def _assemble(node: Node, values: Iterator[Row], marked: bool = False) -> Row:
-    if node.kind == "leaf" or node.kind in WRAPPERS:
-        value = next(values)
-        return _marked(value) if marked else value
-    children = [_assemble(child, values) for child in node.children]
-    if node.kind == "dict":
-        pairs = zip(node.keys, children, strict=True)
-        return RowDict(pairs) if marked else dict(pairs)
-    if node.kind == "tuple":
-        return RowTuple(children) if marked else tuple(children)
-    if node.kind == "list":
-        return RowList(children) if marked else children
-    cls = _named_row_type(node.row_type) if marked else node.row_type
-    return tuple.__new__(cls, children)
 
 
 def joined(blocks: Sequence[Block]) -> Block:
@@ -318,16 +440,3 @@ def _interleaved(
     for places, piece in pieces:
         shapes[places] = piece.part("shapes")
     return Data(out.view(first.dtype), offsets, shapes)
-
-
-def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
-    """True if both hold the same bytes in these rows."""
-    if one.schema != other.schema or one.num_rows != other.num_rows:
-        return False
-    pairs = list(zip(one.schema.columns, one.data, other.data, strict=True))
-    return all(
-        array_of(c, a, i).shape == array_of(c, b, i).shape
-        and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
-        for c, a, b in pairs
-        for i in rows
-    )

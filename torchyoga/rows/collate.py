@@ -21,21 +21,17 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, plain_row, row_tensor
+from .block import ROW_TYPES, Block, RowPack, Rows, leaf_values, node_values, plain_row, row_tensor
 from .collector import block_of
-from .column import Column
+from .column import ENCODE, PLAIN, TEXT_KINDS, Column
 from .data import Data, bounds_of
-from .encoding import split
-from .meaning import PLAIN
-from .node import VALID, WRAPPERS, Node, Path, outermost, path_name, readable_name
+from .learning import split
+from .node import VALID, WRAPPERS, Node, Path, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema
-from .times import ENCODE
 from .types import Array, Batch, Ints, Row
-from .values import leaf_values, node_values
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
-_TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex")
 
 
@@ -117,22 +113,29 @@ class _Way(NamedTuple):
 def _nested(block: Block, way: _Way) -> Batch:
     """The nesting of the rows over what becomes of each column, or of what is in a wrapper."""
     pieces = zip(block.schema.columns, block.data, strict=True)
-    return _of_pieces(block.schema.tree, (), pieces, block.num_rows, True, way)
+    return _of_node(block.schema.tree, (), pieces, block.num_rows, True, way)
 
 
-def _of_pieces(
-    tree: Node, path: Path, pieces: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool, way: _Way
+def _of_node(
+    node: Node, path: Path, pieces: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool, way: _Way
 ) -> Batch:
-    paths = (own for own, _ in outermost(tree, path))
-
-    def made(node: Node, in_dict: bool) -> Batch:
-        own = next(paths)
-        if node.kind == "leaf":
-            return way.of_column(*_as_numbers(*next(pieces)), in_dict)
-        found = _Wrapped(node, own, list(islice(pieces, node.num_leaves)), num_rows)
+    if node.kind == "leaf":
+        return way.of_column(*_as_numbers(*next(pieces)), in_dict)
+    if node.kind in WRAPPERS:
+        found = _Wrapped(node, path, list(islice(pieces, node.num_leaves)), num_rows)
         return way.of_list(found, in_dict) if node.kind == "varying" else _of_nullable(found, in_dict, way)
+    children = [
+        _of_node(child, (*path, *step), pieces, num_rows, node.kind == "dict", way)
+        for step, child in zip(node.steps, node.children, strict=True)
+    ]
+    return _container(node, children)
 
-    return _assembled(tree, made, in_dict)
+
+def _container(node: Node, children: list[Batch]) -> Batch:
+    """The batch of a container over those of its children: a list for a tuple, too."""
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
 
 
 def _as_numbers(column: Column, data: Data) -> tuple[Column, Data]:
@@ -154,7 +157,7 @@ def _number_column(column: Column) -> Column:
 def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
     """Values of a batch some of which may be None."""
     child, (column, _), valid = found.node.children[0], found.pieces[0], found.pieces[-1][1].values
-    if child.kind == "leaf" and column.kind in _TEXT_KINDS:
+    if child.kind == "leaf" and column.kind in TEXT_KINDS:
         return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
     if not valid.all():
         name = path_name(found.path)
@@ -163,7 +166,7 @@ def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
             f"can hold; {_filled(name, column) + ', ' if child.kind == 'leaf' else ''}"
             f"ref.masked([{name!r}]) gives a mask besides"
         )
-    return _of_pieces(child, found.path, iter(found.pieces), found.num_rows, in_dict, way)
+    return _of_node(child, found.path, iter(found.pieces), found.num_rows, in_dict, way)
 
 
 def _filled(name: str, column: Column) -> str:
@@ -182,7 +185,7 @@ def _stacked_lists(found: _Wrapped, in_dict: bool) -> Batch:
 
 def _refuse_none(found: _Wrapped) -> None:
     """Raises TypeError, naming the column, where lists hold None; text may be None."""
-    texts = {column.name for column, _ in found.pieces if column.kind in _TEXT_KINDS}
+    texts = {column.name for column, _ in found.pieces if column.kind in TEXT_KINDS}
     child, before = found.node.children[0], found.pieces[0][0]
     for column, data in found.pieces:
         name = column.name.removesuffix(VALID)
@@ -207,16 +210,6 @@ def _always_none(column: Column) -> TypeError:
         f"column {readable_name(column.name)!r} is always None, which no tensor can hold; leave it out by "
         "ref.columns([...])"
     )
-
-
-def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = True) -> Batch:
-    """The containers of a tree over what `made` gives for the outermost leaves and wrappers."""
-    if node.kind == "leaf" or node.kind in WRAPPERS:
-        return made(node, in_dict)
-    children = [_assembled(child, made, node.kind == "dict") for child in node.children]
-    if node.kind == "dict":
-        return dict(zip(node.keys, children, strict=True))
-    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
 
 
 def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Batch:
@@ -411,8 +404,11 @@ class Collation:
         return found
 
 
-def _over(tree: Node, leaves: Iterator[torch.Tensor]) -> Batch:
-    return _assembled(tree, lambda *_: next(leaves))
+def _over(node: Node, leaves: Iterator[torch.Tensor]) -> Batch:
+    """The nesting of the rows over a tensor for each leaf."""
+    if node.kind == "leaf":
+        return next(leaves)
+    return _container(node, [_over(child, leaves) for child in node.children])
 
 
 class Jagged(NamedTuple):

@@ -11,22 +11,17 @@ import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..errors import SchemaError
-from ..process.buffers import BufferPool
 from ..process.lazy import torch
 from ..process.numbers import spread
 from .block import Block, Rows
-from .column import Column
+from .column import NUMBERS, Column, Leaf, Meaning, as_text, encode, letter_of
 from .data import Data, bounds_of
-from .encoding import Blank, filled, leaves_like, look_of
-from .fitting import fitted_leaf, nested_as
-from .leaf import Leaf, encode
-from .learning import Learner
-from .meaning import Meaning
+from .learning import Blank, Learner, filled, leaves_like, look_of
 from .node import Node
 from .schema import Schema
 from .types import Array, Ints, Row
@@ -35,11 +30,9 @@ from .types import Array, Ints, Row
 Put: TypeAlias = Callable[[Row], int]
 _NUMBERS = {"int", "float", "bool", "complex", "scalar"}
 _WORTH_NO_COPY = 2**16  # bytes
-_KEPT_BYTES = 2**24  # of memory that is used again: about three blocks
-_LONG = 2**11  # bytes of a value, on average, from which that saves more than a loop costs
 _SAMPLED, _LONGEST_RUN = 64, 2**20  # rows
 _SHAPES_SHOWN = 256  # rows after which a dataset has shown which arrays differ in shape
-_PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
+_PYTHON_TYPES = {kind: cls for cls, (kind, _) in NUMBERS.items()}
 
 
 class Collector:
@@ -65,9 +58,8 @@ class Collector:
         self._settles, self._converts = settles, converts
         self.nbytes = 0
         self._first = Learner()  # of the rows before there is a schema
-        self._pool = BufferPool(_KEPT_BYTES)
         self._fit = schema  # what the columns hold: until the first block, the schema of the rows so far
-        self._columns = self._columns_of(schema) if schema else []
+        self._columns = [*map(_Values, schema.columns)] if schema else []
         self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
         self._row_type: type | None = None  # of rows that can be taken apart quickly
         self._puts: list[tuple[str | int, Put]] = []
@@ -96,7 +88,9 @@ class Collector:
                 return
             raise SchemaError(f"row {number} does not fit: {error}") from None
         self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
-        self._keep(found)
+        for values, leaf in zip(self._columns, found, strict=True):
+            values.keep(leaf, self._count)
+        self._count += 1
         self._prepare(row)
 
     def _fitting(self, schema: Schema, row: Row) -> list[Leaf]:
@@ -107,9 +101,6 @@ class Collector:
         if self._converts:
             leaves = map(fitted_leaf, schema.columns, leaves)
         return list(map(_fitted, schema.columns, leaves))
-
-    def _columns_of(self, schema: Schema) -> list[_Values]:
-        return [_Values(column, self._pool) for column in schema.columns]
 
     def _learn(self, row: Row) -> None:
         """Takes a row of which nothing is known; now and then, tries to know all of them."""
@@ -122,7 +113,7 @@ class Collector:
         """From now on rows are taken as the schema of the rows so far says; SchemaError if they have none."""
         tree, learned, first = self._first.learned()
         schema = Schema(tree, learned)
-        columns = self._columns_of(schema)
+        columns = [*map(_Values, schema.columns)]
         for place, leaves in enumerate(first):
             for values, leaf in zip(columns, leaves, strict=True):
                 values.keep(_fitted(values.column, leaf), place)
@@ -140,11 +131,6 @@ class Collector:
         self._first = first
         self._fit = None
         self._columns, self._count = [], 0
-
-    def _keep(self, leaves: Sequence[Leaf]) -> None:
-        for values, leaf in zip(self._columns, leaves, strict=True):
-            values.keep(leaf, self._count)
-        self._count += 1
 
     def _prepare(self, row: Row) -> None:
         """From now on rows of this row's type are taken quickly, unless they nest more deeply."""
@@ -215,46 +201,46 @@ class Collector:
 
 
 class _Values:
-    """The values of a column in the making: numbers as they are, all else as bytes.
+    """The values of a column in the making.
 
     Attributes:
+        items: numbers as they are, all else as bytes.
+        shapes: of each, where the column keeps them.
         put: keeps a copy of a value that is exactly of the type, dtype and shape of the column.
     """
 
-    def __init__(self, column: Column, pool: BufferPool) -> None:
+    def __init__(self, column: Column) -> None:
         self.column = column
         self._are_numbers = column.kind in _NUMBERS and column.shape == ()
-        self._items: list[Row] = []
-        self._pool = pool
-        self._shapes: list[tuple[int, ...]] | None = None
-        if column.shape is None and column.ndim != 1:
-            self._shapes = []
+        self.items: list[Row] = []
+        self.shapes: list[tuple[int, ...]] | None = [] if column.shape is None and column.ndim > 1 else None
         self.put = self._putter()
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def keep(self, leaf: Leaf, place: int) -> None:
         """Puts a leaf that fits into this place, the next one."""
         self.cut(place)
-        self._items.append(leaf.array[()] if self._are_numbers else _bytes_of(leaf.array))
-        if self._shapes is not None:
-            self._shapes.append(leaf.array.shape)
+        self.items.append(self.item_of(leaf))
+        if self.shapes is not None:
+            self.shapes.append(leaf.array.shape)
+
+    def item_of(self, leaf: Leaf) -> Row:
+        """The item that stands for a leaf."""
+        return leaf.array[()] if self._are_numbers else _bytes_of(leaf.array)
 
     def cut(self, count: int) -> None:
         """Leaves the first `count` values."""
-        del self._items[count:]
-        if self._shapes is not None:
-            del self._shapes[count:]
+        del self.items[count:]
+        if self.shapes is not None:
+            del self.shapes[count:]
 
     def joined(self) -> Data:
         """All values as one array."""
-        column, items = self.column, self._items
+        column, items = self.column, self.items
         storage, count = column.storage, len(items)
         if self._are_numbers:
             values: Array = np.array(items, storage)
         else:
-            joined = self._run_of(items)
+            joined = np.frombuffer(bytearray().join(items), np.uint8)
             values = joined.view(storage) if joined.size else np.empty(0, storage)
         if column.shape is not None:
             return Data(values.reshape(count, *column.shape))
@@ -262,24 +248,11 @@ class _Values:
         offsets //= storage.itemsize
         return Data(values, offsets, self._shape_table())
 
-    def _run_of(self, items: Sequence[bytes | memoryview]) -> Array:
-        """(bytes,) of uint8, all items one after the other."""
-        nbytes = sum(map(len, items))
-        if nbytes < _LONG * len(items):
-            return np.frombuffer(bytearray().join(items), np.uint8)
-        found = self._pool.empty(nbytes)
-        target, start = found.data, 0
-        for item in items:
-            stop = start + len(item)
-            target[start:stop] = item
-            start = stop
-        return found
-
     def _shape_table(self) -> Array | None:
-        if self._shapes is None:
+        if self.shapes is None:
             return None
-        table = np.full((len(self._shapes), self.column.ndim), -1, "<i8")
-        for row, shape in zip(table, self._shapes, strict=True):
+        table = np.full((len(self.shapes), self.column.ndim), -1, "<i8")
+        for row, shape in zip(table, self.shapes, strict=True):
             row[: len(shape)] = shape
         return table
 
@@ -300,7 +273,7 @@ class _Values:
         return self._put_slowly
 
     def _putter_of_numbers(self, wanted: type, nbytes: int) -> Put:
-        items = self._items
+        items = self.items
 
         def put(value: Row) -> int:
             if type(value) is not wanted:
@@ -316,33 +289,9 @@ class _Values:
 
         return put_int if wanted is int else put
 
-    def putter_of_bools(self) -> Callable[[bool], None]:
-        """Keeps a bool, which is not looked at."""
-        return self._items.append
-
-    def putter_of_nullable(self, note: Callable[[bool], None]) -> Put | None:
-        """Keeps a number of Python's or None, and notes which; None for a column of anything else."""
-        if self.column.kind not in _PYTHON_TYPES or self.column.shape is None:
-            return None
-        items, wanted, nbytes = self._items, _PYTHON_TYPES[self.column.kind], self.column.row_bytes
-        zero = wanted()
-
-        def put(value: Row) -> int:
-            if value is None:
-                items.append(zero)
-                note(False)
-                return nbytes
-            if type(value) is not wanted or (type(value) is int and not -(2**63) <= value < 2**63):
-                return -1
-            items.append(value)
-            note(True)
-            return nbytes
-
-        return put
-
     def putter_of_lists(self) -> Put:
         """Keeps a list of Python numbers."""
-        items, storage = self._items, self.column.storage
+        items, storage = self.items, self.column.storage
         wanted = {_PYTHON_TYPES.get(self.column.kind)}
         code = {"int": "q", "float": "d"}.get(self.column.kind) if storage.isnative else None
 
@@ -360,7 +309,7 @@ class _Values:
         return put
 
     def _putter_of_arrays(self) -> Put:
-        items, dtype, shape = self._items, self.column.storage, self.column.shape
+        items, dtype, shape = self.items, self.column.storage, self.column.shape
 
         def put(value: Row) -> int:
             if type(value) is not np.ndarray or value.dtype != dtype:
@@ -374,7 +323,7 @@ class _Values:
         return put
 
     def _putter_of_tensors(self) -> Put:
-        items, shape = self._items, self.column.shape
+        items, shape = self.items, self.column.shape
         dtype = getattr(torch, self.column.dtype)
 
         def put(value: Row) -> int:
@@ -391,14 +340,14 @@ class _Values:
     def _put_bytes(self, value: Row) -> int:
         if type(value) is not bytes:
             return -1
-        self._items.append(value)
+        self.items.append(value)
         return len(value)
 
     def _put_text(self, value: Row) -> int:
         if type(value) is not str:
             return -1
         data = value.encode("utf-8", "surrogatepass")
-        self._items.append(data)
+        self.items.append(data)
         return len(data)
 
     def _put_slowly(self, value: Row) -> int:
@@ -407,7 +356,7 @@ class _Values:
             leaf = _fitted(self.column, encode(value))
         except SchemaError:
             return -1
-        self.keep(leaf, len(self._items))
+        self.keep(leaf, len(self.items))
         return leaf.array.nbytes
 
 
@@ -421,9 +370,6 @@ def _put_of(node: Node, columns: Sequence[_Values]) -> Put | None:
     if node.kind == "leaf":
         return columns[0].put
     if node.kind == "nullable":
-        quick = columns[0].putter_of_nullable(columns[-1].putter_of_bools())
-        if node.children[0].kind == "leaf" and quick is not None:
-            return quick
         put = _put_of(node.children[0], columns[:-1])
         return None if put is None else _put_nullable(put, columns[:-1], columns[-1])
     if node.kind == "varying" and node.children[0].kind == "leaf" and columns[0].column.ndim == 1:
@@ -432,8 +378,13 @@ def _put_of(node: Node, columns: Sequence[_Values]) -> Put | None:
 
 
 def _put_nullable(put: Put, columns: Sequence[_Values], valid: _Values) -> Put:
-    blanks = [filled(values.column, Blank()) for values in columns]
-    note = valid.putter_of_bools()
+    note = valid.items.append
+    blanks: list[tuple[Callable[[Any], None], object]] = []  # what keeps them, and what is kept for None
+    for values in columns:
+        leaf = filled(values.column, Blank())
+        blanks.append((values.items.append, values.item_of(leaf)))
+        if values.shapes is not None:
+            blanks.append((values.shapes.append, leaf.array.shape))
 
     def put_nullable(value: Row) -> int:
         if value is not None:
@@ -441,8 +392,8 @@ def _put_nullable(put: Put, columns: Sequence[_Values], valid: _Values) -> Put:
             if found >= 0:
                 note(True)
             return found
-        for values, blank in zip(columns, blanks, strict=True):
-            values.keep(blank, len(values))
+        for keep, blank in blanks:
+            keep(blank)
         note(False)
         return 0
 
@@ -532,3 +483,137 @@ def spans(
     step = min(max(1, int(nbytes / row_bytes)), _LONGEST_RUN)
     for first in range(start, length, step):
         yield first, min(first + step, length)
+
+
+_TEXTS = (frozenset({"str", "numpy.str"}), frozenset({"bytes", "numpy.bytes"}))
+_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # a value fits no type of a lower one
+_NO_NUMBERS = frozenset({"none", "time", "decimal"}).union(*_TEXTS)
+
+
+def fitted_leaf(column: Column, leaf: Leaf) -> Leaf:
+    """A leaf as its column holds it, if that loses nothing: an int as a float, an array as a tensor, the name
+    of a code as the code. A leaf that has no place in such a column comes back as it is.
+
+    Raises:
+        SchemaError: something would be lost; says what to do.
+
+    Example:
+        >>> from torchyoga.rows.column import Column
+        >>> fitted_leaf(Column("x", "scalar", "<f4", (), 0), encode(5))[:3]
+        ('scalar', '<f4', array(5., dtype=float32))
+    """
+    words = column.meaning.words
+    if words is not None and leaf.kind in _TEXTS[0]:
+        leaf = encode(_code_of(column.name, words, as_text(leaf.array.tobytes())))
+    elif words is not None:
+        _check_codes(column.name, words, leaf)
+    if (leaf.kind, leaf.dtype) == (column.kind, column.dtype):
+        return leaf
+    if any({leaf.kind, column.kind} <= alike for alike in _TEXTS):
+        return leaf._replace(kind=column.kind)
+    letters = [letter_of(one.kind, one.dtype) for one in (leaf, column)]
+    if any(one.kind in _NO_NUMBERS for one in (leaf, column)):
+        return leaf
+    are_times = letters[0] == letters[1] and letters[0] in "mM"
+    if not are_times and not {*letters} <= _RANKS.keys():
+        return leaf
+    made = None
+    if are_times or _RANKS[letters[0]] <= _RANKS[letters[1]]:
+        made = _without_loss(leaf, column)
+    if made is None:
+        value = f" {leaf.array.item()!r:.40}" if leaf.array.size == 1 else ""
+        to = column.dtype if column.kind == "tensor" else column.storage
+        raise SchemaError(
+            f"column {column.name!r}: expected {column.kind} {column.dtype}, found {look_of(leaf)}{value}, "
+            f"which does not fit without loss; if that does not matter, convert the new rows to {to} before"
+        )
+    return Leaf(column.kind, column.dtype, made, leaf.meaning)
+
+
+def _code_of(name: str, words: tuple[str, ...], word: str) -> int:
+    """The code of a name; SchemaError if it has none."""
+    if word not in words:
+        raise SchemaError(
+            f"column {name!r}: {word!r:.80} is none of its {len(words)} names, {', '.join(words)[:200]}; "
+            "pass codes with names, which may be new: dictionary_encode() of pyarrow, a Categorical of "
+            "pandas, a ClassLabel"
+        )
+    return words.index(word)
+
+
+def _check_codes(name: str, words: tuple[str, ...], leaf: Leaf) -> None:
+    """Raises SchemaError if numbers are no codes of these names."""
+    letter, codes = letter_of(leaf.kind, leaf.dtype), leaf.array
+    most = max(1, len(words)) - 1  # without names, all values are None, kept as 0
+    if letter == "b" or (letter in "iu" and codes.size and not 0 <= codes.min() <= codes.max() <= most):
+        raise SchemaError(
+            f"column {name!r}: expected codes of its {len(words)} names, 0 to {most}, found "
+            f"{codes.tolist()!r:.80}; pass the names, or codes with names, which may be new"
+        )
+
+
+def _without_loss(leaf: Leaf, column: Column) -> Array | None:
+    """The values of a leaf in the dtype of a column; None if others would come back."""
+    given = _numbers(leaf)
+    with np.errstate(all="ignore"):  # what overflows does not come back
+        if column.kind == "tensor":
+            found = encode(torch.from_numpy(given).to(getattr(torch, column.dtype)))
+        else:
+            found = Leaf(column.kind, column.dtype, given.astype(column.storage))
+        made = _numbers(found)
+        if given.dtype.kind in "iu" and letter_of(column.kind, column.dtype) in "fc":
+            about = (
+                torch.finfo(getattr(torch, column.dtype)) if column.kind == "tensor" else np.finfo(made.dtype)
+            )
+            most = int(2 / about.eps)  # up to here a float has every whole number
+            is_same = not given.size or (int(given.min()) >= -most and int(given.max()) <= most)
+        else:
+            back = (made.real if given.dtype.kind in "bf" else made).astype(given.dtype)
+            is_same = bool(((back == given) | ((back != back) & (given != given))).all())
+            if made.dtype.kind in "iu" and given.dtype.kind in "iu":
+                is_same = is_same and bool(((made < 0) == (given < 0)).all())
+    return found.array if is_same else None
+
+
+def _numbers(leaf: Leaf) -> Array:
+    """The values of a leaf as NumPy has them: of floats that it lacks, as float64."""
+    if letter_of(leaf.kind, leaf.dtype) == "f" and leaf.array.dtype.kind == "u":
+        return torch.from_numpy(leaf.array).view(getattr(torch, leaf.dtype)).double().numpy()
+    return leaf.array.astype(leaf.array.dtype.newbyteorder("="), copy=False)
+
+
+def nested_as(node: Node, value: Row) -> Row:
+    """A row in the containers that `node` says, if it has as many values: a list, a tuple and an array of one
+    shape hold the same.
+
+    Example:
+        >>> nested_as(Node("list", (), (Node("leaf"), Node("leaf"))), np.array([1, 2]))
+        [1, 2]
+    """
+    if node.kind == "nullable":
+        return None if value is None else nested_as(node.children[0], value)
+    if node.kind == "leaf":
+        return _array(value) if type(value) in (list, tuple) else value
+    if node.kind == "dict":
+        is_like = type(value) is dict and value.keys() == set(node.keys)
+        pairs = zip(node.keys, node.children, strict=True)
+        return {key: nested_as(child, value[key]) for key, child in pairs} if is_like else value
+    if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
+        value = value.tolist()
+    if type(value) not in (list, tuple) or (node.kind != "varying" and len(value) != len(node.children)):
+        return value
+    if node.kind == "varying":
+        return [nested_as(node.children[0], item) for item in value]
+    found = [nested_as(child, item) for child, item in zip(node.children, value, strict=True)]
+    if node.kind == "namedtuple":
+        return value if type(value) is list else tuple.__new__(node.row_type, found)
+    return found if node.kind == "list" else tuple(found)
+
+
+def _array(items: Row) -> Row:
+    """A list of numbers, or of lists of them, as an array; else as it is."""
+    try:
+        found = np.asarray(items)
+    except ValueError:  # lists of different lengths
+        return items
+    return found if found.dtype.kind in "biufc" else items

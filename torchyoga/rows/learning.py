@@ -1,4 +1,4 @@
-"""The first rows -> their schema.
+"""Rows -> how they nest and their leaves; and the first rows -> their schema.
 
 A column that varies within the first rows is ragged.
 So is a list of varying length, and what is None in some of its rows may be None. If a column varies only
@@ -9,50 +9,308 @@ writing everything again, and one odd array behind hundreds alike is more likely
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
+from itertools import chain
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
-from . import leaf as leaves
-from .column import Column, column_of
-from .encoding import Found, filled, leaves_like, look_of, split
-from .leaf import Leaf
-from .meaning import Meaning
-from .node import ITEMS, Node, Path, leaf_paths, path_name
-from .types import Row
+from ..process.lazy import np
+from .column import (
+    MAX_NAME,
+    MOST_EMPTY,
+    NUMBERS,
+    Column,
+    Leaf,
+    Meaning,
+    column_of,
+    decode,
+    encode,
+    encode_numbers,
+    is_ragged_kind,
+)
+from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, leaf_paths, path_name, type_name_of
+from .types import Array, Row
+
+_LONG_LIST = 256  # numbers in a list, from which on it is one of varying length
 
 
-@dataclass(frozen=True)
-class _Nesting:
-    """How a row nests, and what its leaves are.
+class Blank(NamedTuple):
+    """The leaf of a value that is None, until it is known what the column holds.
 
     Attributes:
-        kind: that of a node; "leaf", or "unknown" for the items of lists that are all empty.
-        leaf: what a leaf is.
+        num_items: of a list of varying length; None if it is a row's own value.
     """
 
-    kind: str
-    children: tuple[_Nesting, ...] = ()
-    leaf: str = ""
-    node: Node = Node("leaf")  # noqa: RUF009  # immutable
-
-    @property
-    def is_none(self) -> bool:
-        """True for None."""
-        return self.leaf.startswith("none ")
+    num_items: int | None = None
 
 
-_UNKNOWN = _Nesting("unknown")
+Found: TypeAlias = "Leaf | Blank"
+
+
+class _Missing:
+    """An item of a list that is None, or in something that is."""
+
+
+_MISSING: Final = _Missing()
+
+
+def split(row: Row) -> tuple[Node, list[Leaf]]:
+    """How a row nests, with what each leaf is as its `type_name`, and its leaves in order.
+
+    Raises:
+        SchemaError: something in it cannot be kept, named with its path.
+    """
+    found: list[Leaf] = []
+    return _split(row, (), found), found
+
+
+def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
+    if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS:
+        what = (
+            f"is nested more than {MAX_DEPTH} levels deep"
+            if len(path) > MAX_DEPTH
+            else f"has more than {MAX_COLUMNS} leaves"
+        )
+        raise SchemaError(f"the row {what}, at {path_name(path[:4])!r}; turn long lists into arrays")
+    cls = type(value)
+    if cls is dict:
+        for key in value:
+            if type(key) is not str and type(key) is not int:
+                raise SchemaError(f"at {path_name(path)!r}: dict keys must be str or int, found {key!r:.80}")
+            if type(key) is int and key.bit_length() > 8 * MAX_NAME:
+                raise SchemaError(
+                    f"at {path_name(path)!r}: an int key of {key.bit_length()} bits is too long; shorten it"
+                )
+        children = tuple(_split(item, (*path, key), found) for key, item in value.items())
+        return Node("dict", tuple(value), children)
+    if cls is list and len(value) >= _LONG_LIST and _are_numbers(value):
+        found.append(_encoded(value, path, encode_numbers))
+        return Node("varying", (), (Node("leaf", type_name=look_of(found[-1])),))
+    if cls is tuple or cls is list:
+        return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
+    fields = getattr(cls, "_fields", None)
+    if isinstance(value, tuple) and type(fields) is tuple:
+        if len(fields) != len(value) or not are_fields(fields):
+            raise SchemaError(
+                f"at {path_name(path)!r}: {cls.__name__} has {len(value)} items and the fields "
+                f"{fields!r:.200}; make it of a class that namedtuple() makes"
+            )
+        children = tuple(_split(item, (*path, key), found) for key, item in zip(fields, value, strict=True))
+        return Node("namedtuple", fields, children, type_name_of(cls))
+    found.append(_encoded(value, path))
+    return Node("leaf", type_name=look_of(found[-1]))
+
+
+def _are_numbers(items: Sequence[Row]) -> bool:
+    return type(items[0]) in NUMBERS and len(set(map(type, items))) == 1
+
+
+def _encoded(value: Row, path: Path, encoder: Callable[[Row], Leaf] = encode) -> Leaf:
+    try:
+        return encoder(value)
+    except SchemaError as error:
+        raise SchemaError(f"at {path_name(path)!r}: {error}") from None
+
+
+def look_of(leaf: Leaf) -> str:
+    """The marks of a leaf's column, beyond its shape."""
+    zone = leaf.meaning.timezone
+    return f"{leaf.kind} {leaf.dtype}" + (f" in {zone}" if zone else "")
+
+
+# -- rows that nest as is known
+
+
+def leaves_like(tree: Node, row: Row) -> list[Found]:
+    """The leaves of a row that nests as `tree` does, in the order of the tree.
+
+    Raises:
+        SchemaError: it nests differently, or holds something that cannot be kept; named with its path.
+    """
+    found: list[Found] = []
+    _leaves_like(tree, row, (), found)
+    return found
+
+
+def filled(column: Column, found: Found) -> Leaf:
+    """A leaf as it is; zeros, or nothing, for one that is blank."""
+    if isinstance(found, Leaf):
+        return found
+    shape = column.shape
+    if shape is None:  # a list of arrays has its items along the first axis
+        shape = (found.num_items or 0, *(0,) * (column.ndim - 1))
+    return Leaf(column.kind, column.dtype, np.zeros(shape, column.storage), column.meaning)
+
+
+def _leaves_like(node: Node, value: Row, path: Path, found: list[Found]) -> None:
+    if node.kind == "leaf":
+        found.append(_single(value, path))
+    elif node.kind == "nullable":
+        if value is None:
+            found += [Blank()] * node.children[0].num_leaves
+        else:
+            _leaves_like(node.children[0], value, path, found)
+        found.append(Leaf("bool", "|b1", np.array(value is not None)))
+    elif node.kind == "varying":
+        if type(value) is not list:
+            _nests_differently(node, value, path)
+        _items_like(node.children[0], value, (*path, ITEMS), found)
+    else:
+        for (key, item), child in zip(_parts(node, value, path), node.children, strict=True):
+            _leaves_like(child, item, (*path, key), found)
+
+
+def _single(value: Row, path: Path) -> Leaf:
+    """The leaf of a value where no container is expected."""
+    if type(value) in (dict, list, tuple) or hasattr(type(value), "_fields"):
+        _nests_differently(Node("leaf"), value, path)
+    return _encoded(value, path)
+
+
+def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]]:
+    """The keys and items of a container; SchemaError if it is not as the node says."""
+    cls = type(value)
+    if node.kind == "dict":
+        if cls is not dict or len(value) != len(node.keys) or any(key not in value for key in node.keys):
+            _nests_differently(node, value, path)
+        return ((key, value[key]) for key in node.keys)
+    if node.kind == "namedtuple":
+        if (
+            not isinstance(value, tuple)
+            or getattr(cls, "_fields", None) != node.keys
+            or len(value) != len(node.keys)
+            or type_name_of(cls) != node.type_name
+        ):
+            _nests_differently(node, value, path)
+        return zip(node.keys, value, strict=True)
+    if cls.__name__ != node.kind or cls not in (tuple, list) or len(value) != len(node.children):
+        _nests_differently(node, value, path)
+    return enumerate(value)
+
+
+def _nests_differently(node: Node, value: Row, path: Path) -> NoReturn:
+    of: object = list(node.keys) if node.keys else len(node.children)
+    expected = {"varying": "list", "leaf": "single value"}.get(node.kind, f"{node.kind} of {of}")
+    found = type(value).__name__
+    advice = ""
+    if isinstance(value, dict):
+        found += f" of {list(value)[:20]}"
+    elif isinstance(value, (tuple, list)):
+        found += f" of {len(value)}"
+        if node.kind == "list":
+            advice = f"; where its length varies, {_advice(path, 'ragged')}"
+    elif value is None:
+        advice = f"; where it may be None, {_advice(path, 'nullable')}"
+    raise SchemaError(f"at {path_name(path)!r}: expected a {expected}, found {found}{advice}")
+
+
+def _advice(path: Path, option: str) -> str:
+    return f"pass schema=Schema.of(row, {option}=[{path_name(path)!r}]) of a row that has a value there"
+
+
+# -- the items of lists of varying length
+
+
+def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]) -> None:
+    """Adds the leaves of all items of a list, one leaf for each column."""
+    if node.kind == "leaf":
+        found.append(_stacked(items, path))
+    elif node.kind == "texts":
+        found += _texts(items, path)
+    elif node.kind == "nullable":
+        are_there = [item is not None and item is not _MISSING for item in items]
+        given = [item if there else _MISSING for item, there in zip(items, are_there, strict=True)]
+        _items_like(node.children[0], given, path, found)
+        found.append(Leaf("bool", "|b1", np.array(are_there, np.bool_)))
+    elif node.kind == "varying":
+        for item in items:
+            if type(item) is not list and item is not _MISSING:
+                _nests_differently(node, item, path)
+        lengths = [0 if item is _MISSING else len(item) for item in items]
+        flat = list(chain.from_iterable(item for item in items if item is not _MISSING))
+        _items_like(node.children[0], flat, (*path, ITEMS), found)
+        found.append(Leaf("int", "<i8", np.array(lengths, "<i8")))
+    else:
+        columns: list[list[Row]] = [[] for _ in node.children]
+        for item in items:
+            parts: Iterable[tuple[str | int, Row]]
+            parts = ((0, _MISSING) for _ in columns) if item is _MISSING else _parts(node, item, path)
+            for column, (_, part) in zip(columns, parts, strict=True):
+                column.append(part)
+        for (key,), child, column in zip(node.steps, node.children, columns, strict=True):
+            _items_like(child, column, (*path, key), found)
+
+
+def _stacked(items: Sequence[Row], path: Path) -> Found:
+    types = set(map(type, items))
+    if len(types) == 1 and types <= NUMBERS.keys():
+        return _encoded(items, path, encode_numbers)
+    found = [None if item is _MISSING else _single(item, path) for item in items]
+    there = [leaf for leaf in found if leaf is not None]
+    if not there:
+        return Blank(len(items))
+    first = there[0]
+    for leaf in there:
+        _check_alike(first, leaf, path)
+    if not first.array.size and len(items) > MOST_EMPTY:
+        raise SchemaError(
+            f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
+            "length"
+        )
+    blank = np.zeros_like(first.array)
+    arrays = [blank if leaf is None else leaf.array for leaf in found]
+    return Leaf(first.kind, first.dtype, np.stack(arrays), first.meaning)
+
+
+def _texts(items: Sequence[Row], path: Path) -> list[Found]:
+    lengths: list[int] = []
+    found: list[Leaf] = []
+    for item in items:
+        leaf = None if item is _MISSING else _single(item, path)
+        if leaf is not None:
+            if not is_ragged_kind(leaf.kind):
+                raise SchemaError(f"at {path_name(path)!r}: expected text or bytes, found {look_of(leaf)}")
+            if found:
+                _check_alike(found[0], leaf, path)
+            found.append(leaf)
+        lengths.append(0 if leaf is None else len(leaf.array))
+    counts = Leaf("int", "<i8", np.array(lengths, "<i8"))
+    if not found:
+        return [Blank(0), counts]
+    joined: Array = np.concatenate([leaf.array for leaf in found])
+    return [Leaf(found[0].kind, "|u1", joined), counts]
+
+
+def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
+    """Raises SchemaError unless two items of a list may be in one column."""
+    if look_of(first) == look_of(leaf):
+        if first.meaning != leaf.meaning:
+            raise SchemaError(
+                f"at {path_name(path)!r}: a list holds decimals with {first.meaning.scale} and with "
+                f"{leaf.meaning.scale} digits behind the point; quantize them"
+            )
+        if is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
+            return
+        raise SchemaError(
+            f"at {path_name(path)!r}: a list holds arrays of shape {first.array.shape} and "
+            f"{leaf.array.shape}; keep them as one, by numpy.concatenate, and their lengths as another"
+        )
+    is_none = "none" in (first.kind, leaf.kind)
+    advice = f"; where it may be None, {_advice(path, 'nullable')}" if is_none else ""
+    raise SchemaError(f"at {path_name(path)!r}: a list holds {look_of(first)} and {look_of(leaf)}{advice}")
+
+
+_UNKNOWN = Node("unknown")  # the items of lists that are all empty
 
 
 class Learner:
     """Copies of the first rows, until it is known what all of them look like."""
 
     def __init__(self) -> None:
-        self._look: _Nesting | None = None
+        self._look: Node | None = None
         self._rows: list[tuple[Node, list[Leaf]]] = []
-        self._known: list[tuple[Node, list[str], _Nesting]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -63,24 +321,10 @@ class Learner:
         Raises:
             SchemaError: no schema fits this row and those before it.
         """
-        tree, found = split(row)
-        look = self._look_of(tree, found)
-        if self._look is None:
-            self._look = look
-        elif self._look is not look:
-            self._look = _merged(self._look, look, ())
-        self._rows.append((tree, found))
+        look, found = split(row)
+        self._look = look if self._look is None else _merged(self._look, look, ())
+        self._rows.append((look, found))
         return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
-
-    def _look_of(self, tree: Node, found: Sequence[Leaf]) -> _Nesting:
-        """The same object as long as rows look the same."""
-        names = list(map(look_of, found))
-        for one, texts, look in self._known:
-            if texts == names and one == tree:
-                return look
-        look = _looked(tree, iter(names))
-        self._known = [(tree, names, look), *self._known[:3]]
-        return look
 
     def learned(
         self, ragged: Collection[str] = (), nullable: Collection[str] = ()
@@ -104,7 +348,7 @@ class Learner:
             )
         tree = _settled(look, (), in_list=False)
         found: list[Sequence[Found]] = [
-            leaves if own == tree else leaves_like(tree, _row_of(own, iter(leaves)))
+            leaves if own == look else leaves_like(tree, _row_of(own, iter(leaves)))
             for own, leaves in self._rows
         ]
         columns = [
@@ -118,16 +362,6 @@ class Learner:
             tuple(columns),
             [[filled(column, leaf) for column, leaf in zip(columns, row, strict=True)] for row in found],
         )
-
-
-def learned_like(
-    row: Row, ragged: Collection[str], nullable: Collection[str]
-) -> tuple[Node, tuple[Column, ...]]:
-    """How rows like this one nest, and their columns; see `Schema.of`."""
-    learner = Learner()
-    learner.add(row)
-    tree, columns, _ = learner.learned(ragged, nullable)
-    return tree, columns
 
 
 def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:
@@ -160,7 +394,7 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
     """The row of its leaves, as it was split."""
     if tree.kind == "leaf":
         leaf = next(found)
-        return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
+        return decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
     if tree.kind == "varying":
         return next(found).array.tolist()
     children = [_row_of(child, found) for child in tree.children]
@@ -174,49 +408,47 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
 # -- what rows look like, together
 
 
-def _looked(tree: Node, names: Iterator[str]) -> _Nesting:
-    if tree.kind == "leaf":
-        return _Nesting("leaf", (), next(names))
-    return _Nesting(tree.kind, tuple(_looked(child, names) for child in tree.children), "", tree)
+def _is_none(look: Node) -> bool:
+    return look.kind == "leaf" and look.type_name.startswith("none ")
 
 
-def _merged(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
+def _merged(one: Node, other: Node, path: Path) -> Node:
     """A node that both may look like; SchemaError if there is none."""
     if one == other or other.kind == "unknown":
         return one
     if one.kind == "unknown":
         return other
-    if one.is_none or other.is_none:
-        value = other if one.is_none else one
-        return value if value.kind == "nullable" else _Nesting("nullable", (value,))
+    if _is_none(one) or _is_none(other):
+        value = other if _is_none(one) else one
+        return value if value.kind == "nullable" else Node("nullable", (), (value,))
     if "nullable" in (one.kind, other.kind):
         held = [look.children[0] if look.kind == "nullable" else look for look in (one, other)]
-        return _Nesting("nullable", (_merged(held[0], held[1], path),))
+        return Node("nullable", (), (_merged(held[0], held[1], path),))
     kinds = {one.kind, other.kind}
     if kinds <= {"list", "varying"}:
         if kinds == {"list"} and len(one.children) == len(other.children):
             return _each(one, other, path)
         return _list_of((*one.children, *other.children), path)
-    if kinds == {"dict"} and set(one.node.keys) == set(other.node.keys):
-        by_key = dict(zip(other.node.keys, other.children, strict=True))
-        other = replace(other, children=tuple(by_key[key] for key in one.node.keys))
+    if kinds == {"dict"} and set(one.keys) == set(other.keys):
+        by_key = dict(zip(other.keys, other.children, strict=True))
+        other = replace(other, children=tuple(by_key[key] for key in one.keys))
         return _each(one, other, path)
     is_tuple = kinds in ({"tuple"}, {"namedtuple"}) and len(one.children) == len(other.children)
-    if is_tuple and (one.node.keys, one.node.type_name) == (other.node.keys, other.node.type_name):
+    if is_tuple and (one.keys, one.type_name) == (other.keys, other.type_name):
         return _each(one, other, path)
     if one.kind == other.kind == "leaf":
-        raise SchemaError(f"column {path_name(path)!r}: expected {one.leaf}, found {other.leaf}")
+        raise SchemaError(f"column {path_name(path)!r}: expected {one.type_name}, found {other.type_name}")
     raise SchemaError(f"at {path_name(path)!r}: expected a {_said(one)}, found {_said(other)}")
 
 
-def _list_of(items: Sequence[_Nesting], path: Path) -> _Nesting:
+def _list_of(items: Sequence[Node], path: Path) -> Node:
     """A list of varying length of what these may look like."""
-    return _Nesting("varying", (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
+    return Node("varying", (), (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
 
 
 def _declared(
-    look: _Nesting, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
-) -> _Nesting:
+    look: Node, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
+) -> Node:
     """The look of rows, as names of columns say it; takes away the names that it finds."""
     name = path_name(path)
     is_named = bool(path) or look.kind in ("leaf", "list", "varying")
@@ -226,7 +458,7 @@ def _declared(
             look = _list_of(look.children, path)
     if look.kind == "list" and path and ITEMS in path:  # lists in lists have a length each
         look = _list_of(look.children, path)
-    keys: Iterable[str | int | None] = look.node.keys or range(len(look.children))
+    keys: Iterable[str | int | None] = look.keys or range(len(look.children))
     if look.kind in ("varying", "nullable"):
         keys = [ITEMS if look.kind == "varying" else None]
     children = tuple(
@@ -238,29 +470,29 @@ def _declared(
         return children[0]
     if (is_named or look.kind == "nullable") and name in nullable:
         unused.discard(name)
-        if look.is_none:
+        if _is_none(look):
             raise SchemaError(f"column {name!r} is None in this row; pass a row that has a value there")
         if look.kind != "nullable":
-            look = _Nesting("nullable", (look,))
+            look = Node("nullable", (), (look,))
     return look
 
 
-def _each(one: _Nesting, other: _Nesting, path: Path) -> _Nesting:
-    keys = one.node.keys or range(len(one.children))
+def _each(one: Node, other: Node, path: Path) -> Node:
+    keys = one.keys or range(len(one.children))
     pairs = zip(keys, one.children, other.children, strict=True)
     return replace(one, children=tuple(_merged(a, b, (*path, key)) for key, a, b in pairs))
 
 
-def _said(look: _Nesting) -> str:
+def _said(look: Node) -> str:
     if look.kind == "leaf":
-        return look.leaf
+        return look.type_name
     if look.kind == "varying":
         return "list"
-    of = list(look.node.keys) if look.node.keys else len(look.children)
+    of = list(look.keys) if look.keys else len(look.children)
     return f"{look.kind} of {of}"
 
 
-def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
+def _settled(look: Node, path: Path, in_list: bool) -> Node:
     """The nodes of what all rows look like."""
     if look.kind == "unknown":
         raise SchemaError(
@@ -268,7 +500,7 @@ def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
             "Schema.of(row) of a row that has a value there"
         )
     if look.kind == "leaf":
-        is_text = in_list and leaves.is_ragged_kind(look.leaf.partition(" ")[0])
+        is_text = in_list and is_ragged_kind(look.type_name.partition(" ")[0])
         return Node("texts", (), (Node("leaf"), Node("leaf"))) if is_text else Node("leaf")
     if look.kind == "nullable":
         return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))
@@ -280,8 +512,8 @@ def _settled(look: _Nesting, path: Path, in_list: bool) -> Node:
         if not item_node.num_leaves:
             raise SchemaError(f"at {path_name(path)!r}: lists of what holds nothing cannot be kept")
         return Node("varying", (), (item_node, Node("leaf")) if in_list else (item_node,))
-    keys = look.node.keys or range(len(look.children))
+    keys = look.keys or range(len(look.children))
     children = tuple(
         _settled(child, (*path, key), in_list) for key, child in zip(keys, look.children, strict=True)
     )
-    return replace(look.node, children=children)
+    return replace(look, children=children)

@@ -120,10 +120,8 @@ class Projection:
         """This projection, and a further one of what is left, as one."""
         return Projection(further.schema, tuple(self.columns[number] for number in further.columns))
 
-    def pinned(self, fingerprint: str | None) -> str | None:
-        """The fingerprint of rows cut down to these columns, in any order; None if the whole has none."""
-        if fingerprint is None:
-            return None
+    def pinned(self, fingerprint: str) -> str:
+        """The fingerprint of rows cut down to these columns, in any order."""
         of = self.in_schema_order
         return hexdigest(json.dumps([fingerprint, "columns", of.columns, of.schema.to_json()]))
 

@@ -1,9 +1,11 @@
-"""The object that a loader takes indices from and reports to: an order, or any sampler."""
+"""The object that a loader takes indices from and reports to, and the indices of an order."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sized
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +13,24 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..errors import StateError
-from ..order.contract import Appended
+from ..order.contract import Appended, Locality, Saved, digest
 from ..order.cursor import Cursor
-from ..order.epoch import Epoch
-from ..order.iteration import Iteration, IterationOptions
-from ..order.proof import Proof, prove
-from ..order.saved import Saved
+from ..order.epoch import Epoch, Iteration, IterationOptions
+from ..order.place import Shard, batches, chunks, first_positions
+from ..order.proof import PINS, SAME, Proof, prove
 from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
+from ..process.warned import warn_user
 from ..rows.types import Index
-from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
+from ..views.flattened import flattened
+from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
+from .trainers import (
+    evaluated_by_lightning,
+    is_evaluated,
+    is_only_looked_at,
+    is_read_by_accelerate,
+    num_skipped,
+)
 
 
 class Resumable:
@@ -304,3 +314,223 @@ def drawn_seed(generator: torch.Generator | None, ranks: Ranks, for_order: bool)
     if not for_order:
         return unmoved_seed(generator)
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
+
+
+class OrderedIndices(Indices):
+    """The rows of an order on this rank.
+
+    Attributes:
+        begun: the iteration that has begun last, if it was a sampler's own.
+    """
+
+    def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
+        super().__init__(dataset, cursor, ranks)
+        self.begun: Iteration | None = None
+        self._has_warned = self._has_warned_of_workers = False
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "begun": None}
+
+    @property
+    def is_known_ahead(self) -> bool:
+        """True: rows may be read before they are asked for."""
+        return True
+
+    @property
+    def located(self) -> Cursor:
+        """The cursor, once it knows which rank this is by now."""
+        cursor, now = self.cursor, self.ranks.now()
+        if now != (cursor.shard.num_replicas, cursor.shard.rank):
+            cursor.deal(*now)
+        return cursor
+
+    @property
+    def locality(self) -> Locality:
+        """ "shard" if each rank has files of its own, else "global"."""
+        return self.cursor.locality
+
+    @property
+    def order(self) -> str:
+        """How rows are shuffled, and whether ranks have files of their own."""
+        shard = ", locality='shard'" if self.locality == "shard" else ""
+        return f"shuffle={self.cursor.shuffle!r}{shard}"
+
+    # -- iterations
+
+    def begin(self, options: IterationOptions) -> Iteration:
+        """An iteration that begins now."""
+        with self.cursor.lock:
+            self.ranks.check_alone()
+            cursor = self.located
+            if cursor.arrangement is None:  # else an epoch has as many rows as it is said to have
+                self.check_length(cursor.length, "order")
+            if not options.counts or is_only_looked_at():
+                return cursor.iteration(replace(options, counts=False))
+            has_drawn = cursor.fix_seed()
+            if is_one_of_several():
+                cursor.take_seed(0)  # it was drawn before this process knew of the others
+            begun = cursor.iteration(replace(options, may_be_left=is_evaluated()))
+            if not has_drawn:
+                cursor.draw_for(begun)
+            self._warn_of_trainers(begun)
+            cursor.warn_of_rows_left_out(begun)
+            cursor.begun(begun)
+            self._follow(begun)
+            return begun
+
+    def begin_for(self, holder: object, options: IterationOptions) -> Iteration:
+        """An iteration of a sampler's own iterator, which lasts as long as `holder`, begins now."""
+        with self.cursor.lock:
+            self.begun = iteration = self.begin(options)
+            iteration.hold(holder)
+            return iteration
+
+    def _follow(self, iteration: Iteration) -> None:
+        """Lets files be read ahead in the order of an iteration from where it begins."""
+        source = flattened(self.dataset)
+        readahead = None if source is None else source._readahead
+        if readahead is not None:
+            rows = chunks(self.cursor.order, iteration.shard, iteration.start)
+            readahead.follow(rows, iteration.progress)
+
+    def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each batch from the start of an iteration."""
+        size, drop_last = iteration.batch_size, iteration.drop_last
+        return batches(self.cursor.order, iteration.shard, iteration.start, size, drop_last)
+
+    def rows(self, iteration: Iteration) -> Iterator[int]:
+        """The rows of an iteration, one by one."""
+        for found in chunks(self.cursor.order, iteration.shard, iteration.start):
+            yield from found.tolist()
+
+    def firsts(self, iteration: Iteration) -> Iterator[int]:
+        """The position at which each of these batches begins."""
+        return first_positions(iteration.shard, iteration.length, iteration.start, iteration.batch_size)
+
+    def num_steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch under way on this rank: those delivered, and those to come."""
+        return self.located.steps_under_way(batch_size, drop_last)
+
+    def num_steps_undivided(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of a whole epoch, if one rank took all of them."""
+        return Shard().steps(self.cursor.length, 0, batch_size, drop_last)
+
+    def steps_before(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch on this rank before the next one."""
+        return self.located.steps_before(batch_size, drop_last)
+
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
+        """The most batches of any epoch, if this state is going to be loaded."""
+        cursor = self.located
+        resumed = copy(cursor)
+        if state is not None:
+            resumed.load_state_dict(state)
+        now, whole = self.num_steps(batch_size, drop_last), cursor.steps(batch_size, drop_last)
+        return max(now, whole, resumed.steps_under_way(batch_size, drop_last))
+
+    def rows_in_last_step(self, iteration: Iteration) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        return iteration.rows_in_last_step
+
+    def _warn_of_trainers(self, begun: Iteration) -> None:
+        """Warns of what cannot be made right from here."""
+        told, shard, start = "", begun.shard, begun.start.position
+        in_steps = begun.num_steps * begun.batch_size * shard.num_replicas
+        twice = min(shard.end(begun.length, start), start + in_steps) - begun.length
+        if is_read_by_accelerate():
+            told = (
+                "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
+                "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
+                "torchyoga.DataLoader, which Accelerate leaves as it is"
+            )
+        elif num_skipped():
+            told = (
+                "the trainer finds its place by skipping batches, which is right only with as many ranks and "
+                "as large batches as before, and in_order=True (huggingface/transformers#22580)"
+            )
+        elif twice > 0 and not shard.rank and (evaluation := evaluated_by_lightning()):
+            told = (
+                f"trainer.{evaluation}() gets {twice} rows twice, as remainder='pad' gives all ranks equally "
+                f'many; with remainder="keep" each counts once'
+            )
+        if told and not self._has_warned:
+            self._has_warned = True
+            warn_user(told)
+
+    # -- states
+
+    def state_after_batches(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
+        """See `ResumableSampler.state_after`."""
+        run, cursor, size = self.begun, self.cursor, as_int("batch_size", batch_size, low=1)
+        if run is None:
+            raise StateError("no iteration of this sampler has begun since; take state_dict()")
+        with cursor.lock:
+            cursor.settle()
+            rows = min(run.taken * run.batch_size, run.shard.count(run.length, run.start.position))
+            most = rows // size if drop_last else -(-rows // size)
+            if not 0 <= as_int("steps", steps) <= most:
+                raise ValueError(
+                    f"steps must be in 0..{most}, the batches of {size} rows that this iteration has handed "
+                    f"out, found {steps}"
+                )
+            return cursor.state_of(run, run.after_batches(steps, size), drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `ResumableSampler.set_epoch`."""
+        super().set_epoch(epoch)
+        if self.begun is not None and self.begun.start.epoch != self.cursor.epoch:
+            self.begun = None
+
+    def state_dict(self) -> Saved:
+        """See `ResumableSampler.state_dict`."""
+        if self.begun is not None and self.begun.options.asked and not self._has_warned_of_workers:
+            self._has_warned_of_workers = True
+            warn_user(
+                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
+                "and this state counts them all; count the steps of your loop and save "
+                "sampler.state_after(steps, batch_size), or use torchyoga.DataLoader"
+            )
+        return super().state_dict()
+
+    def load_state_dict(
+        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+    ) -> None:
+        """See `ResumableSampler.load_state_dict`."""
+        with self.cursor.lock:
+            self.located.load_state_dict(state, strict, appended)
+            self.begun = None
+
+    def receipt(self) -> Saved:
+        """See `ResumableSampler.receipt`."""
+        return self.located.receipt()
+
+    def check_ranks(self, group: ProcessGroup | None = None) -> None:
+        """See `ResumableSampler.check_ranks`."""
+        shard, state = self.located.shard, self.state_dict()
+        # Other fields, such as batches that came early, may take more than a message holds.
+        mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
+        if "stages" in mine:
+            mine["stages"] = digest(mine["stages"])
+        mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}
+        check_same(gathered(mine, group), self.ranks.is_alone)
+
+    def rows_in_step(
+        self, step: int, batch_size: int, drop_last: bool, epoch: int | None
+    ) -> npt.NDArray[np.int64]:
+        """See `ResumableBatchSampler.rows_in_step`."""
+        cursor = self.cursor
+        size = batch_size * cursor.shard.num_replicas
+        end = cursor.shard.end(cursor.length_in(cursor.epoch if epoch is None else epoch))
+        positions = np.arange(size * as_int("step", step, low=0), min(size * (step + 1), end))
+        if not len(positions):
+            most = self.num_steps(batch_size, drop_last) - 1
+            raise ValueError(f"step must be in 0..{most}, found {step}")
+        return self.rows_at(positions, epoch)
+
+    def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
+        """See `ResumableSampler.rows_at`."""
+        return self.cursor.order.rows(self.epoch if epoch is None else epoch, positions)
+
+    def position_of(self, row: int, epoch: int | None = None) -> int:
+        """See `ResumableSampler.position_of`."""
+        return int(self.cursor.order.positions(self.epoch if epoch is None else epoch, [row])[0])

@@ -17,8 +17,8 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import StateError
+from ..order.contract import Saved
 from ..order.proof import PINS, SAME
-from ..order.saved import Saved
 from ..process.warned import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
 

@@ -1,18 +1,11 @@
-"""The order as a torch sampler, of rows or of batches: resumable, elastic, the same as a stream of its seed.
-
-A sampler's iterator is an `itertools.chain` over lists.
-Their iterators know how much they have left: nothing counts rows, and a state is computed when it is asked
-for.
-"""
+"""The order as a torch sampler, of rows or of batches: resumable and elastic."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import replace
 from itertools import chain
-from operator import length_hint
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +13,21 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Shuffle
-from ..order.iteration import Iteration, IterationOptions
+from ..order.contract import Appended, Locality, Saved, Shuffle
+from ..order.epoch import Iteration, IterationOptions
 from ..order.options import OrderOptions
-from ..order.place import Remainder, Shard, batches, chunks
-from ..order.saved import Saved
+from ..order.place import Remainder, Shard, chunks
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
-from ..versions.location import Progress
 from ..views.flattened import flattened
-from .indices import Resumable, are_skipped, drawn_seed
-from .ordered import OrderedIndices
+from .indices import OrderedIndices, Resumable, are_skipped, drawn_seed
 from .ranks import Group, Ranks
 from .trainers import batches_of_torch, num_skipped
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
 
 
 class ResumableSampler(Resumable, DistributedSampler[int]):
@@ -52,7 +47,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
             or 1.
         rank: this rank; give both or neither.
         shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
-            a cache: see docs/shuffle.md.
+            a cache: see docs/resume.md.
         seed: any int, the same on all ranks. None, the default, draws it from torch's global generator when
             the first iteration begins, so that `torch.manual_seed` decides, and one number more at each
             later epoch, as RandomSampler does. With num_replicas and rank, with group, and in a job of
@@ -169,7 +164,27 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """An iterator over the rest of this epoch, or the next. It begins when its first row is asked for."""
-        return _RowIterator.of(self.indices)
+        return _SamplerIterator[int](self)
+
+    def _handed_out(self, begun: _Begun) -> Iterator[int]:
+        """The rows of an iteration, in one loop: a call for each row would take as long as all else."""
+        indices, cursor = self.indices, self.indices.cursor
+        size, tasks = batches_of_torch()
+        iteration = indices.begin_for(begun, IterationOptions(in_rows=size, asked=tasks))
+        begun.iteration = iteration
+        readahead = indices.dataset._readahead if isinstance(indices.dataset, DataRef) else None
+        for numbers in chunks(cursor.order, iteration.shard, iteration.start):
+            wanted = numbers.tolist()
+            for some in [wanted] if readahead is None else readahead.handed_out(wanted, numbers):
+                for row in some:
+                    if iteration.generation != cursor.generation:
+                        cursor.check_generation(iteration.generation)
+                    iteration.taken += 1
+                    if cursor.latest is not iteration:
+                        cursor.moved(iteration)
+                    yield row
+        cursor.check_generation(iteration.generation)
+        cursor.finished(iteration)
 
     def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> Saved:
         """The state after so many batches of this iteration, whatever has been handed out ahead.
@@ -220,98 +235,49 @@ def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
     return SequenceSampler(len(sampler), shuffle=False)
 
 
-class _RowIterator(chain[int]):
-    """One iteration of a sampler, at the speed of `itertools.chain` over lists.
+class _Begun:
+    """What an iterator and its generator hold, and nothing else: it lives as long as they do.
 
-    Nothing counts the rows: a list iterator knows how much it has left. So whoever wants to know where
-    the iteration stands asks it, and compares with what it said before.
-    """
-
-    handed: Handed
-
-    @staticmethod
-    def of(indices: OrderedIndices) -> _RowIterator:
-        """An iterator whose iteration begins when its first row is asked for."""
-        handed = Handed(indices)
-        found = cast(_RowIterator, _RowIterator.from_iterable(handed.lists()))
-        found.handed, handed.iterator = handed, weakref.ref(found)
-        return found
-
-    def state_dict(self) -> Saved:
-        """The state after the rows that this iterator has handed out."""
-        cursor, iteration = self.handed.indices.cursor, self.handed.iteration
-        with cursor.lock:
-            cursor.settle()
-            return cursor.state_at(cursor.begin()) if iteration is None else cursor.state_of(iteration)
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Continues from a state; StateError once the first row has been handed out."""
-        if self.handed.iteration is not None:
-            raise StateError(
-                "this iterator has begun already; load the state before the first row, or into the sampler"
-            )
-        self.handed.indices.load_state_dict(state)
-
-
-class Handed:
-    """The rows that an iterator of single rows has handed out.
+    Args:
+        made: how many iterations had begun when the iterator was made.
 
     Attributes:
-        iteration: the iteration, once it has begun.
+        iteration: theirs, once the first row or batch was asked for.
     """
 
-    iterator: weakref.ref[_RowIterator]
-
-    def __init__(self, indices: OrderedIndices) -> None:
-        self.indices = indices
+    def __init__(self, made: int) -> None:
+        self.made = made
         self.iteration: Iteration | None = None
-        self._handed: Iterator[int] = iter(())  # the list iterator under way
-        self._rows: list[int] = []  # what it iterates over
-        self._before = 0  # rows up to its end
 
-    def lists(self) -> Iterator[Iterator[int]]:
-        """The rows, as iterators over lists."""
-        indices, cursor = self.indices, self.indices.cursor
-        size, tasks = batches_of_torch()
-        with cursor.lock:
-            options = IterationOptions(in_rows=size, asked=tasks)
-            self.iteration = iteration = indices.begin(options, progress=self._progress())
-            iteration.hold(self.iterator())
-            indices.begun = iteration
-            is_beside_others = cursor.follow(iteration, self)
-        readahead = indices.dataset._readahead if isinstance(indices.dataset, DataRef) else None
-        for numbers in chunks(cursor.order, iteration.shard, iteration.start):
-            wanted = numbers.tolist()
-            steps = [wanted] if readahead is None else readahead.handed_out(wanted, numbers)
-            for some in steps:
-                cursor.check_generation(iteration.generation)
-                with cursor.lock:
-                    self._before += len(some)
-                    self._rows, self._handed = some, iter(some)
-                yield self._watched(self._handed) if is_beside_others else self._handed
-        cursor.check_generation(iteration.generation)
-        cursor.finished(iteration)
 
-    def _watched(self, handed: Iterator[int]) -> Iterator[int]:
-        """The same rows, of which the cursor knows each, so that it knows in which order iterators moved."""
-        for row in handed:
-            self.indices.cursor.settle()
-            yield row
+class _SamplerIterator(chain[T]):
+    """One iteration of a sampler, which begins when its first row or batch is asked for.
 
-    def _progress(self) -> Progress:
-        held = weakref.ref(self)
-        return lambda: None if (handed := held()) is None else handed.taken
+    It is a `chain` over one generator, because that has methods and is as fast as the generator.
+    """
 
-    @property
-    def taken(self) -> int:
-        """Rows handed out."""
-        return self._before - length_hint(self._handed)
+    _source: ResumableSampler | ResumableBatchSampler
+    _begun: _Begun
 
-    def stop(self) -> None:
-        """Hands out nothing more: a list iterator ends where its list does."""
-        self._before = self.taken
-        self._rows.clear()
-        self._handed = iter(())
+    def __new__(cls, source: ResumableSampler | ResumableBatchSampler) -> Self:
+        begun = _Begun(source._indices.cursor.num_begun)
+        made = super().__new__(cls, cast("Iterator[T]", source._handed_out(begun)))
+        made._source, made._begun = source, begun
+        return made
+
+    def state_dict(self) -> Saved:
+        """The state after what this iterator has handed out."""
+        if self._begun.iteration is None:
+            return self._source.state_dict()
+        return self._source._indices.cursor.state_of(self._begun.iteration)
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Continues from a state; StateError once the first row or batch has been handed out."""
+        if self._begun.iteration is not None:
+            raise StateError(
+                "this iterator has begun already; load the state before its first item, or into the sampler"
+            )
+        self._source.load_state_dict(state)
 
 
 class ResumableBatchSampler(Resumable, BatchSampler):
@@ -348,7 +314,30 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         return self.sampler.indices.num_steps(self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return BatchIterator(self)
+        return _SamplerIterator[list[int]](self)
+
+    def _handed_out(self, begun: _Begun) -> Iterator[list[int]]:
+        """The batches of an iteration; empty ones in place of those that the caller throws away."""
+        indices, cursor = self.sampler.indices, self.sampler.indices.cursor
+        _, tasks = batches_of_torch()
+        options = IterationOptions(self.batch_size, self.drop_last, made=begun.made, asked=tasks)
+        begun.iteration = iteration = indices.begin_for(begun, options)
+        skipped = num_skipped()
+        if skipped and self.is_seeded:
+            raise StateError(
+                "skip_first_batches would make rows without the random numbers that the loader gives "
+                "them, so augmentation would differ from that of a whole run; delete that line, and "
+                "load the loader's state_dict() or make it with start_offset=..., or with seed_rows=False"
+            )
+        yield from [[]] * (skipped if are_skipped(iteration, skipped) else 0)
+        for batch in indices.batches(iteration, self):
+            cursor.check_generation(iteration.generation)
+            iteration.advance()
+            if cursor.latest is not iteration:
+                cursor.moved(iteration)
+            yield batch.tolist()
+        cursor.check_generation(iteration.generation)
+        cursor.finished(iteration)
 
     def __repr__(self) -> str:
         return f"ResumableBatchSampler(batch_size={self.batch_size}, {self.sampler.indices})"
@@ -380,66 +369,3 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         Rank r's own are every `num_replicas`-th from r on. Rows that `pad` repeats come twice.
         """
         return self.sampler.indices.rows_in_step(step, self.batch_size, self.drop_last, epoch)
-
-
-class BatchIterator(Iterator[list[int]]):
-    """Batches of row numbers; the iteration begins when the first one is asked for."""
-
-    def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
-        self._source = batch_sampler
-        self._made = batch_sampler.sampler.indices.cursor.num_begun
-        self._iteration: Iteration | None = None
-        self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
-        self._done = 0  # batches that the caller will throw away, as it has done them before
-
-    def __next__(self) -> list[int]:
-        with self._source.sampler.indices.cursor.lock:
-            return self._next()
-
-    def _next(self) -> list[int]:
-        iteration, source, indices = self._iteration, self._source, self._source.sampler.indices
-        cursor = indices.cursor
-        if iteration is None:
-            _, asked = batches_of_torch()
-            iteration = indices.begin(
-                IterationOptions(source.batch_size, source.drop_last, made=self._made, asked=asked)
-            )
-            self._iteration = iteration
-            iteration.hold(self)
-            indices.begun = iteration
-            skipped = num_skipped()
-            if skipped and source.is_seeded:
-                raise StateError(
-                    "skip_first_batches would make rows without the random numbers that the loader gives "
-                    "them, so augmentation would differ from that of a whole run; delete that line, and "
-                    "load the loader's state_dict() or make it with start_offset=..., or with seed_rows=False"
-                )
-            self._done = skipped if are_skipped(iteration, skipped) else 0
-            self._batches = batches(
-                cursor.order, iteration.shard, iteration.start, source.batch_size, source.drop_last
-            )
-        cursor.check_generation(iteration.generation)
-        if self._done:
-            self._done -= 1
-            return []
-        batch = next(self._batches, None)
-        if batch is None:
-            cursor.finished(iteration)
-            raise StopIteration
-        iteration.advance()
-        if cursor.latest is not iteration:
-            cursor.moved(iteration)
-        return cast("list[int]", batch.tolist())
-
-    def state_dict(self) -> Saved:
-        """The state after the batches that this iterator has handed out."""
-        iteration, cursor = self._iteration, self._source.sampler.indices.cursor
-        if iteration is None:
-            return self._source.state_dict()
-        return cursor.state_of(iteration)
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Continues from a state; StateError once the first batch has been handed out."""
-        if self._iteration is not None:
-            raise StateError("this iterator has begun already; load the state before the first batch")
-        self._source.load_state_dict(state)

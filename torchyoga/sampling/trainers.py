@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Protocol, TypeGuard
 
-from ..order.saved import Saved
+from ..order.contract import Saved
 from ..rows.types import Index
 
 _GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")

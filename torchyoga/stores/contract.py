@@ -12,22 +12,18 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.exceptions import contextmanager
-from ..versions.file_entry import FileEntry, is_data_file
-from ..versions.listed import pieces_of
-from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
+from ..versions.file_entry import FileEntry, is_data_file, pieces_of
+from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import HASHES, natural
+from ..versions.names import HASHES, encoded, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
-from .notes import Notes
+from .notes import Notes, are_at_work
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
 T = TypeVar("T")
 Held = Callable[[FileEntry], AbstractContextManager[str]]
-Sweep = Callable[
-    [Mapping[str, Mapping[str, int]], Callable[[str], Iterable[str]], dict[str, int] | None], list[str]
-]
+Sweep = Callable[[Mapping[str, Mapping[str, int]], Callable[[str], Iterable[str]], bool], dict[str, int]]
 MOST_NAMED = 10  # in a message
 
 
@@ -139,8 +135,16 @@ class Versions(ABC):
         """The published versions of an id, sorted, 1.9 before 1.10."""
 
     @abstractmethod
-    def lock(self, id: str, version: str, timeout: float = -1) -> AbstractContextManager[None]:
+    def lock(
+        self, id: str, version: str, timeout: float = -1, deletes: bool = False
+    ) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version; waits while another holds it.
+
+        Args:
+            id: which dataset.
+            version: which version of it.
+            timeout: seconds to wait.
+            deletes: this process deletes files there.
 
         Raises:
             BusyError: it was still held after `timeout` seconds; names the holder. A negative timeout waits
@@ -216,13 +220,9 @@ class Versions(ABC):
         """
 
     @abstractmethod
-    def deleting(self, id: str, version: str, timeout: float) -> AbstractContextManager[object]:
-        """Holds the writer's lock of a version, as `lock`, for a process that deletes files there."""
-
-    @abstractmethod
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         """Takes the manifest of a version away; returns the names of our files in its folder. Hold
-        `deleting`.
+        its lock.
 
         Args:
             id: which dataset.
@@ -236,7 +236,7 @@ class Versions(ABC):
 
     @abstractmethod
     def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
-        """Deletes files in the folder of a version, and returns their names. Hold `deleting`."""
+        """Deletes files in the folder of a version, and returns their names. Hold its lock."""
 
     @abstractmethod
     def now(self) -> float:
@@ -247,26 +247,56 @@ class Versions(ABC):
         self,
         grace: float,
         id: str | None = None,
-        sizes: dict[str, int] | None = None,
+        dry_run: bool = False,
         sweep: Callable[[str], Sweep] | None = None,
-    ) -> list[str]:
+    ) -> dict[str, int]:
         """Removes files that no version needs and no process has touched for `grace` seconds; returns their
-        names.
+        names, sorted, and the bytes of each.
 
         Args:
             grace: in seconds.
             id: only files of this dataset; None for all.
-            sizes: if it is given, nothing is removed; the bytes of each name are put there.
+            dry_run: remove nothing.
             sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
 
-    def clean_hashes(self, grace: float, sizes: dict[str, int] | None) -> list[str]:
+    def clean_hashes(self, grace: float, dry_run: bool) -> dict[str, int]:
         """The same for the row hashes that are kept beside the versions."""
-        below: dict[str, int] | None = None if sizes is None else {}
-        removed = self.hashes.clean(grace, None, below)
-        if sizes is not None and below is not None:
-            sizes |= {f"{HASHES}/{name}": nbytes for name, nbytes in below.items()}
-        return [f"{HASHES}/{name}" for name in removed]
+        found = self.hashes.clean(grace, None, dry_run)
+        return {f"{HASHES}/{name}": nbytes for name, nbytes in found.items()}
+
+    def clean_plans(
+        self, notes: Mapping[str, float | None], before: float, id: str | None, dry_run: bool
+    ) -> tuple[dict[str, int], set[str]]:
+        """Removes the notes of builds by many at which nobody is, and nobody has been since a time.
+
+        Args:
+            notes: the names of all notes below `.builds`, and when each was written.
+            before: in seconds, by the store's clock.
+            id: only those of this dataset; None for all.
+            dry_run: remove nothing.
+
+        Returns:
+            The names of what was removed; and the folders of the versions of the other builds, whose files no
+            manifest names yet.
+        """
+        builds: dict[str, dict[str, float | None]] = {}
+        for name, written in notes.items():
+            of, version, note = (*name.split("/", 2), "", "")[:3]
+            if note:
+                builds.setdefault(f"{of}/{version}", {})[note] = written
+        removed: dict[str, int] = {}
+        now = self.now() if builds else before
+        for folder, written_at in builds.items():
+            is_old = all(written is not None and written < before for written in written_at.values())
+            is_meant = id is None or folder.startswith(f"{encoded('id', id)}/")
+            if is_old and is_meant and not are_at_work(written_at, now):
+                removed[f".builds/{folder}"] = 0
+                if not dry_run:
+                    place = self.notes(f".builds/{folder}")
+                    place.delete(["plan.json"])  # first, so that nobody counts on the others
+                    place.delete(written_at)
+        return removed, {folder for folder in builds if f".builds/{folder}" not in removed}
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:
@@ -342,7 +372,7 @@ class Versions(ABC):
         text = self.read_manifest(id, version)
         if text is not None:
             return self.parsed(id, version, text, Manifest)
-        if similar := self.like(id, version):
+        if similar := nearest(version, self.versions(id)):
             what = f"its versions are {some(similar)}"
         elif ids := self.ids_like(id):
             what = f"the storage holds {some(ids)}"
@@ -351,10 +381,6 @@ class Versions(ABC):
         raise NotFoundError(
             f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
         )
-
-    def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, the most similar first; only some if there are many."""
-        return nearest(version, self.versions(id))
 
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; only some if there are many."""

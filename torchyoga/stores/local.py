@@ -34,18 +34,16 @@ from typing import BinaryIO
 import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
-from ..files.regular import read_regular
-from ..files.root import Entry, Root, beside
+from ..files.root import Entry, Root, beside, read_regular
 from ..process.exceptions import contextmanager
 from ..process.progress import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
-from ..versions.location import MANIFEST, Folder, list_bytes
+from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .contract import Held, Seen, Shown, Sweep, Versions, sealed
-from .notes import FolderNotes, are_at_work
+from .notes import FolderNotes
 from .sharing import Sharing
 
 _log = logging.getLogger("torchyoga")
@@ -156,10 +154,6 @@ class Store(Versions):
                     found[version] = Shown(False, os.stat(folder).st_mtime_ns)
         return found
 
-    def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[None]:
-        """Holds the writer's lock."""
-        return self.lock(id, version, timeout)
-
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         """Deletes the manifest, and what interrupted builds have left."""
         folder = folder_of(id, version)
@@ -172,13 +166,13 @@ class Store(Versions):
         return [entry.name for entry in self._root.scan(folder) if _is_own(entry)]
 
     def delete(self, id: str, version: str, names: Sequence[str]) -> list[str]:
-        """Deletes the files, and the folder if it is then empty."""
+        """Deletes the files, and the folders that are then empty."""
         folder = folder_of(id, version)
         if names:  # first the manifest that does not name them has to be on the disk
             with contextlib.suppress(FileNotFoundError):  # another process has deleted them, and the folder
                 self._root.sync(folder)
         deleted = [name for name in names if self._root.unlink(f"{folder}/{name}")]
-        self._root.rmdir(folder)
+        self._root.at(folder).remove_empty()
         return deleted
 
     def check_place(self, id: str, version: str, has_manifest: bool = False) -> None:
@@ -203,7 +197,7 @@ class Store(Versions):
         return found
 
     @contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies.
 
         Raises:
@@ -217,7 +211,8 @@ class Store(Versions):
                 f"{id!r} {version!r} is being built by this same call, which would wait for itself; choose "
                 "another id or version for what the call builds meanwhile"
             )
-        lock = self._lock_at(name)
+        path = self._root.in_folder(f"{name}.lock", self._root.touch)
+        lock = filelock.FileLock(path, self._root.file_mode, thread_local=False)
         started, notice = time.monotonic(), _NOTICE_SECONDS
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
@@ -225,8 +220,6 @@ class Store(Versions):
                 with self._root.told(f"{name}.lock", is_any=True):
                     lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
-            except (FileNotFoundError, FileExistsError):  # its folder is being deleted
-                lock = self._lock_at(name)
             except filelock.Timeout:
                 waited = time.monotonic() - started
                 holder = self._holder_of(f"{name}.holder") or "another process"
@@ -250,10 +243,6 @@ class Store(Versions):
         finally:
             _HELD.discard(here)
             lock.release()
-
-    def _lock_at(self, name: str) -> filelock.BaseFileLock:
-        path = self._root.in_folder(f"{name}.lock", self._root.touch)
-        return filelock.FileLock(path, self._root.file_mode, thread_local=False)
 
     def _note_at(self, name: str) -> BinaryIO:
         try:
@@ -295,20 +284,26 @@ class Store(Versions):
         """
         folder = folder_of(manifest.id, manifest.version)
         text = sealed(manifest, Folder(str(staging.path)).held)
-        self._root.make(folder)
-        self.check_place(manifest.id, manifest.version)
-        # Steps that may need space come first, so that a full disk leaves the version as it was.
-        self._root.prepare(f"{folder}/{MANIFEST}", text)
-        self.refuse_unshared(manifest, hosts)
-        for file in manifest.own_files:
-            self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
-        self._publish(manifest)
+        self._publish(manifest, text, hosts, f".staging/{folder}")
         staging.clear()
         return manifest.located(partial(list_bytes, self.files(manifest)))
 
-    def _publish(self, manifest: Manifest) -> None:
-        """Moves the manifest that has been prepared into its place, next to its files."""
+    def _publish(
+        self,
+        manifest: Manifest,
+        text: bytes,
+        hosts: Sequence[str] | None = None,
+        staged: str | None = None,
+    ) -> None:
+        """Moves the files from the folder in which they are staged, if they are, then writes the manifest."""
         folder = folder_of(manifest.id, manifest.version)
+        self._root.make(folder)
+        self.check_place(manifest.id, manifest.version)
+        self.refuse_unshared(manifest, hosts)
+        # What may need space comes first, so that a full disk leaves the version as it was.
+        self._root.prepare(f"{folder}/{MANIFEST}", text)
+        for file in manifest.own_files if staged is not None else ():
+            self._root.move(f"{staged}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # the folder may be new, too
@@ -343,15 +338,9 @@ class Store(Versions):
 
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
-        folder = folder_of(manifest.id, manifest.version)
-        text = sealed(manifest)
-        self._root.make(folder)
-        self.check_place(manifest.id, manifest.version)
         if self.seen(manifest.id, manifest.version) not in (None, replaces):
             raise ExistsError(f"{manifest.id!r} {manifest.version!r} was published meanwhile; fetch that")
-        self.refuse_unshared(manifest)
-        self._root.prepare(f"{folder}/{MANIFEST}", text)
-        self._publish(manifest)
+        self._publish(manifest, sealed(manifest))
 
     def receive(
         self,
@@ -406,132 +395,56 @@ class Store(Versions):
         self,
         grace: float,
         id: str | None = None,
-        sizes: dict[str, int] | None = None,
+        dry_run: bool = False,
         sweep: Callable[[str], Sweep] | None = None,
-    ) -> list[str]:
+    ) -> dict[str, int]:
         """Removes abandoned builds, and files that were left next to a version."""
-        before, removed, only = time.time() - grace, [], id
-        for id, version in self._folders(".staging"):
-            name = f".staging/{folder_of(id, version)}"
-            if only in (None, id) and self._is_forgotten(name, before):
-                if sizes is not None:
-                    self._clear(name, sizes)
-                    continue
-                with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
-                    removed += self._clear(name, None) if self._is_forgotten(name, before) else []
-        removed += self._clean_parts(before, only, sizes)
-        removed += self._clean_notes(before, only, sizes)
-        for id in dict.fromkeys(id for id, _ in self._folders("") if only in (None, id)):
+        before = time.time() - grace
+        found: dict[str, int] = {}
+        for of, version in self._folders(".staging"):
+            name = f".staging/{folder_of(of, version)}"
+            if id in (None, of) and self._is_forgotten(name, before):
+                held = contextlib.nullcontext() if dry_run else self.lock(of, version, timeout=0)
+                with contextlib.suppress(YogaError), held:
+                    if self._is_forgotten(name, before):
+                        found |= self._cleared(name, dry_run)
+        with contextlib.suppress(YogaError, PermissionError):
+            removed, living = self.clean_plans(self.notes(".builds").names(), before, id, dry_run)
+            found |= removed
+            # Whose part it is that is being built shows nowhere.
+            for entry in self._listed(".parts") if id is None and not living else []:
+                name = f".parts/{entry.name}"
+                if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
+                    found |= self._cleared(name, dry_run)
+        found |= self._clean_notes(before, id, dry_run)
+        for of in dict.fromkeys(of for of, _ in self._folders("") if id in (None, of)):
             with contextlib.suppress(YogaError, PermissionError):
-                forgotten = partial(self._forgotten, id, before=before)
-                old = {version: forgotten(version) for version in self._versions_in("", id)}
-                removed += (sweep(id) if sweep else Sharing(self, id).clean)(old, forgotten, sizes)
-        if only is None and sizes is None:
-            for entry in self._listed(".staging"):
-                if entry.is_folder:
-                    self._root.at(f".staging/{entry.name}").remove_empty()
-            self._clean_folders(before)
-            self._clean_locks(before)
-        if only is None and any(entry.name == HASHES and entry.is_folder for entry in self._listed("")):
-            removed += self.clean_hashes(grace, sizes)
-        return sorted(removed)
+                forgotten = partial(self._forgotten, of, before=before)
+                old = {version: forgotten(version) for version in self._versions_in("", of)}
+                found |= (sweep(of) if sweep else Sharing(self, of).clean)(old, forgotten, dry_run)
+        if id is None and any(entry.name == HASHES and entry.is_folder for entry in self._listed("")):
+            found |= self.clean_hashes(grace, dry_run)
+        return dict(sorted(found.items()))
 
-    def _clean_parts(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
-        """Removes builds by many at which nobody is, and nobody has been since a time; returns the names."""
-        removed, is_alive = [], False
-        for id, version in self._folders(".builds"):
-            name = f".builds/{folder_of(id, version)}"
-            notes = self.notes(name)
-            with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
-                names = notes.names()
-                if are_at_work(names, time.time()):
-                    is_alive = True
-                    continue
-                is_old = all(written is None or written < before for written in names.values())
-                if names and is_old and only in (None, id):
-                    if sizes is not None:
-                        sizes[name] = 0
-                        continue
-                    notes.delete(sorted(names, reverse=True))  # the plan first
-                    removed.append(name)
-        # Whose part it is that is being built shows nowhere.
-        for entry in self._listed(".parts") if only is None and not is_alive else []:
-            name = f".parts/{entry.name}"
-            if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
-                removed += self._clear(name, sizes)
-        return removed
+    def _cleared(self, name: str, dry_run: bool) -> dict[str, int]:
+        """Removes an unfinished build, unless it is a dry run; returns its name and its bytes."""
+        nbytes = sum(entry.nbytes for entry in self._root.scan(name))
+        if not dry_run:
+            Staging(self._root.at(name)).clear()
+        return {name: nbytes}
 
-    def _clear(self, name: str, sizes: dict[str, int] | None) -> list[str]:
-        """Removes an unfinished build, and returns its name; or only notes its bytes."""
-        if sizes is not None:
-            sizes[name] = sum(entry.nbytes for entry in self._root.scan(name))
-            return []
-        Staging(self._root.at(name)).clear()
-        return [name]
-
-    def _clean_notes(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
-        """Removes what killed writers of notes have left; returns the names."""
-        removed: list[str] = []
+    def _clean_notes(self, before: float, id: str | None, dry_run: bool) -> dict[str, int]:
+        """Removes what killed writers of notes have left; returns the names and their bytes."""
+        found: dict[str, int] = {}
         for kind in (".tags", ".builds"):
-            folder = kind if only is None else f"{kind}/{encoded('id', only)}"
+            folder = kind if id is None else f"{kind}/{encoded('id', id)}"
             with contextlib.suppress(YogaError, PermissionError):
                 notes = self.notes(folder)
-                left = {f"{folder}/{name}": nbytes for name, nbytes in notes.unfinished(before).items()}
-                if sizes is not None:
-                    sizes |= left
-                else:
-                    notes.tidy(name.removeprefix(f"{folder}/") for name in left)
-                    removed += left
-        return removed
-
-    def _clean_folders(self, before: float) -> None:
-        """Deletes empty folders."""
-        ids = [entry for entry in self._listed("") if entry.is_folder and decoded(entry.name) is not None]
-        for outer in ids:
-            for inner in self._listed(outer.name):
-                name, version = f"{outer.name}/{inner.name}", decoded(inner.name)
-                is_old = inner.is_folder and version is not None and inner.written < before
-                if is_old and not self._listed(name):
-                    # Held, so that no process publishes there meanwhile.
-                    id = str(decoded(outer.name))
-                    with contextlib.suppress(YogaError, PermissionError), self.lock(id, str(version), 0):
-                        self._root.rmdir(name)
-                        self._drop_lock(id, str(version))
-            if outer.written < before:
-                with contextlib.suppress(PermissionError):
-                    self._root.rmdir(outer.name)
-
-    def _clean_locks(self, before: float) -> None:
-        """Deletes the locks of versions that do not exist, unless they are held."""
-        for outer in self._listed(".locks"):
-            id = decoded(outer.name)
-            if not outer.is_folder or id is None:
-                continue
-            entries = {entry.name: entry for entry in self._listed(f".locks/{outer.name}") if entry.is_file}
-            for name, entry in entries.items():
-                stem, version = name.removesuffix(".lock"), decoded(name.removesuffix(".lock"))
-                used = entries.get(f"{stem}.holder", entry).written
-                if stem == name or version is None or used >= before or self._is_there(id, version):
-                    continue
-                with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
-                    self._drop_lock(id, version)
-            with contextlib.suppress(PermissionError):
-                self._root.rmdir(f".locks/{outer.name}")
-
-    def _drop_lock(self, id: str, version: str) -> None:
-        """Deletes the lock, held by this process, of a version that does not exist."""
-        if not self._is_there(id, version):
-            # A process that waits for it sees that it is gone, and makes another.
-            for suffix in (".holder", ".lock"):
-                self._root.unlink(f".locks/{folder_of(id, version)}{suffix}")
-
-    def _is_there(self, id: str, version: str) -> bool:
-        """True if a version, or a build of it, has a folder, as far as we may look."""
-        folder = folder_of(id, version)
-        try:
-            return any(self._root.find(name) is not None for name in (folder, f".staging/{folder}"))
-        except (YogaError, PermissionError):
-            return True
+                left = notes.unfinished(before)
+                if not dry_run:
+                    notes.tidy(left)
+                found |= {f"{folder}/{name}": nbytes for name, nbytes in left.items()}
+        return found
 
     def _folders(self, base: str) -> list[tuple[str, str]]:
         """Ids and versions whose folders lie below a folder and are not links."""

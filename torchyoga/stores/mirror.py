@@ -30,7 +30,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -40,24 +39,23 @@ from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
-from ..versions.location import MANIFEST, Folder, list_bytes
+from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .cache import Cache
-from .contract import MOST_NAMED, Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
+from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
 from .kinds import Found
 from .lease import Lease
 from .local import Store, transfer_bar
-from .notes import RemoteNotes, are_at_work
+from .notes import RemoteNotes
 from .objects import Remote
 from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from . import version_downloads as _reading
+    from . import downloads as _reading
 else:  # it loads NumPy, which a look at manifests does without
-    _reading = later("torchyoga.stores.version_downloads")
+    _reading = later("torchyoga.stores.downloads")
 
 
 _log = logging.getLogger("torchyoga")
@@ -156,17 +154,6 @@ class Mirror(Versions):
         """The published versions of an id, sorted, 1.9 before 1.10."""
         return sorted(self.places(id), key=natural)
 
-    def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, the most similar first; costs few requests, however many there are."""
-        folder = encoded("id", id)
-        names = (decoded(name) for name in self._remote.folders(folder))
-        found = (
-            name
-            for name in nearest(version, (name for name in names if name is not None))
-            if self._remote.find_one(f"{folder}/{encoded('version', name)}/{MANIFEST}") is not None
-        )
-        return [*islice(found, MOST_NAMED + 1)]
-
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; costs few requests, however many there are."""
         names = (decoded(name) for name in self._remote.folders())
@@ -193,13 +180,8 @@ class Mirror(Versions):
     # -- writing
 
     @contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
-        with self._held(id, version, timeout, deletes=False):
-            yield
-
-    @contextmanager
-    def _held(self, id: str, version: str, timeout: float, deletes: bool) -> Iterator[Lease]:
         self._remote.refuse_read_only()
         self._cache.make("building")  # its error says what to do if that is not allowed
         folder = f".leases/{folder_of(id, version)}"
@@ -212,7 +194,7 @@ class Mirror(Versions):
             self._leases[id, version] = lease
             self._warn_of_weak_stores()
             try:
-                yield lease
+                yield
             finally:
                 del self._leases[id, version]
 
@@ -421,10 +403,6 @@ class Mirror(Versions):
                 found[version] = Shown(True, one.tag, one.written)
         return found
 
-    def deleting(self, id: str, version: str, timeout: float) -> contextlib.AbstractContextManager[Lease]:
-        """Holds the lock of this machine, and a lease that says that files are deleted."""
-        return self._held(id, version, timeout, deletes=True)
-
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         """Deletes the manifest, and what interrupted builds have left on this machine."""
         folder, lease = folder_of(id, version), self._leases[id, version]
@@ -464,85 +442,41 @@ class Mirror(Versions):
         self,
         grace: float,
         id: str | None = None,
-        sizes: dict[str, int] | None = None,
+        dry_run: bool = False,
         sweep: Callable[[str], Sweep] | None = None,
-    ) -> list[str]:
-        """Removes files that builds and uploads have left, and files that were replaced, unless a build is
-        running."""
+    ) -> dict[str, int]:
+        """Removes files that builds have left, and files that were replaced, unless a build is running."""
         now = self.now()
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
+        notes: dict[str, float | None] = {}
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
-        removed: list[str] = []
-        silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
-        planned = self._clean_plans(folders, now, before, id, removed, sizes)
-        # Parts of builds that go on may be built here.
-        own_grace = max(grace, _PART_SECONDS) if planned else grace
+            if name.startswith(".builds/"):
+                notes[name.removeprefix(".builds/")] = one.written
+        found, planned = self.clean_plans(notes, before, id, dry_run)
         old: dict[str, dict[str, dict[str, int]]] = {}
         for folder, names in folders.items():
             outer, _, inner = folder.partition("/")
-            if folder in planned or outer == ".builds":
-                continue
-            if outer == ".leases":
-                claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
-                is_silent = all(_is_before(one, silent) for one in claims.values())
-                if id is None and sizes is None and is_silent:
-                    # The last claim stays: no other builder may get its number.
-                    last = max((name for name in claims if not name.startswith("clock")), default="")
-                    removed += [f"{folder}/{name}" for name in claims if name != last]
-            elif (of := decoded(outer)) and (version := decoded(inner)) and id in (None, of):
-                old.setdefault(of, {})[version] = _forgotten(names, before)
+            if folder not in planned and (of := decoded(outer)) and (version := decoded(inner)):
+                if id in (None, of):
+                    old.setdefault(of, {})[version] = _forgotten(names, before)
+            elif outer == ".leases" and id is None and not dry_run:
+                # A holder would have given a sign of life since.
+                silent = _old_claims(names, min(before, now - self._lease_seconds - 1))
+                self._remote.delete(f"{folder}/{name}" for name in silent)
+                found |= {f"{folder}/{name}": 0 for name in silent}
         for of, files in old.items():
             forgotten = partial(self._forgotten, of, before=before)
-            removed += (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, sizes)
-        has_hashes = id is None and any(folder.startswith(f"{HASHES}/") for folder in folders)
-        if sizes is not None:
-            if has_hashes:
-                self.clean_hashes(grace, sizes)
-            if id is None:
-                self._local.clean(own_grace, None, sizes)
-            return []
-        self._remote.delete(name for name in removed if name.startswith(".leases/"))
-        if id is not None:
-            return sorted(removed)
-        uploads = self._remote.abort_uploads(before, _is_of_version)
-        if has_hashes:
-            removed += self.clean_hashes(grace, None)
-        return sorted(removed + uploads + self._local.clean(own_grace) + self._cache.tidy())
-
-    def _clean_plans(
-        self,
-        folders: dict[str, dict[str, Found]],
-        now: float,
-        before: float,
-        id: str | None,
-        removed: list[str],
-        sizes: dict[str, int] | None,
-    ) -> set[str]:
-        """Removes the notes of builds by many at which nobody has been since a time; returns the folders of
-        the versions of the others, whose files no manifest names yet."""
-        written: dict[str, dict[str, Found]] = {}
-        for folder, names in folders.items():
-            parts = folder.split("/")
-            if parts[0] == ".builds" and len(parts) >= 3:
-                written.setdefault("/".join(parts[1:3]), {}).update(
-                    {f"{folder}/{name}": one for name, one in names.items()}
-                )
-        living = set()
-        for version, notes in written.items():
-            of_another = id is not None and version.partition("/")[0] != encoded("id", id)
-            times = {name.removeprefix(f".builds/{version}/"): one.written for name, one in notes.items()}
-            is_young = not all(_is_before(one, before) for one in notes.values())
-            if of_another or is_young or are_at_work(times, now):
-                living.add(version)
-            elif sizes is not None:
-                sizes[f".builds/{version}"] = sum(one.nbytes or 0 for one in notes.values())
-            else:
-                self._remote.delete(sorted(notes, key=lambda name: not name.endswith("/plan.json")))
-                removed.append(f".builds/{version}")
-        return living
+            found |= (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, dry_run)
+        if id is None:
+            if any(folder.startswith(f"{HASHES}/") for folder in folders):
+                found |= self.clean_hashes(grace, dry_run)
+            # Parts of builds that go on may be built here.
+            found |= self._local.clean(max(grace, _PART_SECONDS) if planned else grace, None, dry_run)
+            found |= {} if dry_run else dict.fromkeys(self._cache.tidy(), 0)
+        return dict(sorted(found.items()))
 
     def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
         """Files that may go from the folder of a version, whose lease is held."""
@@ -587,6 +521,15 @@ def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
     return old
 
 
+def _old_claims(names: dict[str, Found], before: float) -> list[str]:
+    """The claims of a lease that may go, if none was written since a time; the last one stays, so that no
+    other builder gets its number."""
+    claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
+    last = max((name for name in claims if not name.startswith("clock")), default="")
+    is_silent = all(_is_before(one, before) for one in claims.values())
+    return [name for name in claims if is_silent and name != last]
+
+
 def _is_before(found: Found, time: float) -> bool:
     return found.written is not None and found.written < time
 
@@ -604,11 +547,3 @@ def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
         and manifest.written is not None
         and not any(one.written is None or one.written > manifest.written for one in data.values())
     )
-
-
-def _is_of_version(name: str) -> bool:
-    """True for the name of a data file, or of a manifest, in the folder of a version."""
-    id, _, rest = name.partition("/")
-    version, _, file = rest.partition("/")
-    is_ours = is_data_file(file) or file == MANIFEST
-    return is_ours and decoded(id) is not None and decoded(version) is not None

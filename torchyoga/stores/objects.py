@@ -27,8 +27,7 @@ from ..errors import CorruptError, RemoteError
 from ..process.exceptions import contextmanager
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
-from .by_obstore import ByObstore
-from .kinds import KINDS, MOST_PAGES, Found, Kind, Memory, Sink, Web, seconds_for
+from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")
@@ -430,17 +429,6 @@ class Remote:
 
         with contextlib.suppress(FileNotFoundError):
             self._call("remove", name, delete)
-
-    def abort_uploads(self, before: float, is_ours: Callable[[str], bool]) -> list[str]:
-        """Ends uploads in parts that were begun before a time and never finished.
-
-        Args:
-            before: in seconds, by the store's clock.
-            is_ours: True for a name under this URL whose upload may be ended.
-        """
-        return self._call(
-            "list the uploads of", "", lambda kind, path: kind.abort_uploads(path, before, is_ours)
-        )
 
     def refuse_read_only(self) -> None:
         """Raises RemoteError if nothing can be written, whatever the credentials."""

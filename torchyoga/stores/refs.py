@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +12,10 @@ from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
 from ..versions.names import folder_of
 from .contract import Versions
-from .graph import newest
+from .downloads import VersionDownloads
+from .history import newest, tagged_manifest
 from .local import Store
 from .mirror import Mirror
-from .tags import gone, named_by
-from .version_downloads import VersionDownloads
 
 _LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 
@@ -80,68 +78,32 @@ def store_of(files: Files, manifest: Manifest) -> Versions | None:
     return Store(Root(folder.parent.parent, shared=files.shared))
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which version of an id: exactly one of `version`, `tag` (at a moment, `at`) and `latest`.
-
-    Raises:
-        TypeError: not exactly one of them is given.
-    """
-
-    id: str
-    version: str | None = None
-    tag: str | None = None
-    at: object = None
-    latest: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.latest, bool):
-            raise TypeError(f"latest must be True or False, found {self.latest!r:.80}")
-        given = {"version": self.version is not None, "tag": self.tag is not None, "latest": self.latest}
-        if sum(given.values()) != 1:
-            names = [f"{name}=" for name, is_given in given.items() if is_given]
-            raise TypeError(
-                f"fetch takes exactly one of version=, tag= and latest=True, found "
-                f"{' and '.join(names) if names else 'none of them'}"
-            )
-        if self.at is not None and self.tag is None:
-            raise TypeError("at= asks what a tag named then; pass tag=, too")
-
-
-def chosen(store: Versions, choice: Choice, how: Opening) -> VersionRef:
-    """The version that was chosen, as `Storage.fetch` describes it."""
-    if choice.tag is not None:
-        return _tagged(store, choice, how)
-    if not choice.latest:
-        assert choice.version is not None, "exactly one of them is given"
-        return fetched(store, choice.id, choice.version, how)
+def chosen(
+    store: Versions, id: str, version: str | None, tag: str | None, latest: bool, how: Opening
+) -> VersionRef:
+    """The version that is named, that a tag names or that is the newest, as `Storage.fetch` describes it."""
+    if not isinstance(latest, bool):
+        raise TypeError(f"latest must be True or False, found {latest!r:.80}")
+    given = {"version=": version is not None, "tag=": tag is not None, "latest=": latest}
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) != 1:
+        raise TypeError(
+            "fetch takes exactly one of version=, tag= and latest=True, found "
+            f"{' and '.join(names) if names else 'none of them'}"
+        )
+    if version is not None:
+        return fetched(store, id, version, how)
     for left in reversed(range(_LOOKS)):
-        node = newest(store, choice.id)
+        wanted = newest(store, id) if tag is None else tagged_manifest(store, id, tag)
         try:
-            ref = fetched(store, choice.id, node.version, how)
+            ref = fetched(store, id, wanted.version, how)
         except NotFoundError:
             if not left:
                 raise
             continue
-        if ref.manifest.fingerprint == node.fingerprint or not left:
+        if ref.manifest.fingerprint == wanted.fingerprint:
             return ref
-    raise AssertionError("the last look returns or raises")
-
-
-def _tagged(store: Versions, choice: Choice, how: Opening) -> VersionRef:
-    assert choice.tag is not None, "exactly one of them is given"
-    entry = named_by(store, choice.id, choice.tag, choice.at)
-    version = str(entry.version)
-    # Before any file is downloaded.
-    manifest = store.find(choice.id, version)
-    if manifest is None:
-        raise gone(entry, "removed")
-    if manifest.fingerprint != entry.fingerprint:
-        raise gone(entry, "overwritten by other rows")
-    try:
-        ref = fetched(store, choice.id, version, how)
-    except NotFoundError:
-        raise gone(entry, "removed") from None
-    if ref.manifest.fingerprint != entry.fingerprint:
-        raise gone(entry, "overwritten by other rows")
-    return ref
+    raise NotFoundError(
+        f"{id!r} {wanted.version!r} in {store.name} was overwritten {_LOOKS} times while it was opened; try "
+        "again when no process overwrites it"
+    )

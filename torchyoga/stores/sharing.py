@@ -176,10 +176,10 @@ class Sharing:
 
         Raises:
             NotFoundError: it is not published.
-            BusyError, LostError, YogaError: as `Versions.deleting`, `unpublish` and `delete`.
+            BusyError, LostError, YogaError: as `Versions.lock`, `unpublish` and `delete`.
         """
         store, id = self.store, self.id
-        with store.deleting(id, version, timeout):
+        with store.lock(id, version, timeout, deletes=True):
             if refuse is not None:
                 refuse()
             known, places = store.readable(id, version), store.places(id)
@@ -279,26 +279,25 @@ class Sharing:
         self,
         old: Mapping[str, Mapping[str, int]],
         condemned: Callable[[str], Iterable[str]],
-        sizes: dict[str, int] | None,
-    ) -> list[str]:
+        dry_run: bool,
+    ) -> dict[str, int]:
         """Deletes files in the folders of versions that no manifest names; returns their names below the
-        root.
+        root, and the bytes of each.
 
         Args:
             old: those that may go, and their bytes, by version.
             condemned: gives them anew for a version, while its lock is held.
-            sizes: if it is given, nothing is deleted; the bytes of each name are put there.
+            dry_run: delete nothing.
         """
         left = self.perhaps_unnamed(chain.from_iterable(old.values()))
-        if sizes is None:
-            spare = [version for version, names in old.items() if left & names.keys()]
-            return [self._path(v, name) for v, names in self._deleted(spare, condemned) for name in names]
-        every = ((v, name, nbytes) for v, names in old.items() for name, nbytes in names.items())
-        sizes |= {self._path(v, name): nbytes for v, name, nbytes in every if name in left}
-        return []
-
-    def _path(self, version: str, name: str) -> str:
-        return f"{folder_of(self.id, version)}/{name}"
+        found: Iterable[tuple[str, Iterable[str]]] = ((v, left & names.keys()) for v, names in old.items())
+        if not dry_run:
+            found = self._deleted([version for version, names in found if names], condemned)
+        return {
+            f"{folder_of(self.id, version)}/{name}": old[version].get(name, 0)
+            for version, names in found
+            for name in names
+        }
 
     def _deleted(
         self, versions: Iterable[str], condemned: Callable[[str], Iterable[str]]
@@ -337,7 +336,7 @@ class Sharing:
 
         def hold(version: str) -> bool:
             with self._going_on(version):
-                locks[version].enter_context(self.store.deleting(self.id, version, 0))
+                locks[version].enter_context(self.store.lock(self.id, version, 0, deletes=True))
                 return True
             return False
 

@@ -18,9 +18,8 @@ from ..errors import CorruptError, NotFoundError
 from ..versions.names import folder_of, natural
 from ..versions.outline import DataFile, Outline
 from .contract import Versions
-from .graph import in_time, parent_of
+from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
-from .tags import moves_of, refuse_tagged
 
 _log = logging.getLogger("torchyoga")
 
@@ -70,32 +69,24 @@ def removed_versions(sharing: Sharing, last: int, tagged: bool, grace: float) ->
     return sharing.remove(spare_versions(sharing, last, tagged, grace), needed)
 
 
-def cleaned(store: Versions, grace: float, last: int | None, tagged: bool, id: str | None) -> list[str]:
-    """Removes versions, then files, as `Storage.clean` describes it; returns their names."""
-    names, sharing = [], cache(partial(Sharing, store))
-    for one in _ids(store, last, tagged, id):
-        assert last is not None, "else there are no ids"
-        gone = removed_versions(sharing(one), last, tagged, grace)
-        if gone:
-            # One that is there was built again meanwhile.
-            _remove_hashes(store, one, {*gone}.difference(store.versions(one)), 0)
-        names += [folder_of(one, version) for version in gone]
-    return sorted(names + store.clean(grace, id, sweep=lambda one: sharing(one).clean), key=natural)
-
-
-def cleanable(
-    store: Versions, grace: float, last: int | None, tagged: bool, id: str | None
+def cleaned(
+    store: Versions, grace: float, last: int | None, tagged: bool, id: str | None, dry_run: bool = False
 ) -> dict[str, int]:
-    """The names of what `cleaned` would remove, sorted, and the bytes of each."""
+    """Removes versions, then files, as `Storage.clean` describes it; returns their names, sorted, and the
+    bytes of each that only a dry run counts of versions."""
     found: dict[str, int] = {}
     sharing = cache(partial(Sharing, store))
     for one in _ids(store, last, tagged, id):
         assert last is not None, "else there are no ids"
-        spare = spare_versions(sharing(one), last, tagged, grace)
-        found |= {
-            folder_of(one, version): nbytes for version, nbytes in _freed(sharing(one), [*spare]).items()
-        }
-    store.clean(grace, id, found, lambda one: sharing(one).clean)
+        if dry_run:
+            spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
+        else:
+            spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
+            if spare:
+                # One that is there was built again meanwhile.
+                _remove_hashes(store, one, spare.keys() - {*store.versions(one)}, 0)
+        found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
+    found |= store.clean(grace, id, dry_run, lambda one: sharing(one).clean)
     return {name: found[name] for name in sorted(found, key=natural)}
 
 

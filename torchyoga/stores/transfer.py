@@ -1,4 +1,4 @@
-"""A version of one store -> the same in another; and all of an id, where they share files as they do here.
+"""All bytes of a version of one store -> whether they match its manifest, and the same version in another.
 
 The oldest version comes first.
 Each file is sent with the first version that names it, into that one's folder; later versions name it there.
@@ -23,56 +23,151 @@ from typing import Any
 from ..errors import CorruptError, ExistsError, NotFoundError
 from ..process.exceptions import contextmanager
 from ..process.progress import Bar, progress_bar
+from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import FileEntry, pieces_of
 from ..versions.lineage import sendable
-from ..versions.listed import pieces_of
 from ..versions.manifest import Manifest
-from .checking import MOST_LOOKS, checked_files, latest, overwritten
 from .contract import Held, Versions, some
-from .graph import in_time, line_of
+from .history import Moves, add_moves, all_moves, in_time, line_of
 from .local import Store
 from .refs import ref_of
 from .sharing import Sharing
-from .tags import add_moves, all_moves
+
+MOST_LOOKS = 5  # at a version that is overwritten at the same time
+
+
+def check(store: Versions, id: str, version: str) -> None:
+    """Reads a whole version and compares it with its manifest, as `Storage.check` describes it."""
+    manifest = store.manifest(id, version)
+    for _ in range(MOST_LOOKS):
+        problems = _problems(store, manifest)
+        if not problems:
+            return
+        now = latest(store, manifest, "checked")
+        if now.build == manifest.build:
+            raise CorruptError(
+                f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
+            )
+        manifest = now
+    raise overwritten(store, manifest, "checked")
+
+
+def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
+    """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
+    removed."""
+    try:
+        problems = store.check_files(manifest, Sharing(store, manifest.id).perhaps_unnamed)
+    except (CorruptError, FileNotFoundError) as error:  # of a list of files
+        return [str(error)]
+    with store.fresh(manifest) as files:
+        for group in manifest.column_groups:
+            problems += Reader.of_group(files, group).verify_all()
+    return problems
+
+
+def checked_files(store: Versions, manifest: Manifest) -> Held:
+    """A function that gives a local path of a file of a version, once the file has been checked."""
+    files = store.files(manifest)
+    every: dict[tuple[str | None, str], list[FileEntry]] = {}  # a file may be in several groups of columns
+    for entry in manifest.files if manifest.groups else ():
+        every.setdefault((entry.of, entry.name), []).append(entry)
+
+    @contextmanager
+    def held(entry: FileEntry) -> Iterator[str]:
+        with files.held(entry) as path:
+            for one in every.get((entry.of, entry.name), [entry]):
+                problems = Reader.of_file(path, manifest.group_of(one), one).verify_all()
+                if problems:
+                    raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+            yield path
+
+    return held
+
+
+def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
+    """The manifest that is published now under the id and version of another one.
+
+    Raises:
+        NotFoundError: none is published; says what was being done.
+    """
+    found = store.find(manifest.id, manifest.version)
+    if found is None:
+        raise NotFoundError(
+            f"{manifest.id!r} {manifest.version!r} in {store.name} was removed while it was {doing}; "
+            "submit it again, or fetch another"
+        )
+    return found
+
+
+def overwritten(store: Versions, manifest: Manifest, doing: str) -> NotFoundError:
+    """The error for a version that was overwritten at every look."""
+    return NotFoundError(
+        f"{manifest.id!r} {manifest.version!r} in {store.name} was overwritten {MOST_LOOKS} times while it "
+        f"was {doing}; try again when no process overwrites it"
+    )
+
 
 Place = tuple[str, str]  # the version in whose folder a file lies, and its name
 
 
 class Transfer:
-    """The versions of an id that are copied, as `Storage.copy` with `history=True` describes it.
+    """Versions of an id that are copied.
 
     Args:
         store: the versions are read from here.
         to: they are published here.
         id: which dataset.
-        version: this one and those that it was made from; None for all.
+        version: this one, and of a history those that it was made from; None for all.
         overwrite: replace other versions of these names.
-
-    Raises:
-        NotFoundError, CorruptError, ExistsError: as `Storage.copy`.
     """
 
     def __init__(self, store: Versions, to: Versions, id: str, version: str | None, overwrite: bool) -> None:
         self._store, self._to, self._id, self._version = store, to, id, version
         self._overwrite = overwrite
+        self._here: dict[str, Manifest] = {}  # those that have arrived
+        self._missing: dict[str, Manifest] = {}
+        self._sent: list[str] = []
+        self._known = _Arrived()
+        self._moves: Moves = {}
+
+    def history(self) -> Transfer:
+        """This transfer of a version with those that it was made from, as `Storage.copy` describes it.
+
+        Raises:
+            NotFoundError, CorruptError, ExistsError: as `Storage.copy`.
+        """
+        store, to, id = self._store, self._to, self._id
         self._moves = all_moves(store, id)  # before the versions, so that those named are among them
-        read = self._each(store, _chosen(store, id, version))
-        here = {name: self._fitting(one) for name, one in read.items()}
-        there, self._missing, others = self._each(to, [*here]), {}, []
+        here = self._each(store, _chosen(store, id, self._version))
+        there, others = self._each(to, [*here]), []
         for name, manifest in here.items():
-            if name not in there or not there[name].is_copy_of(manifest):
-                self._missing[name] = manifest
-                others += [name] if name in there else []
-        if others and not overwrite:
+            manifest = self._fitting(manifest)
+            if name in there and there[name].is_copy_of(manifest):
+                self._here[name] = manifest
+                continue
+            self._missing[name] = manifest
+            others += [name] if name in there else []
+        if others and not self._overwrite:
             raise ExistsError(
                 f"{to.name} has other rows, files or parents under {id!r} {some(others)} than {store.name}; "
                 "nothing was sent. Remove these versions there, or pass overwrite=True"
             )
-        self._here = {name: one for name, one in here.items() if name not in self._missing}
-        self._known = _Arrived()
         for name in self._here if self._missing else ():
             self._known.add(self._here[name], there[name])
+        return self
+
+    def alone(self, manifest: Manifest, progress: bool | None) -> VersionRef:
+        """Copies this version with all its files, and returns the copy. Hold the lock of that.
+
+        Raises:
+            NotFoundError, ExistsError, CorruptError: as `Storage.copy`.
+        """
+        what = f"copying to {self._to.name}"
+        with progress_bar(progress, manifest.nbytes, what, "B", unit_scale=True) as bar:
+            published = self._send(self._fitting(manifest), bar)
+        assert published is not None, "a version that was named and has been removed is an error"
+        return ref_of(self._to, published)
 
     def _each(self, store: Versions, names: Sequence[str]) -> dict[str, Manifest]:
         """The manifests of versions, of those that are published."""
@@ -107,32 +202,31 @@ class Transfer:
     def run(self, timeout: float, progress: bool | None) -> list[str]:
         """Sends what is missing, and returns the versions that were, the oldest first."""
         total = sum(self.sizes().values()) if self._missing else 0
-        sent = []
         what = f"copying {len(self._missing)} versions to {self._to.name}"
         with progress_bar(progress, total, what, "B", unit_scale=True) as bar:
             for version, manifest in self._missing.items():
                 with self._to.lock(self._id, version, timeout):
-                    sent += [version] if self._send(manifest, bar) else []
+                    self._send(manifest, bar)
         named = None if self._version is None else {None, *self._here}
         add_moves(self._to, self._id, self._moves, named)
-        return sent
+        return self._sent
 
-    def _send(self, manifest: Manifest, bar: Bar) -> bool:
-        """Publishes a version; False if it is there by now, or was removed here."""
+    def _send(self, manifest: Manifest, bar: Bar) -> Manifest | None:
+        """Publishes a version, unless it is there by now, and returns it; None if it was removed here."""
         store, to, id, version = self._store, self._to, self._id, manifest.version
         for left in reversed(range(MOST_LOOKS)):
             published = to.find(id, version)
-            is_there = published is not None and published.is_copy_of(manifest)
             try:
-                if published is None or not is_there:
-                    published = self._sent(manifest, bar)
+                if published is None or not published.is_copy_of(manifest):
+                    published = self._publish(manifest, bar)
+                    self._sent.append(version)
                 self._here[version] = manifest
                 self._known.add(manifest, published)
-                return not is_there
+                return published
             except (CorruptError, FileNotFoundError, NotFoundError) as error:
                 now = store.find(id, version)
                 if now is None and version != self._version:
-                    return False
+                    return None
                 now = self._fitting(now or latest(store, manifest, "copied"))
                 # A version there, whose files it shares, may have been removed.
                 if now.build == manifest.build and not (left and isinstance(error, NotFoundError)):
@@ -143,7 +237,7 @@ class Transfer:
                         self._known.add(self._here[name], one)
         raise overwritten(store, manifest, "copied")
 
-    def _sent(self, manifest: Manifest, bar: Bar) -> Manifest:
+    def _publish(self, manifest: Manifest, bar: Bar) -> Manifest:
         to, id, version = self._to, self._id, manifest.version
         if not self._overwrite:
             to.refuse_existing(id, version)
@@ -160,6 +254,8 @@ class Transfer:
             hosts.add(twin[1])
             return twin[0]
 
+        if not self._missing:  # a version that is copied alone has no lists
+            manifest = replace(manifest, parents=tuple(manifest.parents))
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
         held = checked_files(self._store, manifest)
 
@@ -241,51 +337,3 @@ def _chosen(store: Versions, id: str, version: str | None) -> list[str]:
         if line is None or name in line:
             raise error
     return [name for name in in_time(nodes) if line is None or name in line]
-
-
-def copied(
-    store: Versions, to: Versions, manifest: Manifest, overwrite: bool, progress: bool | None
-) -> VersionRef:
-    """Copies a version, as `Storage.copy` describes it. Hold the lock of `to`.
-
-    Args:
-        store: the version is read from here.
-        to: the version is published here.
-        manifest: the manifest of the version, as `store` had it.
-        overwrite: replace another version of that name. The same version is never sent twice.
-        progress: show a progress bar.
-
-    Returns:
-        The version that is published in `to`.
-
-    Raises:
-        NotFoundError, ExistsError, CorruptError: as `Storage.copy`.
-    """
-    id, version = manifest.id, manifest.version
-    for _ in range(MOST_LOOKS):
-        manifest = (
-            manifest if isinstance(to, Store) else replace(manifest, lineage=sendable(manifest.lineage))
-        )
-        published = to.find(id, version)
-        if published is not None and published.is_copy_of(manifest):
-            return ref_of(to, published)
-        if not overwrite:
-            to.refuse_existing(id, version)
-        to.check_place(id, version)
-        replaces = to.seen(id, version) if overwrite else None
-        try:
-            published = to.receive(manifest.on_its_own(), _own(store, manifest), replaces, progress, ())
-            return ref_of(to, published)
-        except (CorruptError, FileNotFoundError):
-            now = latest(store, manifest, "copied")
-            if now.build == manifest.build:
-                raise
-            manifest = now
-    raise overwritten(store, manifest, "copied")
-
-
-def _own(store: Versions, manifest: Manifest) -> Held:
-    """Gives a path for each file of `manifest.on_its_own()`, once the file has been checked."""
-    held = checked_files(store, manifest)
-    files = dict(zip((file.name for file in manifest.on_its_own().files), manifest.files, strict=True))
-    return lambda entry: held(files[entry.name])

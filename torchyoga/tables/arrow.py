@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptError, SchemaError
 from ..rows.block import Block, joined
+from ..rows.column import MOST_DIGITS, PLAIN, Meaning
 from ..rows.data import Data, bounds_of
-from ..rows.meaning import PLAIN, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.schema import Schema, schema_under
-from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
 from .buffers import (
     Values,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..formats.mapped.gather import Memory
-from ..formats.mapped.items import MappedRuns
+from ..formats.gather import Memory
+from ..formats.items import MappedRuns
 from ..process.buffers import BufferPool, address_of
 from ..rows.block import Block
 from ..rows.column import Column

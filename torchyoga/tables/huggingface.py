@@ -9,7 +9,7 @@ import numpy as np
 
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
-from ..rows.meaning import Codec, Meaning
+from ..rows.column import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of

@@ -16,10 +16,9 @@ from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..rows.block import Block
 from ..rows.collector import block_of, spans
-from ..rows.column import Column
+from ..rows.column import MOST_DIGITS, Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node
-from ..rows.times import MOST_DIGITS
 from ..rows.types import Array, Ints
 from .arrow import empty_block
 

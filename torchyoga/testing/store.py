@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..building.build import BuildOptions
+from ..building.build import BuildOptions, Target
 from ..caching.submission import submitted
 from ..errors import BusyError, ExistsError, NotFoundError, YogaError
 from ..reading.dataref import DataRef
@@ -19,12 +19,11 @@ from ..reading.stream import Stream
 from ..rows.block import exact_rows, plain_row
 from ..rows.types import Row
 from ..storage import Storage, store_of
-from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.local import Store
 from ..stores.refs import fetched
 from ..stores.sharing import Sharing
-from ..stores.transfer import copied
+from ..stores.transfer import Transfer, check
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, expect_raised, run_all
 
@@ -86,7 +85,7 @@ def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -
 
     Args:
         make_store: opens the store anew, as another program would; it is empty at first. One for a store of
-            one's own is in docs/own-store.md.
+            one's own is in docs/remote.md.
         directory: an empty directory that the check may fill.
     """
 
@@ -119,9 +118,8 @@ def _publish(store: Versions, id: str, version: str, rows: Sequence[Row]) -> Dat
     """Builds a version, in place of the one that is there."""
     with store.lock(id, version, PATIENCE):
         store.check_place(id, version)
-        return submitted(
-            rows, store, id, version, BuildOptions(progress=False), replaces=store.seen(id, version)
-        )
+        target = Target(store, id, version, store.seen(id, version))
+        return submitted(rows, target, BuildOptions(progress=False))
 
 
 def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row], how: str) -> None:
@@ -245,7 +243,8 @@ def _check_interruption(make_store: Callable[[], Versions]) -> None:
 def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
     def copy_version(source: Versions, to: Versions) -> DataRef:
         with to.lock("new", "1", PATIENCE):
-            return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
+            transfer = Transfer(source, to, "new", "1", overwrite=False)
+            return transfer.alone(source.manifest("new", "1"), progress=False)
 
     elsewhere = copy_version(make_store(), other)
     Sharing(make_store(), "new").remove_one("1", PATIENCE, None)
@@ -265,7 +264,7 @@ def _check_removal(make_store: Callable[[], Versions]) -> None:
     )
     _expect_error(NotFoundError, "a version that was removed", lambda: fetched(store, "new", "1"))
     cleaned = store.clean(0.0)
-    expect(cleaned == sorted(cleaned), f"clean names what it removes in no order: {cleaned}")
+    expect([*cleaned] == sorted(cleaned), f"clean names what it removes in no order: {[*cleaned]}")
     for id, version in store.published():
         _compare_version(store, id, version, _OLD, "after clean")
         expect(Manifest.from_bytes(store.read_manifest(id, version) or b"").id == id, "another's manifest")

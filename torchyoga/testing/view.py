@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import StateError
 from ..loading.loader import DataLoader
-from ..order.contract import Shuffle
-from ..order.saved import Saved
+from ..order.contract import Saved, Shuffle
 from ..process.lazy import cached_property
 from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..reading.dataref import DataRef

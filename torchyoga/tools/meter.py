@@ -169,7 +169,7 @@ class Meter:
     def workers(self) -> str:
         """The makers of the batches: "this process", "2 threads" of it, or "2 processes".
 
-        Where rows are only copied, `num_workers` means threads: see docs/meter.md.
+        Where rows are only copied, `num_workers` means threads: see docs/measure.md.
 
         Example:
             >>> loader = yoga.DataLoader(list(range(100)), batch_size=4)
@@ -260,7 +260,7 @@ class Meter:
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
 
-        docs/meter.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
+        docs/measure.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
         function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
         on. Copies of the loader do not call it.
 

@@ -20,22 +20,31 @@ from ..process.digests import json_digest
 from ..process.lazy import cached_property, later
 from ..rows.schema import Schema
 from ..rows.types import Json
-from .checks import fingerprint_of, list_of, refuse_unfit
-from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
-from .file_entry import MOST_DELETED, FileEntry, is_data_file, is_token
-from .info import plain
-from .lineage import Parent
-from .listed import LIST, SIZES, Listed, entries_of, grouped, pieces_of, text_of
+from .columns import MOST_GROUPS, ColumnGroup, Keys, fingerprint_of, groups_of, list_of, refuse_unfit
+from .file_entry import (
+    LIST,
+    MOST_DELETED,
+    SIZES,
+    FileEntry,
+    Listed,
+    entries_of,
+    grouped,
+    is_data_file,
+    is_token,
+    pieces_of,
+    text_of,
+)
+from .lineage import Parent, plain
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ..rows import statistics as _statistics
     from ..rows.projection import Projection
-    from ..rows.stats import statistics as _statistics
-    from ..rows.stats.column_stats import TableStats
+    from ..rows.statistics import TableStats
 else:
-    np, _statistics = later("numpy"), later("torchyoga.rows.stats.statistics")
+    np, _statistics = later("numpy"), later("torchyoga.rows.statistics")
 
 
 FORMAT_VERSION = 1
@@ -60,7 +69,7 @@ class FunctionEntry:
         arguments: a digest of each argument that does not choose the version, by name.
         parts: a digest of each function, class and constant of its module that it names, by name; None if
             that is not known.
-        sources: of each pattern of files that it reads, as `caching.staleness` records them.
+        sources: of each pattern of files that it reads, as `caching.cacheable` records them.
     """
 
     code: str | None
@@ -211,12 +220,6 @@ class Manifest:
         every = _with_lists(self.files)
         pieces = (piece for piece in every.pieces if piece.place_in(self.version) in places)
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
-
-    def on_its_own(self) -> Manifest:
-        """This version with all files in its own folder, of other names if some are shared."""
-        if not self.lists and all(file.of is None for file in self.files):
-            return self
-        return replace(self, files=tuple(file.as_own for file in self.files), parents=tuple(self.parents))
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""

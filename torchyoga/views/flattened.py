@@ -18,10 +18,9 @@ from torch.utils.data import ConcatDataset, Subset
 
 from ..reading.dataref import DataRef
 from ..rows.types import Ints
-from .joined import JoinedRef
+from .joined import JoinedRef, RowMap
 from .over import SlicedRef
 from .recoded import named_alike
-from .row_map import RowMap
 
 
 def flattened(dataset: object) -> DataRef | None:

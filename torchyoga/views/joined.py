@@ -1,4 +1,8 @@
-"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef."""
+"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef.
+
+Note 17. A view is row numbers.
+It turns those that it is asked for into those of the dataset below, a batch at once, and reads nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..order.saved import described, digest
+from ..order.by_file import equal_runs
+from ..order.contract import described, digest
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
@@ -19,17 +24,147 @@ from ..process.numbers import distinct
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch
-from ..reading.reader import LocatedRows, Together
-from ..reading.version_ref import located
+from ..reading.version_ref import Versions
 from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of
-from ..rows.pieces import put_runs
+from ..rows.data import bounds_of, put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .over import GatheredView, RowsOf, RowView
+from .over import GatheredView, RowsOf, RowView, SlicedRef, named_rows
+
+Piece = range | Ints  # or unsigned integers of 32 bits
+
+_CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory
+_LONG_RUN = 16  # rows of a file that come one after the other; shorter runs are not worth it
+
+
+class RowMap:
+    """The rows of a view: a range, or a list of rows.
+
+    A list whose rows are equally far apart is kept as a range.
+
+    Args:
+        piece: a range, or an int64 array of any order; rows may come more than once.
+
+    Example:
+        >>> view = RowMap(np.array([7, 3, 3]))
+        >>> view.rows(np.array([2, 0])).tolist()
+        [3, 7]
+        >>> RowMap(np.array([3, 5, 7])).piece
+        range(3, 9, 2)
+    """
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = _as_range(piece)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RowMap, (self.piece,)
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    def rows(self, numbers: Ints) -> Ints:
+        """The rows (B,) behind the view's rows of these numbers (each in 0..len - 1)."""
+        piece = self.piece
+        if isinstance(piece, range):
+            return numbers if piece.start == 0 and piece.step == 1 else piece.start + piece.step * numbers
+        return piece.take(numbers).astype(np.int64, copy=False)
+
+    def chosen(self, numbers: Piece) -> RowMap:
+        """The map of a view over these rows of this view: still one step."""
+        if not isinstance(numbers, range):
+            return RowMap(self.rows(numbers))
+        if not len(numbers):
+            return RowMap(range(0))
+        stop = numbers[-1] + numbers.step
+        return RowMap(self.piece[numbers.start : stop if stop >= 0 else None : numbers.step])
+
+    def counts(self, starts: Ints) -> Ints:
+        """How many of the rows lie in each of the parts (parts + 1,) into which all rows are cut."""
+        if isinstance(self.piece, range):
+            return np.abs(np.diff(_crossings(self.piece, starts)))
+        return np.diff(np.searchsorted(np.sort(self.piece), starts))
+
+    def before(self, bounds: Ints) -> Ints:
+        """How many of the rows, which ascend, are below each bound (B,)."""
+        if isinstance(self.piece, range):
+            return _crossings(self.piece, bounds)
+        return np.searchsorted(self.piece, bounds)
+
+    def starts(self, file_starts: Ints) -> Ints:
+        """The numbers (runs + 1,) at which a run of rows of one file begins, and the length.
+
+        Args:
+            file_starts: (files + 1,) the row at which each file begins, and the number of rows.
+
+        If the rows of the files are mixed, so that hardly two of one file come after each other, files do not
+            matter: then the runs have 4096 rows.
+        """
+        piece = self.piece
+        if not len(piece):
+            return np.zeros(1, np.int64)
+        if isinstance(piece, range):
+            low, high = np.searchsorted(file_starts, sorted((piece[0], piece[-1])), side="right")
+            begun = distinct(np.append(_crossings(piece, file_starts[low:high]), 0))
+        else:
+            begun = np.concatenate([*_changes(piece, file_starts)])
+        if len(begun) > max(len(file_starts) + 1, len(self) // _LONG_RUN):
+            return equal_runs(len(self))
+        return np.append(begun, len(self))
+
+    @cached_property
+    def pin(self) -> str:
+        """A name for the rows and their order: the same for the same rows, in every process."""
+        piece = self.piece
+        if isinstance(piece, range):
+            return hexdigest(f"range {piece.start} {piece.step} {len(piece)};")
+        return hexdigest(f"rows {len(piece)};", np.ascontiguousarray(piece, "<i8").data)
+
+
+def end_to_end(parts: Iterable[Ints], total: int) -> Ints:
+    """Numbers of rows, some at a time, as one array: in 32 bits if there are no larger ones among so many."""
+    kind = np.uint32 if total <= 2**32 else np.int64
+    found: Ints = np.concatenate([np.zeros(0, kind), *(part.astype(kind) for part in parts)])
+    return found
+
+
+def _as_range(piece: Piece) -> Piece:
+    """A piece as a range, if it is one; it ends where the next number would be."""
+    count = len(piece)
+    if isinstance(piece, range):
+        if count == 1:
+            return range(piece[0], piece[0] + 1)
+        return range(piece.start, piece.start + piece.step * count, piece.step)
+    if count == 0:
+        return range(0)
+    first, last = int(piece[0]), int(piece[-1])
+    if count == 1:
+        return range(first, first + 1)
+    step = int(piece[1]) - first
+    if step and last - first == step * (count - 1) and bool((np.diff(piece.astype(np.int64)) == step).all()):
+        return range(first, last + step, step)
+    return piece
+
+
+def _crossings(numbers: range, bounds: Ints) -> Ints:
+    """For each bound, how many numbers of a range come before one reaches it, or falls below it."""
+    if numbers.step > 0:
+        counts = -((numbers.start - bounds) // numbers.step)
+    else:
+        counts = (numbers.start - bounds) // -numbers.step + 1
+    return np.clip(counts, 0, len(numbers))
+
+
+def _changes(rows: Ints, file_starts: Ints) -> Iterator[Ints]:
+    """The places in a list of rows at which the next one is of another file, thousands of rows at a time."""
+    last = -1
+    for start in range(0, len(rows), _CHUNK):
+        files = np.searchsorted(file_starts, rows[start : start + _CHUNK], side="right")
+        yield start + np.flatnonzero(np.diff(files, prepend=last))
+        last = int(files[-1])
+
 
 _MOST_NAMED = 3  # sources, in a `repr`
 
@@ -67,14 +202,15 @@ class JoinedRef(DataRef):
         self.rows = rows
         self._starts = bounds_of(map(len, sources))
         self._pool = BufferPool()
-        self._copies = Together(self._pool.empty)
+        self._versions = Versions()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getstate__(self) -> Json:
-        pool = BufferPool()
-        return {**super().__getstate__(), "_pool": pool, "_copies": Together(pool.empty)}
+        state = {**super().__getstate__(), "_pool": BufferPool(), "_versions": Versions()}
+        state.pop("_evenly", None)  # which is of these versions
+        return state
 
     @property
     def _keeps_rows(self) -> bool:
@@ -83,7 +219,20 @@ class JoinedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        return self._at_once(self._of_sources(rows), len(rows))
+        evenly = self._evenly
+        found = None if evenly is None else evenly.take(*self._apart(rows))
+        return self._at_once(self._of_sources(rows), len(rows)) if found is None else found
+
+    def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The source of each of these rows, and its number there."""
+        numbers = self.rows.rows(rows)
+        source = np.searchsorted(self._starts, numbers, side="right") - 1
+        return source, numbers - self._starts[source]
+
+    @cached_property
+    def _evenly(self) -> Evenly | None:
+        """How the rows of all sources are found at once, if they can be."""
+        return Evenly.of(self.sources, self._versions)
 
     def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
@@ -100,9 +249,9 @@ class JoinedRef(DataRef):
         packs = first.together(wanted, self._at_once) if isinstance(first, GatheredView) else None
         if packs is not None:
             return packs
-        lying = _located(wanted) if len(wanted) > 1 else None
-        if lying is not None:
-            return Rows(self._copies.block(lying))
+        found = _joined(wanted, num_rows, self._versions) if len(wanted) > 1 else None
+        if found is not None:
+            return found
         return self._together([(places, ref.take(rows)) for ref, places, rows in wanted], num_rows)
 
     def _together(self, found: list[tuple[Ints, Sequence[Row]]], num_rows: int) -> Sequence[Row]:
@@ -208,7 +357,7 @@ class JoinedRef(DataRef):
     def fingerprint(self) -> str | None:
         """A name for the content, made of the names of the sources and the row numbers; None if a source has
         none."""
-        return self._pinned([source.fingerprint for source in self.sources])
+        return self._pinned([named_rows(source, source.fingerprint) for source in self.sources])
 
     def _pinned(self, names: Sequence[str | None]) -> str | None:
         if None in names:
@@ -226,7 +375,7 @@ class JoinedRef(DataRef):
     @cached_property
     def _view_pin(self) -> str | None:
         """How it is made of the sources; None if the fingerprint says that."""
-        below = [identity(source) for source in self.sources]
+        below = [named_rows(source, identity(source)) for source in self.sources]
         return described("view", of=None if self.fingerprint else digest(*below, self.rows.pin))
 
     @property
@@ -281,19 +430,64 @@ def _announce(parts: Iterable[RowsOf], values: bool) -> None:
         return
     for ref, _, rows in wanted:
         prefetch = ref._prefetch
-        if prefetch is not None:
+        if prefetch is not None and prefetch.is_cold:
             prefetch.announce(rows, values)
 
 
-def _located(wanted: Sequence[RowsOf]) -> list[tuple[Ints, LocatedRows]] | None:
-    """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
-    found: list[tuple[Ints, LocatedRows]] = []
+def _joined(wanted: Sequence[RowsOf], num_rows: int, versions: Versions) -> Sequence[Row] | None:
+    """Rows of several versions, each at its place; None if one is read by itself, or looks different."""
+    numbers = np.empty(num_rows, np.int64)
     for ref, places, rows in wanted:
-        lying = located(ref, rows)
-        if lying is None or (found and lying.schema != found[0][1].schema):
+        first = versions.first_row(ref)
+        if first is None:
             return None
-        found.append((places, lying))
-    return found
+        numbers[places] = rows + first
+    return versions.take(numbers)
+
+
+class Evenly(NamedTuple):
+    """Sources whose rows are, at equal distances, those of one DataRef, or of versions laid end to end.
+
+    Attributes:
+        firsts: (sources,) where the first row of each is.
+        steps: (sources,) from one row of it to the next.
+        whole: the DataRef, or the versions.
+    """
+
+    firsts: Ints
+    steps: Ints
+    whole: DataRef | Versions
+
+    @staticmethod
+    def of(sources: Sequence[DataRef], versions: Versions) -> Evenly | None:
+        """None for other sources."""
+        spaced = [_spaced(source) for source in sources]
+        alone = spaced[0][0] if all(ref is spaced[0][0] for ref, _, _ in spaced) else None
+        firsts, whole = [], versions if alone is None else alone
+        for ref, first, _ in spaced:
+            begin = 0 if alone is not None else versions.first_row(ref)
+            if begin is None:
+                return None
+            firsts.append(begin + first)
+        return Evenly(np.array(firsts), np.array([step for _, _, step in spaced]), whole)
+
+    def take(self, source: Ints, rows: Ints) -> Sequence[Row] | None:
+        """Rows (B,) of a source each; None while the versions are better read by themselves."""
+        return self.whole.take(self.firsts.take(source) + self.steps.take(source) * rows)
+
+
+def _spaced(ref: DataRef) -> tuple[DataRef, int, int]:
+    """What a view is of, the row there that is its first, and how far its rows lie apart."""
+    first, step = 0, 1
+    while True:
+        view: Any = ref
+        if type(ref) is SlicedRef:
+            ref, rows = view.whole, view.rows
+        elif type(ref) is JoinedRef and len(view.sources) == 1 and isinstance(view.rows.piece, range):
+            ref, rows = view.sources[0], view.rows.piece
+        else:
+            return ref, first, step
+        first, step = rows.start + rows.step * first, rows.step * step
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..order.by_file import equal_runs
-from ..order.contract import Arrangement
-from ..order.saved import described
+from ..order.contract import Arrangement, described
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
@@ -26,6 +25,15 @@ from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 
 # The places of some rows of a DataRef, and their numbers.
 RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
+
+
+def named_rows(ref: DataRef, name: str | None) -> str | None:
+    """A name of a DataRef, made one for its rows by number: those of a mixture depend on its weights, which
+    its own name leaves to states."""
+    arrangement = ref._arrangement
+    if name is None or arrangement is None:
+        return name
+    return hexdigest(f"{name} {arrangement.order(0, False, True, 1).pins(0)}")
 
 
 class Over(DataRef[RowT]):
@@ -76,15 +84,20 @@ class Over(DataRef[RowT]):
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the whole's; None if the whole has none."""
-        whole = self.whole.fingerprint
+        whole = self._named(self.whole.fingerprint)
         return None if whole is None else self._pinned(whole)
+
+    def _named(self, whole: str | None) -> str | None:
+        """A name of the whole, for its rows by number if the view takes those."""
+        return whole if self._arrangement is not None else named_rows(self.whole, whole)
 
     @cached_property
     def _view_pin(self) -> str | None:
         """How it is made of the whole; None if the fingerprint says that."""
         if self.view_name is None:
             return self.whole._view_pin
-        return described(self.view_name, of=nameless_pin(self, self._pinned(identity(self.whole))))
+        whole = self._named(identity(self.whole)) or ""
+        return described(self.view_name, of=nameless_pin(self, self._pinned(whole)))
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
         """The same view of the whole as it is in an epoch."""
@@ -294,7 +307,7 @@ class ProjectedRef(ChangedBlocks):
     _keeps_rows = Over._keeps_rows
 
     def _pinned(self, whole: str) -> str:
-        return self.of.pinned(whole) or ""
+        return self.of.pinned(whole)
 
     def _changed(self, block: Block) -> Block:
         return self.of.block(block)

@@ -18,11 +18,10 @@ from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.data import bounds_of
 from ..rows.types import Array, Ints, RowT
+from .chosen import SelectedRef
+from .joined import RowMap, end_to_end
 from .over import RowView
-from .ragged import RaggedColumn
-from .scan import scan
-from .selection import Selection
-from .where import SelectedRef
+from .scan import RaggedColumn, scan
 from .windows.windowed import WindowsRef
 
 Words = npt.NDArray[np.uint64]
@@ -79,9 +78,19 @@ def split(
         parts = _stratified(ref, stratify, list(map(float, shares)), seed)
     else:
         parts = _by_place(len(ref), counts or exact_counts(list(map(float, shares)), len(ref)), seed)
+    rows_of: list[list[Ints]] = [[] for _ in shares]
+    start = 0
+    for part_of in parts:
+        for number, rows in enumerate(rows_of):
+            rows.append(end_to_end([start + np.flatnonzero(part_of == number)], len(ref)))
+        start += len(part_of)
     found: list[DataRef[RowT]] = [
-        SelectedRef(ref, each, splits and (*splits[:-1], f"{splits[-1]} {number}"))
-        for number, each in enumerate(Selection.of_parts(parts, len(shares)))
+        SelectedRef(
+            ref,
+            RowMap(end_to_end(rows, len(ref))),
+            splits and (*splits[:-1], f"{splits[-1]} {number}"),
+        )
+        for number, rows in enumerate(rows_of)
     ]
     empty = [number for number, part in enumerate(found) if not len(part)]
     if empty and len(ref):

@@ -23,7 +23,7 @@ from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mixes.arranged import warn_if_arranged
-from .over import ChangedRows, ProjectedRef
+from .over import ChangedRows, ProjectedRef, named_rows
 from .recoded import codes_in, has_codes
 
 
@@ -205,7 +205,8 @@ class ZippedRef(ChangedRows):
         return None if self.sources[1].fingerprint is None else super().fingerprint
 
     def _pinned(self, whole: str) -> str:
-        return hexdigest(f"{whole} zip {identity(self.sources[1])}")
+        other = self.sources[1]
+        return hexdigest(f"{whole} zip {named_rows(other, identity(other))}")
 
     def _title(self) -> str:
         return f"{title_of(self.whole)} beside {title_of(self.sources[1])}"

@@ -21,9 +21,9 @@ from waiting import PATIENCE, eventually
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.sources import RefSource
-from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.stores.version_downloads import VersionDownloads
+from torchyoga.stores.downloads import VersionDownloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
 
@@ -35,7 +35,7 @@ def published(url: str, folder: Path) -> int:
     assert data.schema is not None
     with store.lock("x", "1", 10):
         options = BuildOptions(progress=False, block_bytes=2**18, file_bytes=1)
-        manifest = build(RefSource(data, data.schema), store, "x", "1", options)
+        manifest = build(RefSource(data, data.schema), Target(store, "x", "1"), options)
     assert len(manifest.files) == NUM_FILES
     return manifest.nbytes
 

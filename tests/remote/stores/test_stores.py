@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from children import status_of_child
 from publishing import QUICK, ROWS, Machine, cached, same, storages
-from s3fs import S3FileSystem
 from servers import S3, Fault, Proxy, http_server
 from stored import an_hour_later, objects_of, store_of, watched
 from waiting import PATIENCE
@@ -187,18 +186,6 @@ def test_clean_does_not_read_versions_that_have_nothing_to_remove(
         objects_of(storage).instead.clear()
     assert counts[0] == counts[2] < 10
     assert counts[1] == counts[3] < 10
-
-
-def test_clean_does_not_end_uploads_of_others(s3: S3, bucket: str, tmp_path: Path) -> None:
-    """A bucket may hold more than datasets."""
-    storage = watched((f"s3://{bucket}", s3.storage_options), tmp_path)
-    fs = S3FileSystem(**s3.storage_options)
-    for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
-        fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-    an_hour_later(storage)
-    assert storage.clean(grace=60) == ["a/1/0123456789abcdef-00000.mdb"]
-    left = [upload["Key"] for upload in fs.list_multipart_uploads(bucket)]
-    assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
 
 
 def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from ...reading import dataref
 from ...reading.stream import Stream as _Stream
 from ...rows.block import plain_row
-from ...rows.compound import RaggedParts, SparseParts, StringParts
+from ...rows.node import RaggedParts, SparseParts, StringParts
 from ...rows.types import Array, Row
 from ..yogadl import DataRef, Stream
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...formats.mapped.gather import Bytes, Memory
-from ...formats.mapped.items import MappedRuns
+from ...formats.gather import Bytes, Memory
+from ...formats.items import MappedRuns
 from ...process.buffers import fresh
 from ...rows.data import bounds_of
 from ...rows.types import Array, Ints

@@ -25,7 +25,7 @@ from ...process.digests import hexdigest
 from ...process.forks import renew_in_children
 from ...rows.data import bounds_of
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index
 from ..buffers import num_leaves, type_without_views
 from .places import Place
 from .thrift import described
@@ -151,12 +151,14 @@ def footers_of(places: Sequence[Place]) -> list[FooterIndex]:
 
 
 def _index_of(place: Place) -> FooterIndex:
-    identity = place.identity()
-    kept = kept_index(identity, lambda: _made(place, identity), cache_of(None, None))
-    try:
-        return _read(place, identity, kept)
-    except (pa.ArrowException, KeyError, ValueError, TypeError, OSError):  # it was not made by this
-        return _read(place, identity, _made(place, identity))
+    identity, found = place.identity(), list[FooterIndex]()
+    kept_index(
+        identity,
+        lambda: _made(place, identity),
+        cache_of(None, None),
+        lambda index: found.append(_read(place, identity, index)),
+    )
+    return found[-1]
 
 
 def _read(place: Place, identity: IndexOf, index: FileIndex) -> FooterIndex:
@@ -180,7 +182,10 @@ def _read(place: Place, identity: IndexOf, index: FileIndex) -> FooterIndex:
 @lru_cache(256)
 def _fields_of(schema: bytes) -> FileFields:
     """The fields of a serialized schema; one object for many files."""
-    found = pa.ipc.read_schema(pa.py_buffer(schema))
+    try:
+        found = pa.ipc.read_schema(pa.py_buffer(schema))
+    except pa.ArrowException as error:  # of a schema that was kept by another pyarrow
+        raise ValueError(str(error)) from error
     return FileFields(found, [one.name for one in found for _ in range(num_leaves(one.type))])
 
 

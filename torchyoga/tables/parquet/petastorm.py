@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
 from ...rows.block import Block
-from ...rows.column import Column
+from ...rows.column import Codec, Column, Meaning
 from ...rows.data import Data, bounds_of
-from ...rows.meaning import Codec, Meaning
 from ...rows.node import VALID, Node, leaf_paths, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array

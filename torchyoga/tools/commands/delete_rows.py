@@ -55,7 +55,7 @@ def command(
         new = place.delete_rows(old.id, old.version, rows=chosen, to=to, message=message)
         asked.write_published(place, new)
         return
-    from ...caching.rewritten import deleted_rows
+    from ...caching.grown import deleted_rows
     from ...storage import store_of
 
     store_of(place).refuse_existing(old.id, to, False)

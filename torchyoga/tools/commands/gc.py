@@ -34,7 +34,7 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
       yoga gc images --keep 5 --grace 0
       yoga gc --keep 5 --yes
     """
-    from ...stores.spare import cleanable, cleaned
+    from ...stores.spare import cleaned
 
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
@@ -42,11 +42,9 @@ def command(id: str | None, keep: int | None, untagged: bool, grace: float, yes:
     if id is not None:
         known_versions(store, id)
     kept = grace, keep, not untagged, id
-    found = cleanable(store, *kept)
+    found = cleaned(store, *kept, dry_run=True)
     if yes:
-        sizes, found = found, {}
-        for name in cleaned(store, *kept):
-            found[name] = sizes.get(name, 0)
+        found = {name: found.get(name, 0) for name in cleaned(store, *kept)}
     total = sum(found.values())
     plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
     table = Table(
@@ -75,8 +73,8 @@ def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
       yoga rm images 1.1
       yoga rm images @prod --force
     """
+    from ...stores.history import refuse_tagged
     from ...stores.spare import freed, removed
-    from ...stores.tags import refuse_tagged
 
     store = versions_in(asked.storage)
     id, version = placed(store, id, version)

@@ -22,30 +22,40 @@ import click
 from ... import __version__
 from ...errors import CorruptError
 from ...process.texts import escaped
+from .places import DEFAULT, storage_options
 
-COMMANDS = {  # by name: what it does
-    "add-columns": "add columns of files to a version, as a new version",
-    "append": "add the rows of files to a version, as a new version",
-    "check": "read versions and say what is damaged",
-    "compact": "write a version into files of its own",
-    "convert": "write a version in another file format",
-    "copy": "copy a version, or all, to another directory or store",
-    "delete-rows": "publish a version without some rows",
-    "diff": "show which rows and columns differ between two versions",
-    "doctor": "find what slows down or spoils training",
-    "drop-columns": "publish a version without some columns",
-    "gc": "say what could be deleted, and delete it with --yes",
-    "head": "show the first rows of a version",
-    "info": "show what a version is: rows, columns, files, how it was made",
-    "log": "show the versions of a dataset, the newest first",
-    "ls": "list datasets and their versions",
-    "query": "answer a question in SQL about rows",
-    "report": "write a page that shows a dataset",
-    "rm": "delete a version",
-    "stats": "show statistics of each column",
-    "tag": "show, set or take away names of versions",
-    "view": "page through rows in a browser",
+_SECTIONS = {  # the commands by what they are for, and what each does
+    "Look": {
+        "ls": "list datasets and their versions",
+        "info": "show what a version is: rows, columns, files, how it was made",
+        "head": "show the first rows of a version",
+        "stats": "show statistics of each column",
+        "query": "answer a question in SQL about rows",
+        "log": "show the versions of a dataset, the newest first",
+        "diff": "show which rows and columns differ between two versions",
+        "report": "write a page that shows a dataset",
+        "view": "page through rows in a browser",
+    },
+    "Make": {
+        "append": "add the rows of files to a version, as a new version",
+        "add-columns": "add columns of files to a version, as a new version",
+        "drop-columns": "publish a version without some columns",
+        "delete-rows": "publish a version without some rows",
+        "convert": "write a version in another file format",
+        "compact": "write a version into files of its own",
+    },
+    "Keep": {
+        "tag": "show, set or take away names of versions",
+        "copy": "copy a version, or all, to another directory or store",
+        "rm": "delete a version",
+        "gc": "say what could be deleted, and delete it with --yes",
+    },
+    "Check": {
+        "check": "read versions and say what is damaged",
+        "doctor": "find what slows down or spoils training",
+    },
 }
+COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _BESIDE = {
     "add-columns": "append",
     "compact": "convert",
@@ -70,7 +80,7 @@ class _Group(click.Group):
     """Loads a command when it is asked for, and ends with one or two lines and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS]
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -81,8 +91,9 @@ class _Group(click.Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # whose files are not loaded for it
-            formatter.write_dl([*COMMANDS.items()])
+        for title, section in _SECTIONS.items():  # whose files are not loaded for it
+            with formatter.section(title):
+                formatter.write_dl([*section.items()], col_max=16)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -172,10 +183,11 @@ def _say(text: str) -> None:
     epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 "
     "if it cannot be done as asked; 130 after Ctrl-C.",
 )
+@storage_options(default=DEFAULT)
 @click.option("--debug", is_flag=True, help="Show a traceback of an error.")
 @click.version_option(__version__, message="torchyoga %(version)s")
 @click.pass_context
-def command(ctx: click.Context, debug: bool) -> None:
+def command(ctx: click.Context, storage: str, as_json: bool, debug: bool) -> None:
     """Cached datasets: what there is, what is in it, whether it is whole."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

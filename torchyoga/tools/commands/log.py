@@ -36,7 +36,7 @@ def command(id: str | None, limit: int | None, run: Path | None, markdown: bool,
         return
     if id is None or run is not None or markdown:
         raise click.UsageError("name a dataset, as in: yoga log images; or a state, by --run state.json")
-    from ...stores.log import RIGHT, log_of
+    from ...stores.history import RIGHT, log_of
 
     store = versions_in(asked.storage)
     known_versions(store, id)
@@ -61,7 +61,7 @@ def command(id: str | None, limit: int | None, run: Path | None, markdown: bool,
 def _of_run(path: Path, markdown: bool, asked: Asked) -> None:
     """Shows what was read of each source up to the states that a program has saved."""
     from ...order.state import State
-    from ...views.mixes.account import account_of_state
+    from ...views.mixes.arranged import account_of_state
 
     at = _newest_in(path) if path.is_dir() else path
     accounts, others = {}, {}

@@ -26,20 +26,29 @@ if TYPE_CHECKING:
     from ...stores.contract import Versions
 
 F = TypeVar("F", bound=Callable[..., object])
-_VARIABLE, _DEFAULT = "TORCHYOGA_STORAGE", "storage"
+_VARIABLE, DEFAULT = "TORCHYOGA_STORAGE", "storage"
 _SIGN = "@"  # before a tag
 _MOST_NAMED = 8  # in a message
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-_storage_option = click.option(
-    "--storage",
-    "-s",
-    envvar=_VARIABLE,
-    default=_DEFAULT,
-    show_default=True,
-    show_envvar=True,
-    help="The directory or URL that holds the datasets.",
-)
+
+def storage_options(default: str | None = None) -> Callable[[F], F]:
+    """The options `--storage` and `--json`, which may stand before a command or behind it.
+
+    Args:
+        default: of `--storage` before a command; behind it the default is what stands before.
+    """
+
+    def added(command: F) -> F:
+        json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+        return click.option(
+            "--storage",
+            "-s",
+            envvar=default and _VARIABLE,
+            default=default,
+            help=f"The directory or URL that holds the datasets.  [env var: {_VARIABLE}; default: {DEFAULT}]",
+        )(json_option(command))
+
+    return added
 
 
 def storage_command(
@@ -55,15 +64,16 @@ def storage_command(
 
     def made(function: Callable[..., object]) -> click.Command:
         @wraps(function)
-        def called(storage: str, as_json: bool, **given: object) -> object:
-            return function(**given, asked=Asked(storage, as_json))
+        def called(storage: str | None, as_json: bool, **given: object) -> object:
+            before = click.get_current_context().find_root().params
+            return function(**given, asked=Asked(storage or before["storage"], as_json or before["as_json"]))
 
         command = click.command(name)(called)
         own, command.params = command.params, []
         for add in arguments:
             add(command)
         command.params += own
-        return _json_option(_storage_option(command))
+        return storage_options()(command)
 
     return made
 
@@ -120,8 +130,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
         NotFoundError: there is no such id, version or tag; names what there is.
     """
     from ...stores.contract import Versions
-    from ...stores.graph import newest
-    from ...stores.tags import gone, named_by, tags_of
+    from ...stores.history import newest, tagged_manifest, tags_of
 
     store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None
@@ -141,12 +150,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
             f"{_near(tag, known)}; {f'its tags are {_near(tag, tags)}' if tags else 'it has no tags'}"
         )
     if tag is not None:
-        entry = named_by(store, id, tag)
-        place = VersionName(id, str(entry.version))
-        found = store.find(*place)
-        if found is None or found.fingerprint != entry.fingerprint:
-            raise gone(entry, "removed" if found is None else "overwritten by other rows")
-        return place
+        return VersionName(id, tagged_manifest(store, id, tag).version)
     if version is None:
         return VersionName(id, newest(store, id).version)
     if version not in known:
@@ -228,7 +232,7 @@ def shown(url: str, name: str, version: str | None = None, in_order: bool = Fals
         ValueError: the format of what lies there is not told, or its rows have no numbers.
     """
     if is_place(url, name):
-        from ...reading.streamed import StreamedRef
+        from ...reading.stored_ref import StreamedRef
         from ..other_formats import read_at
 
         if version is not None:
@@ -301,7 +305,8 @@ def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def _offered(ctx: click.Context, incomplete: str, names: Callable[[Versions], Sequence[str]]) -> list[str]:
     """Names that a shell completes, but those that it would not show as they are."""
     with suppress(Exception):  # there is nothing to complete
-        store = versions_in(str(ctx.params.get("storage") or os.environ.get(_VARIABLE) or _DEFAULT))
+        before = ctx.find_root().params.get("storage") or os.environ.get(_VARIABLE) or DEFAULT
+        store = versions_in(str(ctx.params.get("storage") or before))
         found = sorted(dict.fromkeys(names(store)), key=natural)
         return [name for name in found if name.startswith(incomplete) and name.isprintable()]
     return []

@@ -10,7 +10,7 @@ import click
 from ...process.texts import count_of, short
 from ...rows.node import readable_name
 from ...rows.projection import Projection
-from ...rows.stats.column_stats import TITLES, cells_of
+from ...rows.statistics import TITLES, cells_of
 from .output import MOST_LINES, Asked, Table, picked, value_text
 from .places import (
     column_names,
@@ -25,7 +25,7 @@ from .places import (
 )
 
 if TYPE_CHECKING:
-    from ...rows.stats.column_stats import ColumnStats
+    from ...rows.statistics import ColumnStats
 
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
 _MOST_OFTEN = 10  # of the values of a column, in JSON

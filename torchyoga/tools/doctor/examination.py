@@ -39,7 +39,7 @@ def doctor(
 ) -> Diagnosis:
     """Finds what slows down or spoils training: in rows, in workers and over epochs.
 
-    What is `wrong` was proved. See docs/doctor.md.
+    What is `wrong` was proved. See docs/measure.md.
 
     Rows are made in child processes, so the loader's position and all random numbers stay as they are, and a
     dataset that hangs is a finding. Nothing is deleted or changed.

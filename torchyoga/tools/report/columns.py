@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ...errors import SchemaError
 from ...process.texts import escaped, number, share
 from ...reading.dataref import DataRef
-from ...rows.stats.column_stats import Bars, ColumnStats, TableStats
+from ...rows.statistics import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown
 from .sample import is_remote, keeps_stats
 
@@ -17,7 +17,7 @@ _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version k
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
 _MOST_FOUND = 12  # of what stands out
 _IMBALANCE = 10
-_FEW = 3  # values of a text, which are shown instead of how long they are
+_COUNTED = 8  # values of a column that have a bar each
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,14 @@ class Sketch:
         path: of SVG, in a box of 160 x 36.
         low: the value at its left end; `high`: at its right end.
         said: the same in words.
+        bins: where each bar begins and ends, and how many values are in it.
     """
 
     path: str
     low: str
     high: str
     said: str
+    bins: tuple[tuple[float, float, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class ColumnCard:
         histogram: of its values; None for text. `lengths`: of its lengths; None if all rows are alike.
         numbers: by title, such as "mean"; empty where there is none.
         often: the value that comes most often, and how often.
-        values: all values of a text that has two or three, each with how often it comes; else empty.
+        counts: all values of classes, texts and bools with at most eight of them: name, share, and the value.
     """
 
     name: str
@@ -54,14 +56,14 @@ class ColumnCard:
     lengths: Sketch | None
     numbers: dict[str, str]
     often: str
-    values: tuple[str, ...] = ()
+    counts: tuple[tuple[str, float, object], ...] = ()
 
     def facts(self, is_number: bool) -> str:
         """What is missing from its values and which come most often; of numbers the histogram says that."""
         counts = ((self.numbers.get(title, ""), title) for title in ("nulls", "NaN", "inf"))
         missing = [f"{count} {title}" for count, title in counts if count not in ("0", "")]
-        if self.values or not self.often or (is_number and self.histogram is not None):
-            return " · ".join([*self.values, *missing])
+        if self.counts or not self.often or (is_number and self.histogram is not None):
+            return " · ".join(missing)
         distinct = self.numbers["distinct"]
         often = f"{distinct} distinct, most {self.often}" if distinct else self.often
         return " · ".join([often, *missing])
@@ -151,10 +153,8 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         "distinct": number(stats.distinct),
     }
     name, lengths, top = _name(stats.name), stats.lengths, stats.top or ()
-    often = [_often(one, stats, classes) for one in top]
-    is_few = stats.distinct is not None and 2 <= stats.distinct <= _FEW and stats.histogram is None
     drawn_lengths = None
-    if lengths is not None and lengths.count:
+    if lengths is not None and lengths.count and lengths.min != lengths.max:  # else it says nothing
         of = f"lengths of {name}: {lengths.count:,} rows"
         drawn_lengths = _histogram(lengths.histogram, of, lengths.min, lengths.max)
     return ColumnCard(
@@ -163,9 +163,18 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         _histogram(stats.histogram, f"{name}: {stats.sampled:,} values", stats.min, stats.max),
         drawn_lengths,
         numbers,
-        often[0] if often else "",
-        tuple(often) if is_few else (),
+        _often(top[0], stats, classes) if top and (top[0][1] > 1 or len(top) == 1) else "",
+        _counts(stats, top, classes),
     )
+
+
+def _counts(
+    stats: ColumnStats, top: Sequence[tuple[object, int]], classes: Sequence[str]
+) -> tuple[tuple[str, float, object], ...]:
+    is_counted = 2 <= len(top) <= _COUNTED and len(top) == stats.distinct
+    if not is_counted or not (classes or all(isinstance(value, (str, bool)) for value, _ in top)):
+        return ()
+    return tuple((named_class(classes, value) or _value(value), n / stats.count, value) for value, n in top)
 
 
 def _often(one: tuple[object, int], stats: ColumnStats, classes: Sequence[str]) -> str:
@@ -197,7 +206,8 @@ def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> S
         f"Histogram of {of_what}, from {_bound(low)} to {_bound(high)}; most, {found.counts[place]:,}, lie "
         f"between {number(float(begin))} and {number(float(end))}."
     )
-    return Sketch(_bars(found.counts), _bound(low), _bound(high), said)
+    bins = tuple(zip(found.edges[:-1], found.edges[1:], found.counts, strict=True))
+    return Sketch(_bars(found.counts), _bound(low), _bound(high), said, bins)
 
 
 def _bars(counts: Sequence[int]) -> str:

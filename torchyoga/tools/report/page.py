@@ -27,8 +27,8 @@ from ...process.numbers import as_int
 from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
-from ...reading.version_ref import VersionColumns, VersionRef
-from ...stores.log import VersionLog, log_of
+from ...reading.version_ref import VersionRef
+from ...stores.history import VersionLog, log_of
 from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
@@ -59,7 +59,7 @@ def report(
     It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, how the
     version was made, and its log. The statistics are those that a
     version keeps; of others up to 10,000 rows are read. Nothing in the data can run or load anything, and the
-    same version gives the same bytes. Thumbnails need Pillow. See docs/report.md.
+    same version gives the same bytes. Thumbnails need Pillow. See docs/look.md.
 
     Args:
         ref: a version or any other DataRef.
@@ -104,7 +104,7 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     """The page of a dataset."""
     some, total = first_columns(ref, _MOST_COLUMNS)
     columns = columns_of(some, total, seed)
-    history = _history_of(ref) if isinstance(ref, (VersionRef, VersionColumns)) else None
+    history = _history_of(ref) if isinstance(ref, VersionRef) else None
     facts = _facts(ref, columns, title)
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
@@ -128,7 +128,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
     name = escaped(title_of(ref).removeprefix("DataRef "))
     lead = [f"{len(ref):,} rows"]
-    if isinstance(ref, (VersionRef, VersionColumns)):
+    if isinstance(ref, VersionRef):
         manifest = ref.manifest
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
@@ -137,7 +137,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
-        found["where"] = ref.location.name if isinstance(ref, VersionColumns) else ""
+        found["where"] = "" if ref._of is None else ref.location.name
     elif ref._row_bytes:
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
@@ -195,7 +195,7 @@ def rendered(template: str, **values: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _history_of(ref: VersionRef | VersionColumns) -> dict[str, Any]:
+def _history_of(ref: VersionRef) -> dict[str, Any]:
     """How a version was made, as its manifest says, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
@@ -218,7 +218,7 @@ def _history_of(ref: VersionRef | VersionColumns) -> dict[str, Any]:
     }
 
 
-def _log(ref: VersionRef | VersionColumns) -> tuple[VersionLog | None, str]:
+def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
     try:
         store = store_of(ref.location, ref.manifest)
         if store is None:

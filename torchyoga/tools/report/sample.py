@@ -10,7 +10,7 @@ import numpy as np
 from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
-from ...reading.version_ref import VersionColumns, VersionRef
+from ...reading.version_ref import VersionRef
 from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat
 from ..cells.picture import thumbnail, url_of
@@ -77,12 +77,12 @@ class RowSample:
 
 def keeps_stats(ref: DataRef) -> bool:
     """True if statistics were kept with the rows, so that nothing is read for them."""
-    return isinstance(ref, (VersionRef, VersionColumns)) and bool(ref.manifest.stats)
+    return isinstance(ref, VersionRef) and bool(ref.manifest.stats)
 
 
 def is_remote(ref: object) -> bool:
     """True if files may have to be downloaded before rows can be read."""
-    if isinstance(ref, (VersionRef, VersionColumns)):
+    if isinstance(ref, VersionRef):
         return ref.location.is_remote
     below = getattr(ref, "sources", None) or [getattr(ref, "whole", None)]
     return any(is_remote(one) for one in below if isinstance(one, DataRef))
@@ -146,7 +146,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
 def drawn_numbers(ref: DataRef, count: int, seed: int) -> Ints:
     """The numbers of rows that are drawn at random, in ascending order; of few files if these are remote."""
     random = np.random.default_rng(seed)
-    if isinstance(ref, (VersionRef, VersionColumns)) and ref.location.is_remote:
+    if isinstance(ref, VersionRef) and ref.location.is_remote:
         starts, files = ref.file_starts, ref.manifest.column_groups[0].files
         # Not by what is here: the page of a version is the same on every machine.
         chosen = random.choice(len(files), min(_MOST_FILES, len(files)), replace=False)

@@ -25,11 +25,8 @@ import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...process.texts import escaped
-from ...rows.column import Column, column_of
-from ...rows.leaf import encode
-from ...rows.times import timezone_of
-from ...views.ragged import RaggedColumn
-from ...views.scan import plain
+from ...rows.column import Column, column_of, encode, timezone_of
+from ...views.scan import RaggedColumn, plain
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Test: TypeAlias = Callable[[Any], Mask]
@@ -53,7 +50,7 @@ _KINDS = {
     "timedelta": "spans of time",
 }
 _MOST_ITEMS = 10_000  # of a list, that are looked at
-_TEXTS, _BYTES = ("str", "numpy.str"), ("bytes", "numpy.bytes")
+TEXTS, _BYTES = ("str", "numpy.str"), ("bytes", "numpy.bytes")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _CLOCK = r"(\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
 _TIME = re.compile(_CLOCK)
@@ -80,7 +77,7 @@ class Literal:
 
 def is_single(column: Column) -> bool:
     """True if a row of a column is one value, which has an order or at least equals others."""
-    return column.kind in (*_TEXTS, *_BYTES) or column.shape == ()
+    return column.kind in (*TEXTS, *_BYTES) or column.shape == ()
 
 
 def compared(column: Column, comparison: str, literal: Literal, classes: Sequence[str] = ()) -> Test:
@@ -98,7 +95,7 @@ def compared(column: Column, comparison: str, literal: Literal, classes: Sequenc
     if column.kind == "none":
         return lambda values: np.zeros(len(values), np.bool_)
     dtype = column.storage
-    if column.kind in (*_TEXTS, *_BYTES) or dtype.kind in "US":
+    if column.kind in (*TEXTS, *_BYTES) or dtype.kind in "US":
         is_bytes = column.kind in _BYTES or dtype.kind == "S"
         return _of_text(comparison, literal.text, is_bytes)
     if comparison == "contains":

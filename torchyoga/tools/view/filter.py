@@ -18,6 +18,7 @@ import numpy as np
 from ...process.texts import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
+from ...rows.block import leaf_values, node_values
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.data import Data
@@ -25,11 +26,10 @@ from ...rows.node import Node, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Ints
-from ...rows.values import leaf_values, node_values
-from ...views.ragged import RaggedColumn
+from ...views.scan import RaggedColumn
 from ..cells.flat import flat
 from ..cells.text import class_names, plain_name
-from .comparison import Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
+from .comparison import TEXTS, Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
 _LONGEST = 1000
 _DEEPEST = 50  # parentheses
@@ -38,6 +38,7 @@ _SIGN = re.compile(
     r"\s*(<=|>=|!=|<>|==|=|<|>)\s*|\s*(?<![\w])(not\s+)?(in|contains)(?=[\s(\[\"']|$)\s*", re.IGNORECASE
 )
 _WORD = re.compile(r"\s*(and|or|not)(?=[\s(\"]|$)\s*", re.IGNORECASE)
+_IN_ANY = re.compile(r"contains(?=[\s(\[\"'])\s*", re.IGNORECASE)  # without a column before it
 _ENDS = re.compile(r"\s+(and|or)(?=[\s(]|$)", re.IGNORECASE)
 _AFTER = re.compile(r"(?=[\s,)\]]|$)")
 _ALIKE = {"==": "=", "<>": "!="}
@@ -183,6 +184,11 @@ class _ColumnTests:
     is_single: bool = True
     classes: Sequence[str] = ()
 
+    @property
+    def is_text(self) -> bool:
+        """True for a column of texts."""
+        return self.column is not None and self.is_single and self.column.kind in TEXTS
+
     def holds(self, comparison: str, literals: Sequence[Literal]) -> _Holds:
         """A function of columns that says for which rows one of the values meets a comparison.
 
@@ -282,6 +288,9 @@ class _Parser:
             elif self._text.startswith("(", self._at):
                 holds = self._inside(depth + 1)
                 break
+            elif _IN_ANY.match(self._text, self._at):
+                holds = self._in_any_text()
+                break
             else:
                 self._fail_at_column()
         return (lambda given: ~holds(given)) if is_not else holds
@@ -318,6 +327,19 @@ class _Parser:
         else:
             holds = field.holds("=", self._values())
         return holds if sign[2] is None else lambda given: ~holds(given)
+
+    def _in_any_text(self) -> _Holds:
+        """True for rows of which any text contains the value behind `contains`."""
+        fields = [field for field in self.fields if field.is_text]
+        begin = _IN_ANY.match(self._text, self._at)
+        assert begin is not None, "it was seen"
+        if not fields:
+            self._fail("there is no column of texts, so name one before contains")
+        self._at = begin.end()
+        value = [self._value(False)]
+        self.named |= dict.fromkeys(field.name for field in fields)
+        parts = [field.holds("contains", value) for field in fields]
+        return lambda given: _joined(np.logical_or, parts, given)
 
     def _values(self) -> list[Literal]:
         """The values of a list, in parentheses or brackets."""

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...process.texts import bytes_text, count_of, escaped, number
-from ...reading.version_ref import VersionColumns, VersionRef
+from ...reading.version_ref import VersionRef
 from ..cells.text import shown
 from ..report.page import style, templates
 from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
@@ -21,6 +21,7 @@ from .table import GRID_SIDE, rows_page
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
+_SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE = 4000
 _SECONDS_OF_MEDIA = 4.0
@@ -88,11 +89,13 @@ class Pages:
         found: dict[str, list[str]] = {}
         for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
             found.setdefault(id, []).append(version)
+        until = time.monotonic() + _SECONDS_OF_START
         return self._page(
             "start.html.jinja",
             datasets=[
                 {
                     "id": escaped(id),
+                    "newest": self._log_of(id, 1)[0][0] if time.monotonic() < until else None,
                     "link": link("versions", id=id),
                     "versions": [
                         (escaped(name), link("rows", id=id, version=name))
@@ -110,27 +113,30 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        log = self._shelf.storage.log(id, _MOST_LOG)
+        versions, left_out = self._log_of(id, _MOST_LOG)
         return self._page(
-            "versions.html.jinja",
-            id=escaped(id),
-            versions=[
-                {
-                    "version": escaped(one.version),
-                    "link": link("rows", id=id, version=one.version),
-                    "tags": [escaped(tag) for tag in one.tags],
-                    "rows": number(one.rows),
-                    "size": "" if one.nbytes is None else bytes_text(one.nbytes),
-                    "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
-                    "who": shown(one.who or "", 60),
-                    "message": shown(one.message or "", 200),
-                    "problem": shown(one.problem or "", 300),
-                }
-                for one in log
-            ],
-            left_out=log.left_out,
-            trail=[],
+            "versions.html.jinja", id=escaped(id), versions=versions, left_out=left_out, trail=[]
         )
+
+    def _log_of(self, id: str, most: int) -> tuple[list[dict[str, Any]], int]:
+        """What is known of the newest versions of an id, and how many others there are."""
+        assert self._shelf.storage is not None, "ids are of a storage"
+        log = self._shelf.storage.log(id, most)
+        versions = [
+            {
+                "version": escaped(one.version),
+                "link": link("rows", id=id, version=one.version),
+                "tags": [escaped(tag) for tag in one.tags],
+                "rows": number(one.rows),
+                "size": "" if one.nbytes is None else bytes_text(one.nbytes),
+                "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
+                "who": shown(one.who or "", 60),
+                "message": shown(one.message or "", 200),
+                "problem": shown(one.problem or "", 300),
+            }
+            for one in log
+        ]
+        return versions, log.left_out
 
     def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
@@ -218,7 +224,7 @@ class Pages:
         id, version = values.get("id"), values.get("version")
         ref, columns = kept.whole, len(kept.names)
         facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
-        if isinstance(ref, (VersionRef, VersionColumns)):
+        if isinstance(ref, VersionRef):
             facts.append(bytes_text(ref.manifest.nbytes))
         title, trail = shown(self._shelf.name, 200), []
         if id is not None and version is not None and self._shelf.storage is not None:

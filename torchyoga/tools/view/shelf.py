@@ -210,7 +210,7 @@ class Shelf:
         ref = self._own.ref
         return (
             f"{ref.manifest.id} {ref.manifest.version}"
-            if isinstance(ref, VersionRef)
+            if isinstance(ref, VersionRef) and ref._of is None
             else escaped(title_of(ref).removeprefix("DataRef "))
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...process.texts import escaped
+from ...process.texts import number as number_text
 from ...reading.dataref import DataRef
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown
@@ -28,6 +30,7 @@ _SECONDS_OF_PICTURES = 4.0
 _MOST_NAMED = 200
 _MOST_UNDER_IMAGES = 2  # values
 _MOST_LAYOUTS = 8  # grids that a page leads to
+_MOST_LINKED = 24  # columns whose bars are links
 
 
 def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
@@ -165,7 +168,7 @@ def _table(
     for cell in every:
         cell.is_number = cell.column in right
     heads = [
-        _head(opened, name, cards.get(shown_name), here, shown_name in right)
+        _head(opened, name, cards.get(shown_name), here, shown_name in right, len(columns) <= _MOST_LINKED)
         for shown_name, name in list(columns.items())[:MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
@@ -192,7 +195,12 @@ def _cells_of(
 
 
 def _head(
-    opened: OpenRef, name: str, card: ColumnCard | None, here: Mapping[str, object], is_number: bool
+    opened: OpenRef,
+    name: str,
+    card: ColumnCard | None,
+    here: Mapping[str, object],
+    is_number: bool,
+    has_links: bool,
 ) -> dict[str, Any]:
     """The head of a column: what is known of it, and the link that sorts rows by it, or the other way."""
     order = here["order"] or "ascending" if name == here["sort"] else ""
@@ -205,7 +213,59 @@ def _head(
         "order": order,
         "link": link("rows", **{**here, **after}) if name in opened.sortable else None,
         "is_number": is_number,
+        "bars": _bars(opened, name, card, here) if card is not None and has_links else [],
+        "counts": [] if card is None else _counts(name, card, here),
     }
+
+
+def _bars(opened: OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
+    """The bars of a histogram of numbers, each with a link to its rows."""
+    column, drawn = opened.columns.get(name), card.histogram
+    if drawn is None or column is None or column.kind not in ("int", "float", "numpy") or column.shape != ():
+        return []
+    most, wide = max(count for *_, count in drawn.bins), 160 / len(drawn.bins)
+    bars = []
+    for place, (low, high, count) in enumerate(drawn.bins):
+        if count:
+            below = "<=" if place + 1 == len(drawn.bins) else "<"
+            where = f"{_named(name)} >= {low!r} and {_named(name)} {below} {high!r}"
+            bars.append(
+                {
+                    "x": f"{place * wide:.4g}",
+                    "wide": f"{wide * 0.9:.4g}",
+                    "high": f"{max(1.0, 36 * count / most):.4g}",
+                    "said": f"{number_text(low)} to {number_text(high)}: {count:,}",
+                    "link": link("rows", **{**here, "where": where}),
+                }
+            )
+    return bars
+
+
+def _counts(name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
+    """The values of a column of classes, texts or bools, each with a link to its rows."""
+    return [
+        {
+            "name": text,
+            "share": f"{part:.4g}",
+            "percent": f"{part:.0%}",
+            "link": link("rows", **{**here, "where": f"{_named(name)} = {_literal(value)}"}),
+        }
+        for text, part, value in card.counts
+    ]
+
+
+def _named(name: str) -> str:
+    """A column as a filter has it."""
+    return name if re.fullmatch(r"\w+", name) else f'"{name}"'
+
+
+def _literal(value: object) -> str:
+    text = str(value)
+    return (
+        text
+        if not isinstance(value, str) or re.fullmatch(r"\w+", text)
+        else '"' + text.replace('"', '""') + '"'
+    )
 
 
 # -- the grid

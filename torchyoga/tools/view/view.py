@@ -13,7 +13,7 @@ from pathlib import Path
 from ...process.numbers import as_int
 from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
-from ...reading.streamed import StreamedRef
+from ...reading.stored_ref import StreamedRef
 from ...storage import Storage
 from .answer import link
 from .pages import Pages
@@ -67,7 +67,7 @@ def view(
     """Starts a server, for this machine only, that pages through rows in a browser; returns at once.
 
     It shows statistics of columns, filters and sorts rows, and shows images, sound and texts in full. It only
-    reads. The address holds a random token, without which nothing is answered. See docs/view.md.
+    reads. The address holds a random token, without which nothing is answered. See docs/look.md.
 
     Args:
         shown: a storage, its directory or URL; or a version or any other DataRef.

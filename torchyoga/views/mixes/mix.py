@@ -8,35 +8,108 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
+from ...errors import SchemaError
 from ...order.by_file import equal_runs
-from ...order.contract import Arrangement, Shuffle
-from ...order.mixing.change import changed, weighed
-from ...order.mixing.mixed import MixOrder, unpacked
-from ...order.mixing.mixture import MixStage, MixTerms, Mixture, Source, Version, tag_of
-from ...order.mixing.proportions import fractions_of, whole_weights
-from ...order.saved import described
+from ...order.change import changed
+from ...order.contract import Arrangement, Shuffle, described
+from ...order.mixed import MixOrder, unpacked
+from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
 from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin
+from ...reading.contract import identity, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
+from ...rows.block import Block, Rows
+from ...rows.collector import block_of
+from ...rows.column import Column
+from ...rows.data import Data, bounds_of
+from ...rows.node import Node, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
-from ..joined import JoinedRef
-from ..over import ProjectedRef, RowsOf
-from .account import Account, SourceAccount, account_of, accounts_of
-from .arranged import MixArrangement, warn_if_arranged
-from .numbered import NumberedRef, check_column, with_column, with_numbers
+from ..joined import Evenly, JoinedRef
+from ..over import ChangedBlocks, ProjectedRef, RowsOf
+from .arranged import Account, MixArrangement, SourceAccount, account_of, accounts_of, warn_if_arranged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class NumberedRef(ChangedBlocks):
+    """The rows of another DataRef, and a number: of the source that it is of a mixture.
+
+    Args:
+        whole: the other DataRef; its rows are dicts.
+        column: the name of the column that is added.
+        number: of all rows.
+    """
+
+    def __init__(self, whole: DataRef, column: str, number: int) -> None:
+        super().__init__(whole, column, number)
+        self._column, self._number = column, number
+        check_column(whole.schema, column)
+        assert whole.schema is not None, "that was checked"
+        self._schema = with_column(whole.schema, column)
+
+    def _changed(self, block: Block) -> Block:
+        numbers = Data(np.full(block.num_rows, self._number))
+        return Block(self._schema, block.num_rows, (*block.data, numbers))
+
+    def _projected(self, of: Projection) -> DataRef:
+        """Some columns; of the whole only these are read."""
+        assert self.whole.schema is not None, "that was checked"
+        own = len(self.whole.schema.columns)
+        if own not in of.columns:
+            return self.whole._projected(of)
+        names = [self.schema.columns[number].name for number in of.columns if number != own]
+        if not names or of.columns[-1] != own or of.schema.tree.kind != "dict":
+            return ProjectedRef(self, of)
+        return self.over(self.whole._projected(Projection.of(self.whole.schema, names)))
+
+    def _pinned(self, whole: str) -> str:
+        return hexdigest(f"{whole} numbered {self._number} {self._column}")
+
+
+def check_column(schema: Schema | None, name: str) -> None:
+    """Raises SchemaError if rows have no place for one more column of a name."""
+    if schema is None:
+        raise SchemaError(
+            f"source_column={name!r} needs sources that say what their rows look like; give map a schema"
+        )
+    if schema.tree.kind != "dict":
+        raise SchemaError(f"source_column={name!r} needs rows that are dicts, found a {schema.tree.kind}")
+    if name in schema.tree.keys:
+        raise SchemaError(f"the sources have a column {name!r} already; give source_column= another name")
+
+
+def with_column(schema: Schema, name: str) -> Schema:
+    """A schema with an int64 column at the end of its outermost dict."""
+    tree = schema.tree
+    widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
+    column = Column(path_name((name,)), "int", "<i8", (), 0)
+    return Schema(widened, (*schema.columns, column), schema.packed)
+
+
+def with_numbers(rows: Sequence[Row], schema: Schema | None, name: str, numbers: Ints) -> Sequence[Row]:
+    """Rows with one more column, of numbers.
+
+    Args:
+        rows: (B,)
+        schema: what they look like.
+        name: of the column.
+        numbers: (B,) its values.
+    """
+    if not len(numbers):
+        return rows
+    block = block_of(rows, schema)
+    return Rows(Block(with_column(block.schema, name), block.num_rows, (*block.data, Data(numbers))))
+
 
 _Mix = TypeVar("_Mix", bound="MixRef")
 Until = Literal["first", "all"]
@@ -370,7 +443,7 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        found = weighed(state, lambda: self.whole_weights(weights, temperature))
+        found = self.whole_weights(weights, temperature)
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._over(mixture, numbers)
@@ -482,6 +555,15 @@ class MixRef(JoinedRef):
         """The rows of these numbers, made with these seeds."""
         return self._named(super()._take_seeded(rows, seeds), rows)
 
+    def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
+        source, _, numbers = self._numbers.apart(rows)
+        return source, numbers
+
+    @cached_property
+    def _evenly(self) -> Evenly | None:
+        """None as well if rows of a source depend on the pass over it."""
+        return None if any(self._changes) else super()._evenly
+
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
 
@@ -503,6 +585,23 @@ class MixRef(JoinedRef):
             for turn in distinct(turns).tolist():
                 places = some[turns == turn]
                 yield self.in_pass(index, turn), index, places, numbers[places]
+
+    def members_by(
+        self, read: Callable[[Any, Ints], tuple[Ints, Ints]], numbers: SupportsIndex | Sequence[int] | Ints
+    ) -> tuple[Ints, Ints]:
+        """How many documents each of some rows (B,) is made of, and which; `read` says it of a source.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        rows = row_numbers(np.atleast_1d(np.asarray(numbers)), len(self))
+        begins = bounds_of([len(source.whole) for source in cast(Any, self.sources)])
+        found: list[Ints] = [rows] * len(rows)
+        for source, number, places, own in self.dealt(rows):
+            counts, documents = read(source, own)
+            each = np.split(documents + begins[number], bounds_of(counts)[1:-1])
+            for place, some in zip(places.tolist(), each, strict=True):
+                found[place] = some
+        return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
 
     def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
@@ -606,6 +705,55 @@ class Recipe:
             return self
         sources = (NumberedRef(ref, self.column, number) for number, ref in enumerate(self.sources))
         return Recipe(tuple(sources), self.mixture, None)
+
+    def made_of(self, kind: type[_Mix], what: str, make: Callable[[DataRef], DataRef]) -> _Mix:
+        """A mixture of what is made of each source, whose weights are shares of that.
+
+        What is made of a mixture is mixed of what is made of its sources: a pack has documents of one source,
+        and each source goes its own way through its documents.
+
+        Args:
+            kind: of mixture.
+            what: the method that makes it.
+            make: makes it of one source.
+        """
+        before, names = self.mixture, self.mixture.names
+        if before.is_staged:
+            raise ValueError(
+                f"{what}: the weights of this mixture change on the way, at places that are counted in its "
+                f"rows, not in what {what} makes of them. Change the weights of that: "
+                f"mix.{what}(...).staged([...]) or mix.{what}(...).reweighted(weights, at=state) with a "
+                "state of its own loader"
+            )
+        made = [_of_source(name, ref, make) for name, ref in zip(names, self.sources, strict=True)]
+        asked, weights = before.asked, before.stages[-1].weights
+        for own, ref, weight in zip(before.sources, made, weights, strict=True):
+            if weight and not len(ref):
+                raise ValueError(
+                    f"of the source {own.name!r}, of {own.rows} rows, there is not one "
+                    f"{type(ref).__name__.removesuffix('Ref')}: its documents are empty, left out or too "
+                    "few; leave it out, or give it the weight 0"
+                )
+        lengths, rows = list(map(len, made)), None
+        if asked.temperature is not None:
+            weights = whole_weights(fractions_of("size", names, lengths, asked.temperature))
+        if asked.until is None:  # as many as hold the documents that an epoch had
+            held = sum(
+                Fraction(weight * documents, count)
+                for weight, documents, count in zip(weights, before.lengths, lengths, strict=True)
+                if weight
+            )
+            rows = max(1, round(before.rows * sum(weights) / held))
+        most = [source.most for source in before.sources]
+        mixture = replace(mixture_of(names, made, weights, most, rows, before.cell, asked), is_counted=True)
+        return checked(kind(made, mixture, self.column))
+
+
+def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> DataRef:
+    try:
+        return make(ref)
+    except (KeyError, TypeError, ValueError) as error:
+        raise type(error)(f"source {name!r}: {error.args[0] if error.args else error}") from error
 
 
 class _MixNumbers:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import SupportsIndex
 
 import numpy as np
 
 from ...order.by_file import equal_runs
-from ...order.saved import described
+from ...order.contract import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.contract import identity, nameless_pin, row_numbers, taken_of
+from ...reading.contract import identity, known_schema, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Rows
@@ -28,13 +29,12 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
+from ..mixes.mix import MixRef
 from ..over import GatheredView, Over, RowsOf
-from ..ragged import RaggedColumn
-from ..scan import scan
-from .layout import Layout, sequences
-from .members import Documents, Members, documents_of_each
-from .report import PackReport
-from .request import PackColumns, Packing, Request, packing_of
+from ..scan import RaggedColumn, scan
+from .layout import LabelKind, Layout, sequences
+from .plan import Documents, Members, documents_of_each
+from .request import Long, PackColumns, PackCost, Packing, PackReport, Request, packing_of
 
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
@@ -42,11 +42,89 @@ _BALANCED_RUNS = 64  # of packs that cost about the same
 
 def packed(
     ref: DataRef,
+    column_or_budgets: str | Mapping[str, int],
+    budget: SupportsIndex | None = None,
+    *,
+    cost: PackCost | None = None,
+    long: Long = "error",
+    max_rows: SupportsIndex | None = None,
+    along: Sequence[str] | None = None,
+    labels: str | Mapping[str, LabelKind] | None = None,
+    ignore_index: int = -100,
+    first_position: int = 0,
+    documents: bool = False,
+    padded: float | Mapping[str, float] | None = None,
+    balance: bool = False,
+    seed: SupportsIndex = 0,
+) -> PackedRef | MixedPacks:
+    """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
+
+    Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
+    packs with other rows of the same lengths. A batch of packs is flat: see docs/packing.md.
+
+    Args:
+        column_or_budgets: the column that is measured, a ragged one of numbers or a list of them. Or
+            several budgets by name, as in `{"tokens": 8192, "images": 16}`; without `cost`, of columns:
+            what counts is the length of a ragged one, else its value.
+        budget: how many tokens a pack may have.
+        cost: takes columns of many rows, as `where` does, and returns what each row costs, (B,) ints of
+            at least 0; or a dict of that by the name of the budget. Only the columns that it looks at are
+            read.
+        long: what becomes of rows over the budget. "error" raises ValueError; "cut" leaves out the tokens
+            beyond it; "split" makes pieces of them, at most as long as the budget; "drop" leaves them
+            out. Rows of length 0 are left out. `report()` counts all that is left out.
+        max_rows: rows of a pack.
+        along: the columns with a value for each token, besides the measured one. By default those that
+            are as long in the first rows.
+        labels: then packs have `labels`, int64. "same" copies the measured column, for models that shift
+            labels by one, as those of transformers do; the first token of each row is `ignore_index`.
+            With "shifted" the label of a token is the one that follows it, and that of the last of each
+            row is `ignore_index`. A name of another column of tokens copies that one; a dict such as
+            `{"labels": "shifted"}` says both.
+        ignore_index: see `labels`; padding has it, too.
+        first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
+        documents: add `document_ids`, which count the rows of a pack, for each token; filled packs have
+            them in any case, -1 where they are filled. In a flat batch they count those of all packs.
+        padded: fill packs up to the budget with this value in the measured column; or with one for each
+            column of tokens by its name, and 0 in others.
+        balance: number the packs by the sum of squares of the lengths in them, the highest first, and
+            divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
+            one run, which take about as long.
+        seed: any int; another one fills the packs with other rows.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it is not known what a row looks like, rows are not dicts, or the column that is to be
+            measured has no value for each token.
+        ValueError: rows are over the budget, and the message says how many; a budget is not in
+            1..2**31-1; costs are not ints of at least 0; a column has another length than the one that
+            is measured, when read.
+
+    Example:
+        >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6)]
+        >>> ref = storage.submit(rows, "texts", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]))
+        >>> packed = ref.packed("ids", 8)
+        >>> batch = next(iter(yoga.DataLoader(packed, 2)))
+        >>> batch["ids"].tolist(), batch["cu_seqlens"].tolist(), batch["rows"].tolist()
+        ([0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3, 4, 5, 0, 1], [0, 5, 8, 14, 16], [1, 0, 3, 2])
+        >>> print(packed.report())
+        2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
+    """
+    known_schema(ref)
+    request = Request.of(ref.schema, column_or_budgets, budget, cost, long, max_rows, balance)
+    columns = PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
+    if ref._recipe is not None:
+        return ref._recipe.made_of(MixedPacks, "packed", lambda one: _packed(one, request, columns, seed))
+    return _packed(ref, request, columns, seed)
+
+
+def _packed(
+    ref: DataRef,
     request: Request,
     columns: PackColumns,
     seed: SupportsIndex,
 ) -> PackedRef:
-    """Rows that are packs of rows: see `DataRef.packed`.
+    """Packs of rows that are not those of a mixture: see `packed`.
 
     Args:
         ref: the rows.
@@ -302,7 +380,10 @@ class PackedRef(GatheredView):
     @cached_property
     def _view_pin(self) -> str | None:
         """How packs are made, and which rows they hold."""
-        told, of = self._packing.told, nameless_pin(self, self._pinned(identity(self.whole)))
+        told, of = (
+            self._packing.told,
+            nameless_pin(self, self._pinned(self._named(identity(self.whole)) or "")),
+        )
         more = {name: told[name] or None for name in ("long", "max_rows", "balance")}
         budget = "+".join(map(str, told["budgets"].values()))
         return described("packed", budget=budget, **more, seed=self._seed, of=of)
@@ -319,3 +400,31 @@ class PackedRef(GatheredView):
 
     def _title(self) -> str:
         return f"packs of {super()._title()}"
+
+
+class MixedPacks(MixRef):
+    """Packs of documents of several sources in fixed shares: what `mix(...).packed(...)` is."""
+
+    sources: tuple[PackedRef, ...]
+
+    def report(self) -> PackReport:
+        """The outcome of packing all sources: how many packs, how full they are, what was left out."""
+        some = [source.report() for source in self.sources]
+        sums = {
+            field.name: sum(getattr(one, field.name) for one in some)
+            for field in dataclasses.fields(PackReport)
+        }
+        return PackReport(**{**sums, "budget": some[0].budget, "most": max(one.most for one in some)})
+
+    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """The documents (S,) in these packs, of the rows that it has itself, and where each begins (B + 1,).
+
+        They are numbered as if all sources were laid end to end.
+        """
+
+        def of_packs(own: PackedRef, numbers: Ints) -> tuple[Ints, Ints]:
+            rows, bounds = own.members(numbers)
+            return np.diff(bounds), rows
+
+        counts, documents = self.members_by(of_packs, packs)
+        return documents, bounds_of(counts)

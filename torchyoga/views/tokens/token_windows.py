@@ -1,36 +1,262 @@
-"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on."""
+"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on.
+
+Documents are shuffled in two steps, blocks of 4,096, then documents within each.
+So an epoch needs the sum of the lengths of each block, in their order, and no list of all documents. The
+order within a block is made when a token of it is first wanted, and kept: 16 bytes for each document.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, Protocol, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ...order.saved import described
+from ...order.contract import described
+from ...order.full import Order
 from ...process.buffers import BufferPool
-from ...process.digests import hexdigest, keyed_words
+from ...process.digests import hexdigest, keyed_words, random_words
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
 from ...process.warned import warn_user
-from ...reading.contract import identity, nameless_pin, row_numbers
+from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
+from ...reading.stream import in_epoch
 from ...rows.block import Block, Rows
+from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
+from ...rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
 from ...rows.node import Node, path_name
-from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
+from ..mixes.mix import MixRef
+from ..over import named_rows
 from ..packs.layout import LabelKind
-from .documents import checked_lengths, lengths_of, parts_of
-from .line import Line, Pieces, Shuffled, Stored, cut
+
+_ROWS, _BYTES = 2**18, 2**25  # at once, at most
+_ROW_BYTES = 2**15  # of a document, where they are not known
+_MOST = 2**62
+
+
+def lengths_of(column: DataRef) -> Ints:
+    """(N,) how many elements each row of a ragged column has; of a cached version only offsets are read.
+
+    Rows that are made with random numbers are those of epoch 0 with seed 0.
+
+    Raises:
+        TypeError: it is not a ragged column.
+    """
+    count = len(column)
+    found = np.empty(count, np.int64)
+    step = max(1, min(_ROWS, _BYTES // (column._row_bytes or _ROW_BYTES)))
+    for start in range(0, count, step):
+        rows = np.arange(start, min(start + step, count))
+        if column._is_random:
+            (data, *_) = block_of(in_epoch(column, 0, 0).take(rows), column.schema).data
+            found[rows] = np.diff(data.part("offsets"))
+        else:
+            found[rows] = column.in_epoch(0).lengths(rows)
+    return found
+
+
+def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
+    """Lengths of rows that a user gave, as int64.
+
+    Args:
+        given: (N,) whole numbers of at least 0.
+        count: N.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: there are not as many, or one is below 0, or all together are over 2**62.
+    """
+    found = np.asarray(given)
+    if found.dtype.kind not in "iu" and found.size:
+        raise TypeError(f"lengths must be whole numbers, found {found.dtype}")
+    if found.shape != (count,):
+        raise ValueError(f"lengths must be one for each of the {count} rows, found the shape {found.shape}")
+    if count and (int(found.min()) < 0 or int(found.max()) > _MOST or found.sum(dtype=float) > _MOST):
+        raise ValueError(
+            f"lengths must be at least 0, and at most 2**62 together; found {found.min()} to {found.max()}"
+        )
+    return found.astype(np.int64)
+
+
+def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
+    """Parts of rows, as `DataRef._take_parts` gives them; random rows are those of epoch 0 with seed 0."""
+    if not column._is_random or not len(rows):
+        return column.in_epoch(0)._take_parts(rows, starts, stops)
+    read, places = np.unique(rows, return_inverse=True)
+    (data, *_) = block_of(in_epoch(column, 0, 0).take(read), column.schema).data
+    offsets = data.part("offsets")
+    first = offsets[places]
+    check_parts(rows, offsets[places + 1] - first, starts, stops)
+    return taken_runs(data.values, first + starts, first + stops)
+
+
+_BLOCK_BITS = 12
+_STEPS = 6
+_BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other
+
+
+class Pieces(NamedTuple):
+    """The pieces of documents that runs of tokens consist of, run after run.
+
+    Attributes:
+        counts: (B,) pieces of each run.
+        documents: (P,) the number of each piece's document.
+        starts: (P,) the first token of each, within its document.
+        stops: (P,) the token after its last.
+    """
+
+    counts: Ints
+    documents: Ints
+    starts: Ints
+    stops: Ints
+
+
+class Line(Protocol):
+    """All documents, none of them empty, laid end to end."""
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """For runs of tokens (B,) from a position to a last one: the places of the first and last document.
+
+        What `starts` and `documents` say is known from the one to the other.
+        """
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions (P,) at which the documents at these places begin."""
+
+    def documents(self, places: Ints) -> Ints:
+        """The documents (P,) at these places."""
+
+
+def cut(line: Line, positions: Ints, size: int) -> Pieces:
+    """The pieces of the runs of `size` tokens that begin at these positions (B,).
+
+    Example:
+        >>> cut(Stored(np.array([0, 3, 8, 9])), np.array([1, 6]), 3)[1:]
+        (array([0, 1, 1, 2]), array([1, 0, 3, 0]), array([3, 1, 5, 1]))
+    """
+    ends = positions + size
+    first, last = line.places(positions, ends - 1)
+    counts = last - first + 1
+    if int(counts.max(initial=1)) == 1:
+        begins = line.starts(first)
+        return Pieces(counts, line.documents(first), positions - begins, ends - begins)
+    places = np.repeat(first, counts) + numbered_within(counts)
+    begins, following = line.starts(places), line.starts(places + 1)
+    starts = np.maximum(np.repeat(positions, counts) - begins, 0)
+    stops = np.minimum(np.repeat(ends, counts), following) - begins
+    return Pieces(counts, line.documents(places), starts, stops)
+
+
+class Stored:
+    """Documents as they are stored.
+
+    Args:
+        ends: (D + 1,) the position at which each document begins, and the number of tokens.
+    """
+
+    def __init__(self, ends: Ints) -> None:
+        self._ends = ends
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """The documents that runs of tokens begin and end in."""
+        first = np.searchsorted(self._ends, positions, "right") - 1
+        found = first
+        for _ in range(_STEPS):  # a few documents further, which is faster than another search
+            is_beyond = self._ends[found + 1] <= last
+            if not is_beyond.any():
+                return first, found
+            found = found + is_beyond
+        return first, np.searchsorted(self._ends, last, "right") - 1
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions at which documents begin."""
+        return self._ends[places]
+
+    def documents(self, places: Ints) -> Ints:
+        """The places themselves."""
+        return places
+
+
+class Shuffled:
+    """Documents in an order that follows from a seed and an epoch.
+
+    Args:
+        ends: (D + 1,) where each document begins as stored, and the number of tokens.
+        seed: any int.
+        epoch: its number.
+
+    Example:
+        >>> line = Shuffled(np.array([0, 3, 8, 9]), seed=7, epoch=0)
+        >>> first, last = line.places(np.arange(9), np.arange(9))
+        >>> sorted(line.documents(first).tolist())
+        [0, 0, 0, 1, 1, 1, 1, 1, 2]
+    """
+
+    def __init__(self, ends: Ints, seed: int, epoch: int) -> None:
+        self._ends = ends
+        self._key = seed, epoch
+        count = len(ends) - 1
+        bounds = np.append(np.arange(0, count, _BLOCK), count)
+        # Another seed than that of an order of as many rows, or blocks would follow it.
+        (word,) = keyed_words(1, "blocks of documents", seed).tolist()
+        self._order = Order(len(bounds) - 1, word)
+        self._blocks = blocks = self._order.rows(epoch, np.arange(len(bounds) - 1))
+        self._block_places = bounds_of(np.diff(bounds)[blocks])  # where they begin, in documents
+        self._block_starts = bounds_of(np.diff(ends[bounds])[blocks])  # in tokens
+        self._is_known = np.zeros(len(blocks), np.bool_)
+        # Of the blocks that are known; pages cost nothing before.
+        self._starts = np.empty(count + 1, np.int64)
+        self._documents = np.empty(count, np.int64)
+        self._starts[self._block_places] = self._block_starts
+
+    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """The places of the documents that runs of tokens begin and end in."""
+        one = np.searchsorted(self._block_starts, positions, "right") - 1
+        other = np.searchsorted(self._block_starts, last, "right") - 1
+        counts = other - one + 1
+        self._know(np.repeat(one, counts) + numbered_within(counts))
+        return self._found(positions, one), self._found(last, other)
+
+    def starts(self, places: Ints) -> Ints:
+        """The positions at which the documents at these places begin."""
+        return self._starts[places]
+
+    def documents(self, places: Ints) -> Ints:
+        """The documents at these places."""
+        return self._documents[places]
+
+    def _know(self, slots: Ints) -> None:
+        """Makes the order within the blocks that come there."""
+        for slot in distinct(slots[~self._is_known[slots]]).tolist():
+            first, stop = self._block_places[slot : slot + 2].tolist()
+            block = int(self._blocks[slot])
+            (word,) = keyed_words(1, "documents", *self._key, block).tolist()
+            own = np.argsort(random_words(word, stop - first), kind="stable") + (block << _BLOCK_BITS)
+            lengths = self._ends[own + 1] - self._ends[own]
+            # Threads that do so at the same time write the same.
+            self._documents[first:stop] = own
+            self._starts[first + 1 : stop + 1] = self._block_starts[slot] + np.cumsum(lengths)
+            self._is_known[slot] = True
+
+    def _found(self, positions: Ints, slots: Ints) -> Ints:
+        """The place of the document in which each position lies, whose block is known."""
+        place = self._block_places[slots]
+        ends = self._block_places[slots + 1] - 1
+        for bit in reversed(range(_BLOCK_BITS)):
+            ahead = np.minimum(place + (1 << bit), ends)
+            place = np.where(self._starts[ahead] <= positions, ahead, place)
+        return place
+
 
 _MOST_TOKENS = 2**30  # of a window
 _FURTHEST = 2**61  # from one window to the next
@@ -86,9 +312,100 @@ class Cutting:
 
 
 def token_windows(
+    ref: DataRef,
+    column: str,
+    size: SupportsIndex,
+    *,
+    stride: SupportsIndex | None = None,
+    labels: LabelKind | Literal[False] | None = "same",
+    shuffle_documents: bool = False,
+    jitter: bool = False,
+    separator: float | None = None,
+    documents: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    lengths: npt.ArrayLike | None = None,
+    seed: SupportsIndex = 0,
+    ignore_index: SupportsIndex | None = None,
+) -> TokenWindowsRef | MixedWindows:
+    """Rows that are windows of tokens: all documents laid end to end, and cut.
+
+    A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
+    bytes for each document; of a cached version only the tokens of a window are read. What fills no
+    window is left out; `tokens_left_out` of the result counts it.
+
+    Args:
+        column: of documents: arrays of one dimension that differ in length, lists of numbers, or text,
+            whose tokens are its bytes in UTF-8. Documents may be empty.
+        size: tokens of a window.
+        stride: tokens from one window to the next; `size` by default. A smaller one makes them overlap.
+        labels: "same" as the tokens, for models that shift them by one, as those of transformers do.
+            "shifted" by one here, for loops that compare scores with labels as they are; then a window
+            needs one token more than its own. None or False for no labels.
+        shuffle_documents: lay the documents in another order each epoch: blocks of 4,096 change places,
+            and so do the documents within each. Else they lie as they are stored.
+        jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
+            as many windows in each.
+        separator: a token that is laid after each document, such as that of the end of a text.
+        documents: True adds what packs have, so that attention is kept within documents:
+            "position_ids" (size,), from 0 in each document or piece of one; "document_ids" (size,), which
+            count these; "rows", "lengths" and "begins" of each: its row, its tokens, and the token of the
+            row that it begins with. Batches have "cu_seqlens", "max_seqlen" and "packs" besides, over the
+            tokens of all windows. A separator is of the document before it.
+        dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
+            must be able to hold all values of that.
+        lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
+        seed: the orders and beginnings of all epochs follow from it.
+        ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
+            end of the document before. Labels are int64 then. By default -100 with `documents`, where
+            that goes for what a window begins with, too; None leaves labels as they are without.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it does not hold documents, or it is not known what a row looks like.
+        ValueError: an argument is out of range, the separator is not a value of the column, or lengths
+            are not one for each row.
+
+    Example:
+        >>> documents = storage.submit(
+        ...     [{"ids": np.arange(5)}, {"ids": np.arange(10, 14)}], "lines", "1",
+        ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+        ... )
+        >>> windows = documents.token_windows("ids", 4)
+        >>> [(row["ids"].tolist(), row["labels"].tolist()) for row in windows]
+        [([0, 1, 2, 3], [0, 1, 2, 3]), ([4, 10, 11, 12], [4, 10, 11, 12])]
+        >>> documents.token_windows("ids", 4, labels="shifted", ignore_index=-100)[1]["labels"].tolist()
+        [-100, 11, 12, 13]
+        >>> windows.tokens_left_out
+        1
+    """
+    known_schema(ref)
+    size = as_int("the tokens of a window", size)
+    if ignore_index is None and documents and labels:
+        ignore_index = -100
+    cutting = Cutting(
+        size,
+        size if stride is None else as_int("stride", stride),
+        None if labels is False else labels,
+        bool(shuffle_documents),
+        bool(jitter),
+        separator,
+        bool(documents),
+        as_int("seed", seed),
+        None if ignore_index is None else as_int("ignore_index", ignore_index),
+    )
+    if ref._recipe is not None:
+        if lengths is not None:
+            raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
+        return ref._recipe.made_of(
+            MixedWindows, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None)
+        )
+    return _token_windows(ref, column, cutting, dtype, lengths)
+
+
+def _token_windows(
     ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
 ) -> TokenWindowsRef:
-    """Windows of tokens: see `DataRef.token_windows`."""
+    """Windows of tokens that are not those of a mixture: see `token_windows`."""
     warn_if_arranged(ref, "token_windows")
     if ref.schema is None:  # of a version without rows
         return TokenWindowsRef(Tokens(ref, ref, None, np.zeros(1, np.int64), None, cutting))
@@ -397,13 +714,15 @@ class TokenWindowsRef(DataRef):
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the column's and how it is cut."""
-        column = self._column.fingerprint
+        column = named_rows(self._column, self._column.fingerprint)
         return None if column is None else self._pinned(column)
 
     @cached_property
     def _view_pin(self) -> str | None:
         """How windows are cut, and which documents there are."""
-        of = nameless_pin(self, self._pinned(identity(self._column)), self._ends.data)
+        of = nameless_pin(
+            self, self._pinned(named_rows(self._column, identity(self._column)) or ""), self._ends.data
+        )
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
         return described("token_windows", **told, of=of)
 
@@ -424,3 +743,26 @@ class TokenWindowsRef(DataRef):
 
     def _title(self) -> str:
         return f"windows of {self._cutting.size:,} tokens of {super()._title()}"
+
+
+class MixedWindows(MixRef):
+    """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
+
+    sources: tuple[TokenWindowsRef, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents of all sources, with separators."""
+        return sum(source.num_tokens for source in self.sources)
+
+    @property
+    def tokens_left_out(self) -> int:
+        """Tokens that are in no window of a pass over their source."""
+        return sum(source.tokens_left_out for source in self.sources)
+
+    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """How many documents each of these windows (B,) has tokens of, and which, window after window.
+
+        They are numbered as if all sources were laid end to end.
+        """
+        return self.members_by(type(self.sources[0]).members, numbers)

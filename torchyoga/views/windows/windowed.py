@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...process.digests import hexdigest
@@ -19,21 +21,111 @@ from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
 from ...rows.block import Block, Rows
 from ...rows.collector import block_of
-from ...rows.data import Data
+from ...rows.data import Data, bounds_of, taken_runs
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
-from ..chosen import RepeatedRef
+from ..chosen import RepeatedRef, SelectedRef
 from ..joined import Prefetches
 from ..mixes.arranged import warn_if_arranged
 from ..over import Over, RowView
-from ..ragged import RaggedColumn
-from ..scan import Scanned, scan
-from ..where import SelectedRef
-from .anchors import Anchors
+from ..scan import RaggedColumn, Scanned, scan
 from .stacking import Offsets, Stacking
 
+Mask = npt.NDArray[np.bool_]
+
+
+class Spots(NamedTuple):
+    """Where B windows lie.
+
+    Attributes:
+        anchors: (B,) the row of each to which offsets are added.
+        firsts: (B,) the first row of its group; None where no offset leads out of a group.
+        lasts: (B,) the last one.
+    """
+
+    anchors: Ints
+    firsts: Ints | None = None
+    lasts: Ints | None = None
+
+    def members(self, offsets: Ints) -> Ints:
+        """(B, L) the rows at these offsets (L,); beyond its group, the first or last row of that."""
+        found: Ints = self.anchors[:, None] + offsets
+        if self.firsts is None or self.lasts is None:
+            return found
+        return np.clip(found, self.firsts[:, None], self.lasts[:, None])
+
+    def are_repeated(self, offsets: Ints) -> Mask:
+        """(B, L) True where an offset leads out of the group."""
+        found: Mask = self.members(offsets) != self.anchors[:, None] + offsets
+        return found
+
+
+class Anchors:
+    """The rows at which windows lie: in each group every `stride` rows, as far as offsets allow.
+
+    Without `repeats` all offsets of a window lead to rows of its group; with it, the first anchor is the
+    first row of a group, and offsets may lead beyond its borders.
+
+    Args:
+        starts: (G + 1,) the row at which each group begins, and the number of rows.
+        stride: rows between two anchors of a group.
+        low: the lowest offset, or 0.
+        high: the highest offset, or 0.
+        repeats: True if offsets may lead out of a group.
+
+    Example:
+        >>> anchors = Anchors(np.array([0, 5, 7, 11]), stride=2, low=-1, high=1, repeats=False)
+        >>> len(anchors), anchors.spots(np.arange(3)).anchors.tolist()
+        (3, [1, 3, 8])
+    """
+
+    def __init__(self, starts: Ints, stride: int, low: int, high: int, repeats: bool) -> None:
+        self._arguments = starts, stride, low, high, repeats
+        self._starts = starts
+        self._stride = stride
+        self._repeats = repeats
+        self._lead = 0 if repeats else -low  # rows of a group before its first anchor
+        span = 0 if repeats else min(high - low, int(starts[-1]))  # more fits into no group
+        counts = np.maximum(0, (np.diff(starts) - span + stride - 1) // stride)
+        self._ends = bounds_of(counts)  # how many anchors come before each group
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Anchors, self._arguments
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def spots(self, numbers: Ints) -> Spots:
+        """Where the windows of these numbers (B,), each in 0..len - 1, lie."""
+        if len(self._starts) == 2:
+            group = np.zeros(len(numbers), np.int64)
+            anchors = int(self._starts[0]) + self._lead + self._stride * numbers
+        else:
+            group = np.searchsorted(self._ends, numbers, "right") - 1
+            anchors = self._starts[group] + self._lead + self._stride * (numbers - self._ends[group])
+        if not self._repeats:
+            return Spots(anchors)
+        return Spots(anchors, self._starts[group], self._starts[group + 1] - 1)
+
+    def before(self, rows: Ints) -> Ints:
+        """How many anchors come before each of these rows (B,), which may be the number of rows, too."""
+        group = self._group(rows)
+        places = -((self._starts[group] + self._lead - rows) // self._stride)
+        return np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
+
+    def _group(self, rows: Ints) -> Ints:
+        return np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
+
+    @cached_property
+    def pin(self) -> str:
+        """A name for them: the same for the same anchors in the same groups, in every process."""
+        starts, *others = self._arguments
+        return hexdigest(f"{others};", np.ascontiguousarray(starts, "<i8").data)
+
+
+Gap: TypeAlias = float | timedelta | np.timedelta64
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
@@ -47,6 +139,9 @@ def windows(
     group_by: str | None = None,
     edge: Edge = "drop",
     static: Sequence[str] = (),
+    *,
+    time: str | None = None,
+    max_gap: Gap | None = None,
 ) -> WindowsRef:
     """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
 
@@ -62,10 +157,14 @@ def windows(
             "is_pad" of bools, or "action_is_pad" and such, says where.
         static: columns that are not stacked, but read once: at the first row of the window, or at
             offset 0.
+        time: a column of numbers or times, with `max_gap`. It is read now.
+        max_gap: how far the times of two rows in sequence may be apart: where they are further, a group
+            ends, so no window has rows of both sides. A number; for times a `timedelta`.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats.
+        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats, or that of
+            `time` something else than numbers or times.
         ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the
             rows of a group are not all in sequence: the message says which.
 
@@ -76,25 +175,34 @@ def windows(
         >>> chunks = ref.windows({"x": range(0, 3)}, stride=2, group_by="episode", edge="repeat")
         >>> chunks[1]["x"].tolist(), chunks[1]["x_is_pad"].tolist()
         ([2, 3, 3], [False, False, True])
+        >>> ref = yoga.from_arrays({"x": np.arange(5), "t": np.array([0.0, 0.1, 0.2, 7.0, 7.1])})
+        >>> [row["x"].tolist() for row in ref.windows(2, time="t", max_gap=0.15)]
+        [[0, 1], [1, 2], [3, 4]]
     """
     known_schema(ref)
     warn_if_arranged(ref, "windows")
     stride = as_int("stride", stride, 1, _FURTHEST)
     if edge not in get_args(Edge):
         raise ValueError(f'edge must be "drop" or "repeat", found {edge!r}')
+    if (time is None) != (max_gap is None):
+        raise ValueError(f"time= and max_gap= go together; found time={time!r} and max_gap={max_gap!r}")
     schema = ref.schema
     if schema is None:  # of a version without rows
         return WindowsRef(ref, Anchors(np.zeros(2, np.int64), stride, 0, 0, edge == "repeat"), None)
     stacking = Stacking.of(schema, size_or_offsets, static, edge == "repeat")
     starts = np.array([0, len(ref)]) if group_by is None else group_starts(ref, group_by)
-    if isinstance(ref, (SelectedRef, RepeatedRef)):
+    if time is not None and max_gap is not None:
+        starts = distinct(np.concatenate([starts, gap_stops(ref, time, max_gap)]))
+    elif isinstance(ref, (SelectedRef, RepeatedRef)):
         _warn_of_gaps(ref, starts, group_by)
     anchors = Anchors(starts, stride, stacking.low, stacking.high, edge == "repeat")
     if not len(anchors) and len(ref):
         longest = int(np.diff(starts).max())
         warn_user(
             f"there are no windows: each needs {stacking.high - stacking.low + 1} rows in sequence, found "
-            f"{longest} at most" + (f" with the same {group_by!r}" if group_by else "")
+            f"{longest} at most"
+            + (f" with the same {group_by!r}" if group_by else "")
+            + (f" and no gap above max_gap={max_gap}" if time else "")
         )
     return WindowsRef(ref, anchors, stacking)
 
@@ -166,13 +274,13 @@ class WindowsRef(Over):
         found: list[Data | None] = [None] * len(columns)
         for read in self._reads:
             members = spots.members(read.offsets)
-            numbers = members.reshape(-1)
-            own = seeds  # a seed for each row of a window
-            if seeds is not None:
+            numbers, which = read.rows(members)
+            own = None  # a seed for each row of a window
+            if seeds is not None and which is None:
                 own = _seeds_of_members(seeds, members - spots.anchors[:, None]).reshape(-1)
             block = block_of(taken_of(read.ref, numbers, own), read.ref.schema)
             for column, place, is_stacked in read.columns:
-                data = block.data[place]
+                data = block.data[place] if which is None else _repeated(block.data[place], which)
                 if is_stacked:
                     shape = columns[column].shape
                     if shape is None:
@@ -262,7 +370,7 @@ class WindowsRef(Over):
     @cached_property
     def _prefetch(self) -> Prefetch | None:
         """The whole's, for all rows of the windows."""
-        found = [(one, read.offsets) for read in self._reads if (one := read.ref._prefetch) is not None]
+        found = [(one, read) for read in self._reads if (one := read.ref._prefetch) is not None]
         return _Prefetches(self._anchors, found, self._offsets) if found else None
 
     @property
@@ -297,17 +405,28 @@ class _Read(NamedTuple):
     offsets: Ints
     columns: list[tuple[int, int, bool]]
 
+    def rows(self, members: Ints) -> tuple[Ints, Ints | None]:
+        """The rows of windows (B, L) to be read, and which of them each is; None if it is they, one by one.
+
+        Rows that are made, as by decoding an image, are made once for all windows of a batch.
+        """
+        numbers = members.reshape(-1)
+        if not self.ref._keeps_rows or self.ref._is_random:
+            return numbers, None
+        found = distinct(numbers)
+        return (found, np.searchsorted(found, numbers)) if len(found) < len(numbers) else (numbers, None)
+
 
 class _Prefetches(Prefetches):
     """Makes the rows ready of which windows are made.
 
     Args:
         anchors: where the windows lie.
-        prefetches: for each read, what makes its columns ready, and at which offsets it takes them.
+        prefetches: for each read, what makes its columns ready, and the read.
         offsets: (K,) all offsets.
     """
 
-    def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, Ints]], offsets: Ints) -> None:
+    def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, _Read]], offsets: Ints) -> None:
         super().__init__([prefetch for prefetch, _ in prefetches])
         self._anchors = anchors
         self._prefetches = prefetches
@@ -315,8 +434,9 @@ class _Prefetches(Prefetches):
 
     def announce(self, rows: Ints, values: bool) -> None:
         spots = self._anchors.spots(rows)
-        for prefetch, offsets in self._prefetches:  # the very rows that will be taken, so that it knows them
-            prefetch.announce(spots.members(offsets).reshape(-1), values)
+        for prefetch, read in self._prefetches:  # the very rows that will be taken, so that it knows them
+            numbers, _ = read.rows(spots.members(read.offsets))
+            prefetch.announce(numbers, values)
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         def rows_delivered() -> int | None:
@@ -347,6 +467,15 @@ def _stacked_alike(name: str, data: Data, members: Ints) -> Data:
         )
     found = np.concatenate([np.full((count, 1), size, "<i8"), shapes[:, 0]], axis=1)
     return Data(data.values, np.ascontiguousarray(data.part("offsets")[::size]), found)
+
+
+def _repeated(data: Data, which: Ints) -> Data:
+    """Some rows of a column (N,), which may come more than once."""
+    if data.offsets is None:
+        return Data(data.values[which])
+    first, last = data.offsets[which], data.offsets[which + 1]
+    shapes = None if data.shapes is None else data.shapes[which]
+    return Data(taken_runs(data.values, first, last), bounds_of(last - first), shapes)
 
 
 def _array(offsets: Offsets) -> Ints:
@@ -421,3 +550,47 @@ def _refuse_second_runs(name: str, starts: Ints, values: Array) -> None:
         f"group_by={name!r}: the rows with {value!r} are not all together: some begin at row {one}, some at "
         f"row {other}; order_by({name!r}) puts them together"
     )
+
+
+def gap_stops(ref: DataRef, name: str, max_gap: Gap) -> Ints:
+    """The rows whose time is further than `max_gap` from that of the row before, or is not known.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it holds neither numbers nor times, or `max_gap` is of another kind.
+        ValueError: `max_gap` is below 0; or the column holds several values a row.
+
+    Example:
+        >>> gap_stops(yoga.from_arrays({"t": np.array([0, 1, 9, 8])}), "t", 1).tolist()
+        [2]
+    """
+    most: Any = max_gap
+    is_span = isinstance(most, (timedelta, np.timedelta64))
+    if is_span:
+        most = np.timedelta64(most)
+    elif isinstance(most, bool) or not isinstance(most, (int, float, np.number)):
+        raise TypeError(f"max_gap must be a number or a timedelta, found {max_gap!r:.80}")
+    if not most >= type(most)(0):
+        raise ValueError(f"max_gap must be at least 0, found {max_gap!r:.80}")
+    found, last = [np.zeros(0, np.int64)], None
+    for start, _, columns in scan(ref, [name]):
+        values = columns[name]
+        if isinstance(values, RaggedColumn) or values.ndim != 1:
+            raise ValueError(f"time={name!r} needs a column of one number or time a row")
+        kind = values.dtype.kind
+        if kind not in ("M" if is_span else "iuf") or np.ma.getmaskarray(values).any():
+            held = "None" if kind == "O" or isinstance(values, np.ma.MaskedArray) else values.dtype
+            raise TypeError(
+                f"time={name!r}: the column holds {held}, and max_gap={max_gap!r} is for "
+                f"{'times' if is_span else 'numbers'}; numbers take a number, dates and times a timedelta"
+            )
+        values = values if last is None else np.concatenate([last, values])
+        later, earlier = np.maximum(values[1:], values[:-1]), np.minimum(values[1:], values[:-1])
+        with np.errstate(invalid="ignore"):  # of infinities
+            gaps = later - earlier
+        if kind in "iu":
+            gaps = gaps.astype(np.uint64)  # a difference of int64 may be above their largest
+        first = start + 1 if last is None else start
+        found.append(first + np.flatnonzero(~(gaps <= most)))
+        last = values[-1:]
+    return np.concatenate(found)
