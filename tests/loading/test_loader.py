@@ -604,7 +604,7 @@ def test_an_interrupt_loses_nothing(
     row_bytes: int, reads: set[int], announcements: set[int], pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not pause:  # because a machine may pause by itself
-        monkeypatch.setattr("torchyoga.process.background.time", SimpleNamespace(perf_counter=lambda: 1.0))
+        monkeypatch.setattr("torchyoga.process.threads.time", SimpleNamespace(perf_counter=lambda: 1.0))
     ref = Interrupted(row_bytes, set(reads), set(announcements))
     loader = yoga.DataLoader(ref, batch_size=10)
     iterator = iter(loader)

@@ -26,8 +26,7 @@ from typing import Literal, NamedTuple, ParamSpec
 from ..building.build import BuildOptions, Target
 from ..errors import ExistsError, NotFoundError
 from ..process.digests import hexdigest
-from ..process.texts import escaped
-from ..process.warned import warn_user
+from ..process.messages import escaped, warn_user
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json

@@ -585,7 +585,7 @@ def _codes_change(schema: Schema, words: Names) -> bool:
 
 def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
     """True for a version with all of its columns."""
-    return isinstance(ref, VersionRef) and ref._of is None
+    return isinstance(ref, VersionRef) and ref.schema is ref.manifest.schema
 
 
 def _pairs(old: Ints, new: Ints) -> Ints:

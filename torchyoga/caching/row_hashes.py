@@ -18,7 +18,7 @@ from ..building.build import BuildOptions, Target
 from ..building.sources import BlockSource
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.lazy import later
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef

@@ -14,11 +14,11 @@ import torch
 from torch.utils.data import Subset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.background import Ahead, Task
 from ..process.exceptions import add_note, note_batch, note_row, notes_of
+from ..process.messages import warn_user
 from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, timed
-from ..process.warned import warn_user
+from ..process.threads import Ahead, Task
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..rows.block import Rows

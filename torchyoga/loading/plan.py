@@ -11,9 +11,9 @@ import numpy as np
 
 from ..order.epoch import Iteration
 from ..process.control_group import usable_cpus
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
-from ..process.warned import warn_user
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
