@@ -37,12 +37,11 @@ from ..rows.schema import Schema
 from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.file_entry import FileEntry
-from ..versions.info import plain
-from ..versions.lineage import Parent
+from ..versions.lineage import Parent, plain
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry, Manifest
-from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 

@@ -26,8 +26,8 @@ from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.file_entry import FileEntry, is_token
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry
-from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 
 _Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives

@@ -35,10 +35,10 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import ref_of
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.lineage import MOST_BUILDERS
+from ..versions.location import Staging
 from ..versions.manifest import Manifest
-from ..versions.staging import Staging
 from .submission import prepared, warn_of_random_rows
 
 

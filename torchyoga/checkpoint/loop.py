@@ -151,7 +151,7 @@ class Loop:
         self.in_epochs = self.asks_steps = self.asks_epoch = self._has_warned = self._is_silent = False
         self.pending: Mapping[str, Any] | None = None
         self.counter: str | None = None
-        self._parts = parts
+        self._parts, self._names = parts, ", ".join(map(repr, loaders))
         self._models = [part for part in parts.values() if isinstance(part, nn.Module)]
         self._training = self._models  # those in training mode at the last step
         self._thread = threading.get_ident()
@@ -299,6 +299,7 @@ class Loop:
 
     def _over(self, one: Watched, now: Pass) -> None:
         now.is_over, now.ended = True, self.steps
+        one.before = one.before if self.in_epochs else 0  # the body may ask how many batches it has had
         self.body[one.name] = self.body.get(one.name, 0) + 1
         if now.taken > self.hold and not now.first and now.steps == self.steps:
             self._warn(
@@ -329,6 +330,7 @@ class Loop:
         """The body is over: what it has not taken is left out."""
         for name in list(self.body):
             self._leave_last(self.watched[name])
+            self.watched[name].before = 0
         self.body, self._again = {}, {}
         self.epoch += 1
 
@@ -409,7 +411,7 @@ class Loop:
 
     def _check_step(self, trained: list[Watched], group: int) -> None:
         """Refuses steps that do not fit the batches; `group` batches came since the step before."""
-        names, is_open = ", ".join(map(repr, self.watched)), any(one.is_open for one in trained)
+        names, is_open = self._names, any(one.is_open for one in trained)
         if not self._num_taken:
             raise StateError(
                 f"a step, and no batch of {names} was taken: hand over the loader that the loop iterates, "
@@ -422,7 +424,7 @@ class Loop:
             raise StateError(
                 f"hold={self.hold} does not fit a loop that steps after {self._num_taken} batches"
             )
-        is_over = not (group or is_open)
+        is_over = not (is_open or any(one.since for one in trained))
         is_fewer = self.steps == 2 and 0 < group < self._first_group
         if is_fewer:  # scalers skip first steps, and an epoch may end with fewer
             can_skip = any(hasattr(part, "get_scale") for part in self._parts.values())

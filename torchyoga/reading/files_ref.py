@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..errors import CorruptError, NotFoundError
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property

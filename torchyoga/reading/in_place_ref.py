@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import CorruptError, RemoteError
-from ..files.regular import refuse_irregular
+from ..files.root import refuse_irregular
 from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
 from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
