@@ -11,11 +11,11 @@ import pytest
 
 from torchyoga.errors import CorruptError
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.checking import check
 from torchyoga.stores.contract import Versions
 from torchyoga.stores.local import Store
 from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
+from torchyoga.stores.transfer import check
 from torchyoga.versions.location import MANIFEST
 from torchyoga.versions.manifest import is_like_manifest
 from torchyoga.versions.names import decoded

@@ -97,8 +97,7 @@ def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
     code = """
 import sys
 from torchyoga.stores.spare import cleaned
-from torchyoga.stores.log import log_of
-from torchyoga.stores.tags import tags_of
+from torchyoga.stores.history import log_of, tags_of
 from torchyoga.stores.opened import opened
 
 store = opened(sys.argv[1])

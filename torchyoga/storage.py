@@ -19,11 +19,10 @@ from .process.numbers import as_int
 from .reading.dataref import DataRef
 from .reading.instead import advised
 from .rows.schema import Schema
-from .stores import checking, log, opened, refs, spare, tags, transfer
+from .stores import history, opened, refs, spare, transfer
 from .stores.contract import Versions
+from .stores.history import TagEntry, VersionLog
 from .stores.local import Store
-from .stores.log import VersionLog
-from .stores.tags import TagEntry
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
@@ -221,17 +220,16 @@ class Storage:
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
         )
         many = self._many(executor, together)
-        if many is not None:
-            if together and overwrite:
-                raise ValueError(
-                    "together=True cannot overwrite: a caller that comes last would build it once more; "
-                    "remove the version first"
-                )
-            if num_workers and executor is not None:
-                raise ValueError(
-                    f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass "
-                    "one of them"
-                )
+        if together and overwrite:
+            raise ValueError(
+                "together=True cannot overwrite: a caller that comes last would build it once more; remove "
+                "the version first"
+            )
+        if num_workers and executor is not None:
+            raise ValueError(
+                f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass one of "
+                "them"
+            )
         with self._lock(id, version) if many is None else nullcontext():
             if many is None:
                 if not overwrite:
@@ -301,9 +299,8 @@ class Storage:
             schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
         )
         count = None if parts is None else as_int("parts", parts, low=1)
-        target, many = self._target(id, version, overwrite), self._many(None, True)
-        assert many is not None, "all who call"
-        return _planned.planned_build(data, target, options, many, count)
+        many = _planned.Many(None, self._lease_seconds, self.timeout)
+        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(
@@ -914,8 +911,8 @@ class Storage:
             (None, {})
         """
         if version is None:
-            return tags.untagged(self._store, id, tag, message)
-        return tags.tagged(self._store, id, tag, version, message, self.timeout)
+            return history.untagged(self._store, id, tag, message)
+        return history.tagged(self._store, id, tag, version, message, self.timeout)
 
     @overload
     def tags(self, id: str) -> dict[str, str]: ...
@@ -932,7 +929,7 @@ class Storage:
             NotFoundError: there never was such a tag.
             CorruptError: a note of a tag is damaged or missing; names it.
         """
-        return tags.tags_of(self._store, id) if tag is None else tags.tag_history(self._store, id, tag)
+        return history.tags_of(self._store, id) if tag is None else history.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
         """The versions of an id, the newest first; `print` it for a table.
@@ -950,7 +947,7 @@ class Storage:
             >>> [(entry.version, entry.rows, entry.message) for entry in storage.log("history")]
             [('1.0', 3, 'the first one')]
         """
-        return log.log_of(self._store, id, limit)
+        return history.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10."""
@@ -989,7 +986,7 @@ class Storage:
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
-        checking.check(self._store, id, version)
+        transfer.check(self._store, id, version)
         _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:

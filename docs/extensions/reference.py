@@ -129,9 +129,9 @@ GROUPS = {
             "torchyoga.caching.diff.Diff",
             "torchyoga.caching.planned.PlannedBuild",
             "torchyoga.caching.planned.Part",
-            "torchyoga.stores.log.VersionLog",
-            "torchyoga.stores.log.LogEntry",
-            "torchyoga.stores.tags.TagEntry",
+            "torchyoga.stores.history.VersionLog",
+            "torchyoga.stores.history.LogEntry",
+            "torchyoga.stores.history.TagEntry",
         ],
     ),
     "datasets": Group(

@@ -32,7 +32,7 @@ from torchyoga.rows.data import Data
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal, check_format
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.names import SUFFIXES

@@ -19,8 +19,7 @@ from stored import store_of, told
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.stores.graph import heads, in_time, parent_of
-from torchyoga.stores.log import LogEntry
+from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.outline import Outline
 

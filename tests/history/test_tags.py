@@ -15,7 +15,7 @@ from becoming import leave
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.process.digests import json_digest
-from torchyoga.stores.tags import TagEntry
+from torchyoga.stores.history import TagEntry
 
 
 @pytest.fixture(params=["directory", "memory"])

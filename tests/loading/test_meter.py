@@ -462,7 +462,4 @@ def test_single_rows(num_workers: int) -> None:
     workers = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
     loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=None, **workers)
     assert consumed(loader) == 40
-    if num_workers:
-        assert "what this loader's workers do is not measured" in loader.meter.verdict()
-    else:
-        assert loader.meter.epoch.stages["transform"] >= 40 * 0.001
+    assert loader.meter.epoch.stages["transform"] >= 40 * 0.001

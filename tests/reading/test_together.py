@@ -6,7 +6,6 @@ import pickle
 import threading
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from smallfiles import make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.reading.reader import Together
+from torchyoga.reading.reader import JointReader
 from torchyoga.testing import assert_rows_equal
 
 
@@ -28,6 +27,20 @@ def rows_of(kind: int, count: int) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     make_files_of(8, monkeypatch.setattr)
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were read together, by each call that did."""
+    real, counts = JointReader.take, list[int]()
+
+    def take(self: JointReader, parts: Any, rows: Any) -> Any:
+        found = real(self, parts, rows)
+        counts.extend([len(rows)] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(JointReader, "take", take)
+    return counts
 
 
 def submitted(folder: Path, kind: int, count: int, **options: Any) -> yoga.DataRef:
@@ -52,34 +65,25 @@ def warm(refs: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
-def test_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> None:
+def test_rows_are_those_of_each_version(tmp_path: Path, kind: str, together: list[int]) -> None:
     refs = [submitted(tmp_path, number, 20 + number, format=kind) for number in range(3)]
     joined = yoga.concat([*refs, refs[0][::-1]])
     expected = [row for ref in refs for row in list(ref)] + list(refs[0])[::-1]
     rng = np.random.default_rng(0)
     warm(refs)
-    copies = 0
-    real = Together.block
-
-    def counted(self: Together, found: Any) -> Any:
-        nonlocal copies
-        copies += 1
-        return real(self, found)
-
-    with patch.object(Together, "block", counted):
-        for _ in range(5):
-            numbers = rng.integers(0, len(joined), 30)
-            for row, number in zip(joined[numbers], numbers, strict=True):
-                assert_rows_equal(row, expected[number])
-        assert joined.columns(["y"])[[0, 25]] == [{"y": 0.0}, {"y": 5.0}]
-        assert joined["empty"][5].shape == (0,)
-        again = pickle.loads(pickle.dumps(joined))
-        assert_rows_equal(again[[3, 30]], joined[[3, 30]])
-    assert copies >= 5, "rows were not copied together"
+    for _ in range(5):
+        numbers = rng.integers(0, len(joined), 30)
+        for row, number in zip(joined[numbers], numbers, strict=True):
+            assert_rows_equal(row, expected[number])
+    assert joined.columns(["y"])[[0, 25]] == [{"y": 0.0}, {"y": 5.0}]
+    assert joined["empty"][5].shape == (0,)
+    again = pickle.loads(pickle.dumps(joined))
+    assert_rows_equal(again[[3, 30]], joined[[3, 30]])
+    assert len(together) >= 5, "rows were not read together"
 
 
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
-def test_ragged_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> None:
+def test_ragged_rows_are_those_of_each_version(tmp_path: Path, kind: str, together: list[int]) -> None:
     storage = yoga.Storage(tmp_path, format=kind)
     ragged = [[{"ids": np.arange(n % 4) + k, "n": n} for n in range(9)] for k in (0, 100)]
     schema = yoga.Schema.of(ragged[0][0], ragged=["ids"])
@@ -88,26 +92,26 @@ def test_ragged_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> Non
     ]
     joined, expected = yoga.concat(refs), ragged[0] + ragged[1]
     warm(refs)
-    with patch.object(Together, "block", autospec=True, side_effect=Together.block) as together:
-        for numbers in ([0, 16, 5], [9, 1, 1, 10, 17], [4, 9]):  # of the last all are empty: read alone
-            for row, number in zip(joined[numbers], numbers, strict=True):
-                assert_rows_equal(row, expected[number])
-            assert len(joined.take(np.array(numbers))[:2]) == 2
-        assert together.call_count >= 4
+    for numbers in ([0, 16, 5], [9, 1, 1, 10, 17], [4, 9]):
+        for row, number in zip(joined[numbers], numbers, strict=True):
+            assert_rows_equal(row, expected[number])
+        assert len(joined.take(np.array(numbers))[:2]) == 2
+    assert len(together) >= 4
 
 
-def test_what_is_compressed_or_of_own_shapes_is_read_by_itself(tmp_path: Path) -> None:
+def test_what_is_compressed_is_read_by_itself(tmp_path: Path, together: list[int]) -> None:
     storage = yoga.Storage(tmp_path)
     ragged = [{"ids": np.ones((n % 4, 2 + n % 3))} for n in range(9)]
     schema = yoga.Schema.of(ragged[0], ragged=["ids"])
     pair = [storage.submit(ragged, name, "1", schema=schema, progress=False) for name in "ab"]
     packed = yoga.Storage(tmp_path / "packed", format="hdf5", compression="gzip")
     gzipped = [packed.submit(rows_of(n, 9), f"z{n}", "1", progress=False) for n in range(2)]
-    for refs in (pair, gzipped):
+    for refs, are_together in ((pair, True), (gzipped, False)):
         warm(refs)
         joined = yoga.concat(refs)
-        with patch.object(Together, "block", side_effect=AssertionError):
-            assert_rows_equal(joined[[0, 17, 5]], [refs[0][0], refs[1][8], refs[0][5]])
+        assert_rows_equal(joined[[0, 17, 5]], [refs[0][0], refs[1][8], refs[0][5]])
+        assert bool(together) == are_together
+        together.clear()
 
 
 @pytest.mark.damages("a bit of a row is another")

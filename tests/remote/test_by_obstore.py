@@ -19,7 +19,7 @@ from servers import S3, Fault, Gcs, Proxy, faulty, http_server
 from sinks import Kept
 
 import torchyoga as yoga
-from torchyoga.stores import by_obstore
+from torchyoga.stores import kinds as by_obstore
 from torchyoga.stores.objects import Remote
 
 DATA = os.urandom(2**25 + 12_345)  # four runs and a bit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import random
 import signal
@@ -486,27 +485,6 @@ def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> Non
     assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
 
 
-def notice(nbytes: int, patch: pytest.MonkeyPatch) -> None:
-    """A source without a known end is logged from so many bytes on."""
-    patch.setattr("torchyoga.building.build._NOTICE_BYTES", nbytes)
-
-
-def test_an_endless_source_is_reported_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    notice(10_000, monkeypatch)
-
-    def rows() -> Iterator[int]:
-        yield from itertools.count()
-
-    with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="more than max_rows=9999"):
-        built(Store(tmp_path), IteratorSource(rows()), "1", block_bytes=1000, max_rows=9999)
-    assert 2 <= len(caplog.messages) <= 6  # at every doubling
-    assert "no end known" in caplog.messages[0]
-    assert "max_rows would bound it" in caplog.messages[0]
-    assert staged(Store(tmp_path)) == []
-
-
 class Sequential(BlockSource):
     """Blocks of 7 rows, whose number is unknown."""
 
@@ -520,17 +498,10 @@ class Sequential(BlockSource):
             yield Block(self.schema, 7, (Data(np.arange(7 * number, 7 * number + 7)),))
 
 
-def test_blocks_without_a_known_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_without_a_known_end(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    notice(1000, monkeypatch)
     ref = built(store, Sequential(50), "1")
     assert list(ref) == list(range(350))
-    assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [
-        "the arrays: 126",
-        "the arrays: 252",
-    ]
     assert built(store, Sequential(0), "2").schema == Schema.of(np.int64(0))
     with pytest.raises(ValueError, match="the arrays has more than max_rows=20 rows, perhaps without an end"):
         built(store, Sequential(3), "3", max_rows=20)

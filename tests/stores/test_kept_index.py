@@ -22,8 +22,7 @@ from hypothesis.extra import numpy as npst
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
-from torchyoga.stores.cache import Cache
-from torchyoga.stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from torchyoga.stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from torchyoga.stores.objects import Found
 
 KIND = "bytes 1"

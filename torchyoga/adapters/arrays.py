@@ -15,8 +15,8 @@ from ..errors import CorruptError, NotFoundError, SchemaError
 from ..formats.gather import Memory, bytes_from
 from ..formats.items import Mapped
 from ..process.buffers import BufferPool, address_of
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
+from ..reading.stored_ref import ColumnsRef
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.schema import Schema

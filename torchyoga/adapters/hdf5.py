@@ -24,8 +24,8 @@ from ..formats.hdf5 import require_filters
 from ..formats.items import Decoded, Items, Mapped
 from ..formats.pages import Watch
 from ..process.buffers import BufferPool, address_of
-from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
+from ..reading.stored_ref import ColumnsRef
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name

@@ -14,9 +14,18 @@ import numpy as np
 
 from ..errors import NotFoundError, SchemaError
 from ..process.warned import warn_user
-from ..reading.file_parts import Names, Threads, WholeFiles
-from ..reading.files_ref import FilesRef, content_of
-from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
+from ..reading.files_ref import (
+    FilesRef,
+    LeftOut,
+    Names,
+    Threads,
+    WholeFiles,
+    check_share,
+    content_of,
+    refuse_many,
+    told_of,
+    warn_of,
+)
 from ..rows.column import PLAIN, Codec, Column, Meaning
 from ..rows.image_formats import ENDINGS, HEAD, begins_as_image, format_of
 from ..rows.node import Node

@@ -22,11 +22,11 @@ from typing import IO, Any, NamedTuple
 
 from ..building.sources import PlacedSource
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..files.tar import APART, KEY, Member, TarSample, divided, members, samples
 from ..process.digests import hexdigest
 from ..process.threads import begin_thread
-from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
+from ..reading.files_ref import LeftOut, refuse_many, told_of, warn_of
 from ..rows.image_formats import HEAD, begins_as_image
 from ..rows.types import Json, Row
 

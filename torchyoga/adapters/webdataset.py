@@ -14,9 +14,8 @@ from ..files.tar import KEY
 from ..process.lazy import cached_property
 from ..process.stages import Stage, timed
 from ..reading.dataref import DataRef
-from ..reading.file_parts import Threads
-from ..reading.left_out import LeftOut, check_share, told_of
-from ..reading.streamed import StreamedRef
+from ..reading.files_ref import LeftOut, Threads, check_share, told_of
+from ..reading.stored_ref import StreamedRef
 from ..rows.block import Rows
 from ..rows.node import path_name
 from ..rows.projection import Projection

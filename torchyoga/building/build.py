@@ -37,12 +37,11 @@ from ..rows.schema import Schema
 from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.file_entry import FileEntry
-from ..versions.info import plain
-from ..versions.lineage import Parent
+from ..versions.lineage import Parent, plain
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry, Manifest
-from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
@@ -52,7 +51,6 @@ _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a
 _LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
 _ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, however small the rows
-_NOTICE_BYTES = 2**30  # a source without a known end is logged at this size, and whenever it has doubled
 
 
 @dataclass(frozen=True)
@@ -267,8 +265,7 @@ class _Build:
         self._collector = Collector(self._given, self._meanings, True, options.converts)
         self._output: _OutputFiles | None = None
         self._learned = True
-        self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
-        self._noticed = _NOTICE_BYTES
+        self._file_bytes = 0  # of the blocks in the current file
         self._started = self._file_started = 0.0
 
     @property
@@ -398,7 +395,6 @@ class _Build:
             if is_full:
                 yield collector.take()
                 taken = number
-                self._notice(number)
         bar.update(number - shown)
         if len(collector):
             yield collector.take()
@@ -428,18 +424,6 @@ class _Build:
                 "max_rows, or bound it, as itertools.islice does. Nothing was published"
             )
 
-    def _notice(self, num_rows: int) -> None:
-        if self.source.length is not None or self._nbytes < self._noticed:
-            return
-        self._noticed *= 2
-        _log.warning(
-            "%s: %d rows and %.1f GB so far, no end known, %.1f GB of disk left; max_rows would bound it",
-            self.source.name,
-            num_rows,
-            self._nbytes / 1e9,
-            self._staging.free_bytes() / 1e9,
-        )
-
     def _blocks_of_arrays(self, source: BlockSource, done: int, bar: Bar) -> Iterator[Block]:
         number, nbytes = done, self.options.block_bytes
         ask = partial(source.blocks, nbytes)
@@ -449,14 +433,12 @@ class _Build:
             number += block.num_rows
             self._check_bound(number)
             yield block
-            self._notice(number)
             bar.update(block.num_rows)
 
     # -- blocks -> files
 
     def _hand_over(self, block: Block) -> None:
         assert self._output is not None
-        self._nbytes += block.nbytes
         self._file_bytes += block.nbytes
         ends_file = self._file_bytes >= self.options.file_bytes or self._file_is_old()
         self._output.write(block, ends_file)

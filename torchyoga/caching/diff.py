@@ -40,8 +40,7 @@ from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.checks import checks_of_columns
-from ..versions.columns import parts_of
+from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded
@@ -247,7 +246,7 @@ class Side:
         the row.
         """
         kept = None
-        if self._values is self.ref and isinstance(self.ref, VersionRef) and self.ranges:
+        if self._values is self.ref and _is_version(self.ref) and self.ranges:
             kept = kept_hashes(self.ref)
         if kept is None:
             for first, block in blocks_within(self._values, self.ranges):

@@ -22,7 +22,7 @@ import torch
 
 from ..process.digests import hexdigest
 from ..rows.types import Json
-from ..stores.tags import check_message, user_name
+from ..stores.history import check_message, user_name
 from .code import OwnCode, digest_of, inside_of, own_code_of
 
 Record: TypeAlias = bool | Literal["source"]

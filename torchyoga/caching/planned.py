@@ -35,10 +35,10 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import ref_of
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.lineage import MOST_BUILDERS
+from ..versions.location import Staging
 from ..versions.manifest import Manifest
-from ..versions.staging import Staging
 from .submission import prepared, warn_of_random_rows
 
 
@@ -202,19 +202,19 @@ def agreed_job(
         if splits.of_rows and splits.count and not looks:
             warn_of_random_rows(splits.source.name, target)
         return Plan(
-            token,
-            id,
-            version,
-            signature,
-            schema,
-            bounds,
-            splits.of_rows,
-            looks,
-            here(),
-            options.info,
-            options.function,
-            options.lineage(0.0) if options.lineage is not None else {},
-            replaces,
+            token=token,
+            id=id,
+            version=version,
+            signature=signature,
+            schema=schema,
+            bounds=bounds,
+            of_rows=splits.of_rows,
+            looks=looks,
+            host=here(),
+            info=options.info,
+            function=options.function,
+            lineage=options.lineage(0.0) if options.lineage is not None else {},
+            replaces=replaces,
         )
 
     for _ in range(_TRIES):

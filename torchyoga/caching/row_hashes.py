@@ -28,9 +28,9 @@ from ..rows.comparing import HASH, Hashes, row_hashes
 from ..rows.data import Data
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
-from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.refs import ref_of, store_of
+from ..stores.transfer import check
 from ..versions.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ..rows.collector import block_of
 from ..rows.comparing import row_hashes
 from ..rows.types import Json, Row
 from ..stores.refs import ref_of
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..views.info import info_of
 
 _log = logging.getLogger("torchyoga")

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..process.background import are_ahead
 from ..process.buffers import address_of, is_placing
 from ..process.forks import in_forked_child

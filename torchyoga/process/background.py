@@ -141,43 +141,36 @@ class Ahead(Iterator[T]):
         if self._returned:
             self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
         try:
-            return self._shared_result() if self._shared.threads else self._alone()
+            return self._result()
         finally:
             self._returned = time.perf_counter()
 
-    def _alone(self) -> T:
-        """The next result, while no thread works ahead."""
+    def _result(self) -> T:
+        """The next result, made here unless a thread has begun it."""
         shared = self._shared
-        if shared.is_over:
-            raise StopIteration
-        try:
-            task = next(shared.tasks)
-        except BaseException:
-            shared.is_over = True
-            raise
-        if self._away >= self._worth and shared.most > 0:
-            self._start()
-        return task.run()
-
-    def _shared_result(self) -> T:
-        """The next result, from either thread."""
-        shared = self._shared
-        ticket = None
-        if shared.tickets or (ticket := shared.begin(only_if_none=True)) is None:
+        ticket = None if shared.tickets else shared.begin(only_if_none=True)
+        if ticket is None:
             if self._helps:
                 self._help()
             ticket = self._awaited()
-        elif ticket.error is None:
-            ticket.run()
+        else:
+            if not shared.threads and self._away >= self._worth and shared.most > 0:
+                self._start()
+            if ticket.error is None:
+                ticket.run()
         with shared.changed:
             shared.tickets.remove(ticket)
             shared.is_wanted = self._away >= self._worth
             if shared.is_wanted:
                 shared.changed.notify_all()
         ticket = self._own.pop(ticket, ticket)
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result
+        if ticket.error is None:
+            return ticket.result
+        error, ticket.error = ticket.error, None
+        try:
+            raise error
+        finally:
+            del error  # through its traceback it would hold itself, and this iterator
 
     def _help(self) -> None:
         """Makes results that come later, as long as the next one is not done."""
@@ -209,8 +202,6 @@ class Ahead(Iterator[T]):
 
     def _start(self) -> None:
         shared = self._shared
-        if shared.threads or shared.is_over:
-            return
         shared.is_wanted = True
         weakref.finalize(self, shared.stop).atexit = False
         _running.add(shared)

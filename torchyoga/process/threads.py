@@ -183,13 +183,8 @@ def _run(shared: _Shared) -> None:
             continue
         shared.begun.put(None)
         if shared.error is None and not shared.is_over:
-            shared.error = _error_of(task)
+            try:
+                task()
+            except BaseException as error:
+                shared.error = error
         del task  # its memory is not needed while the thread waits
-
-
-def _error_of(task: _Task) -> BaseException | None:
-    try:
-        task()
-    except BaseException as error:
-        return error
-    return None

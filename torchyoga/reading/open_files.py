@@ -366,6 +366,7 @@ class FileShelf:
     """Some open files. Threads read while one of them adds a file.
 
     Attributes:
+        memory: of all open files.
         slots: (all files,) the slot of each; -1 if it is not open.
         shifts: (all files,) what makes the number of a row of the file the number of an item.
         columns: the parts of each column.
@@ -382,7 +383,7 @@ class FileShelf:
         opened = tuple(files.values())
         self._files = dict(files)
         self._file_starts = file_starts
-        self._memory = Memory([found.file.data for found in opened])
+        self.memory = Memory([found.file.data for found in opened])
         self._num_scattered = 0  # files whose pages are read one by one
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
@@ -390,7 +391,7 @@ class FileShelf:
         parts, cuts = enumerate(warmth), dict[bytes, Cut]()
         self.columns = tuple(
             tuple(
-                ColumnPart(number, name, size, found, self._memory, marks)
+                ColumnPart(number, name, size, found, self.memory, marks)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )
@@ -398,7 +399,7 @@ class FileShelf:
         )
         for column in self.columns:
             for part in column:
-                part.fill(opened, cuts, self._memory, capacity)
+                part.fill(opened, cuts, self.memory, capacity)
         self.slots = np.full(len(file_starts) - 1, -1)
         self.shifts = np.zeros(len(file_starts) - 1, np.int64)
         for slot, number in enumerate(files):
@@ -407,11 +408,6 @@ class FileShelf:
     def _place(self, number: int, slot: int) -> None:
         self.shifts[number] = slot * Numbering.RUN - self._file_starts[number]
         self.slots[number] = slot  # last: from now on threads find it
-
-    @property
-    def memory(self) -> Memory:
-        """The memory of all open files."""
-        return self._memory
 
     @property
     def num_open(self) -> int:
@@ -423,7 +419,7 @@ class FileShelf:
         if any(extent.decode for each in files.values() for extent in each.extents):
             raise CorruptError(_MIXED)  # before anything is changed
         slot, opened, cuts = len(self._files), tuple(files.values()), dict[bytes, Cut]()
-        self._memory.extend([each.file.data for each in opened])
+        self.memory.extend([each.file.data for each in opened])
         for column in self.columns:
             for part in column:
                 part.extend(opened, slot, cuts)

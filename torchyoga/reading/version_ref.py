@@ -21,7 +21,7 @@ from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of
-from ..versions.listed import pieces_of
+from ..versions.file_entry import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef

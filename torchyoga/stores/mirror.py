@@ -39,11 +39,10 @@ from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
-from ..versions.location import MANIFEST, Folder, list_bytes
+from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .cache import Cache
 from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
 from .kinds import Found
@@ -54,9 +53,9 @@ from .objects import Remote
 from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from . import version_downloads as _reading
+    from . import downloads as _reading
 else:  # it loads NumPy, which a look at manifests does without
-    _reading = later("torchyoga.stores.version_downloads")
+    _reading = later("torchyoga.stores.downloads")
 
 
 _log = logging.getLogger("torchyoga")

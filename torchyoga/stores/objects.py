@@ -27,8 +27,7 @@ from ..errors import CorruptError, RemoteError
 from ..process.exceptions import contextmanager
 from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
-from .by_obstore import ByObstore
-from .kinds import KINDS, MOST_PAGES, Found, Kind, Memory, Sink, Web, seconds_for
+from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")

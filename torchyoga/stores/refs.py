@@ -12,11 +12,10 @@ from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
 from ..versions.names import folder_of
 from .contract import Versions
-from .graph import newest
+from .downloads import VersionDownloads
+from .history import newest, tagged_manifest
 from .local import Store
 from .mirror import Mirror
-from .tags import tagged_manifest
-from .version_downloads import VersionDownloads
 
 _LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 

@@ -18,9 +18,8 @@ from ..errors import CorruptError, NotFoundError
 from ..versions.names import folder_of, natural
 from ..versions.outline import DataFile, Outline
 from .contract import Versions
-from .graph import in_time, parent_of
+from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
-from .tags import moves_of, refuse_tagged
 
 _log = logging.getLogger("torchyoga")
 

@@ -1,4 +1,4 @@
-"""A version of one store -> the same in another; and all of an id, where they share files as they do here.
+"""All bytes of a version of one store -> whether they match its manifest, and the same version in another.
 
 The oldest version comes first.
 Each file is sent with the first version that names it, into that one's folder; later versions name it there.
@@ -23,18 +23,90 @@ from typing import Any
 from ..errors import CorruptError, ExistsError, NotFoundError
 from ..process.exceptions import contextmanager
 from ..process.progress import Bar, progress_bar
+from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import FileEntry, pieces_of
 from ..versions.lineage import sendable
-from ..versions.listed import pieces_of
 from ..versions.manifest import Manifest
-from .checking import MOST_LOOKS, checked_files, latest, overwritten
-from .contract import Versions, some
-from .graph import in_time, line_of
+from .contract import Held, Versions, some
+from .history import Moves, add_moves, all_moves, in_time, line_of
 from .local import Store
 from .refs import ref_of
 from .sharing import Sharing
-from .tags import Moves, add_moves, all_moves
+
+MOST_LOOKS = 5  # at a version that is overwritten at the same time
+
+
+def check(store: Versions, id: str, version: str) -> None:
+    """Reads a whole version and compares it with its manifest, as `Storage.check` describes it."""
+    manifest = store.manifest(id, version)
+    for _ in range(MOST_LOOKS):
+        problems = _problems(store, manifest)
+        if not problems:
+            return
+        now = latest(store, manifest, "checked")
+        if now.build == manifest.build:
+            raise CorruptError(
+                f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
+            )
+        manifest = now
+    raise overwritten(store, manifest, "checked")
+
+
+def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
+    """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
+    removed."""
+    try:
+        problems = store.check_files(manifest, Sharing(store, manifest.id).perhaps_unnamed)
+    except (CorruptError, FileNotFoundError) as error:  # of a list of files
+        return [str(error)]
+    with store.fresh(manifest) as files:
+        for group in manifest.column_groups:
+            problems += Reader.of_group(files, group).verify_all()
+    return problems
+
+
+def checked_files(store: Versions, manifest: Manifest) -> Held:
+    """A function that gives a local path of a file of a version, once the file has been checked."""
+    files = store.files(manifest)
+    every: dict[tuple[str | None, str], list[FileEntry]] = {}  # a file may be in several groups of columns
+    for entry in manifest.files if manifest.groups else ():
+        every.setdefault((entry.of, entry.name), []).append(entry)
+
+    @contextmanager
+    def held(entry: FileEntry) -> Iterator[str]:
+        with files.held(entry) as path:
+            for one in every.get((entry.of, entry.name), [entry]):
+                problems = Reader.of_file(path, manifest.group_of(one), one).verify_all()
+                if problems:
+                    raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+            yield path
+
+    return held
+
+
+def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
+    """The manifest that is published now under the id and version of another one.
+
+    Raises:
+        NotFoundError: none is published; says what was being done.
+    """
+    found = store.find(manifest.id, manifest.version)
+    if found is None:
+        raise NotFoundError(
+            f"{manifest.id!r} {manifest.version!r} in {store.name} was removed while it was {doing}; "
+            "submit it again, or fetch another"
+        )
+    return found
+
+
+def overwritten(store: Versions, manifest: Manifest, doing: str) -> NotFoundError:
+    """The error for a version that was overwritten at every look."""
+    return NotFoundError(
+        f"{manifest.id!r} {manifest.version!r} in {store.name} was overwritten {MOST_LOOKS} times while it "
+        f"was {doing}; try again when no process overwrites it"
+    )
+
 
 Place = tuple[str, str]  # the version in whose folder a file lies, and its name
 
@@ -182,6 +254,8 @@ class Transfer:
             hosts.add(twin[1])
             return twin[0]
 
+        if not self._missing:  # a version that is copied alone has no lists
+            manifest = replace(manifest, parents=tuple(manifest.parents))
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
         held = checked_files(self._store, manifest)
 

@@ -16,9 +16,8 @@ from ..formats.items import Numbering
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import spread
-from ..reading.columns_ref import projected_again
 from ..reading.dataref import DataRef
-from ..reading.stored_ref import StoredRef
+from ..reading.stored_ref import StoredRef, projected_again
 from ..rows.block import Block
 from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection

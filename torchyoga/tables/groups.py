@@ -26,7 +26,7 @@ from ..process.forks import renew_in_children
 from ..process.numbers import distinct
 from ..process.texts import bytes_text
 from ..process.warned import warn_user
-from ..reading.file_parts import Threads
+from ..reading.files_ref import Threads
 from ..rows.block import Block, interleaved
 from ..rows.data import Data
 from ..rows.types import Ints

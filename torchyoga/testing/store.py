@@ -19,12 +19,11 @@ from ..reading.stream import Stream
 from ..rows.block import exact_rows, plain_row
 from ..rows.types import Row
 from ..storage import Storage, store_of
-from ..stores.checking import check
 from ..stores.contract import Versions
 from ..stores.local import Store
 from ..stores.refs import fetched
 from ..stores.sharing import Sharing
-from ..stores.transfer import Transfer
+from ..stores.transfer import Transfer, check
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, expect_raised, run_all
 

@@ -23,7 +23,7 @@ from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.sources import RefSource
 from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.stores.version_downloads import VersionDownloads
+from torchyoga.stores.downloads import VersionDownloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError
-from ...files.regular import open_regular, read_regular
+from ...files.root import open_regular, read_regular
 from ...process.digests import hexdigest
-from ...reading.shards import LocalShards, ShardFiles
+from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
-from ...stores.cache import Cache
-from ...stores.kept_index import cache_of
+from ...stores.cache import Cache, cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
 from ...stores.shard_downloads import ShardDownloads, StoredShard

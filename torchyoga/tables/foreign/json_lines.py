@@ -19,15 +19,14 @@ import numpy as np
 
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.gather import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards, ShardFiles
-from ...reading.streamed import StreamedRef
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
+from ...reading.stored_ref import StreamedRef
 from ...rows.block import Block, Rows
 from ...rows.collector import Collector
 from ...rows.column import Column
@@ -35,7 +34,7 @@ from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _KIND = "json lines 1"

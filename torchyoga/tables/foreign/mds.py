@@ -12,8 +12,7 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef
-from ...reading.shards import MappedShards
+from ...reading.in_place_ref import InPlaceRef, MappedShards
 from ...rows.column import Codec, Meaning, exactly
 from ...rows.data import bounds_of
 from ...rows.node import Node

@@ -15,11 +15,10 @@ from glob import glob, has_magic
 from itertools import islice
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.regular import open_regular
-from ...reading.shards import LocalShards, ShardFiles
+from ...files.root import open_regular
+from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
-from ...stores.cache import Cache
-from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.kinds import Found
 from ...stores.objects import Remote
 from ...stores.shard_downloads import ShardDownloads, StoredShard

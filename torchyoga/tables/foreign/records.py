@@ -21,8 +21,7 @@ from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
 from ...process.lazy import cached_property, torch
 from ...process.numbers import spread
-from ...reading.in_place_ref import FileLayout, files_of
-from ...reading.shards import MappedShards
+from ...reading.in_place_ref import FileLayout, MappedShards, files_of
 from ...rows.collector import block_of
 from ...rows.column import PLAIN, Column, Meaning, first_not_text
 from ...rows.data import Data, bounds_of

@@ -15,22 +15,19 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
 from ...formats.gather import Memory
 from ...formats.items import MappedRuns
-from ...reading.file_parts import Names
-from ...reading.files_ref import content_of
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.left_out import LeftOut, refuse_many, warn_of
-from ...reading.shards import MappedShards
+from ...reading.files_ref import LeftOut, Names, content_of, refuse_many, warn_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
 from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node
 from ...rows.schema import schema_under
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex
+from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
 _FORMATS = {

@@ -16,21 +16,20 @@ import numpy as np
 
 from ...errors import CorruptError, SchemaError
 from ...files.crc32c import crc32c, crc32c_of_words, masked
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards, ShardFiles
-from ...reading.streamed import StreamedRef
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
+from ...reading.stored_ref import StreamedRef
 from ...rows.block import Block, Rows
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
-from ...stores.kept_index import FileIndex, kept_index
+from ...stores.cache import FileIndex, kept_index
 from .examples import BadExample, Examples, SeenFeatures, learned, placed
 from .messages import message_of
 from .named_files import NamedFiles

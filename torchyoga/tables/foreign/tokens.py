@@ -21,18 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.gather import Memory
 from ...formats.items import MappedRuns
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, files_of
-from ...reading.shards import MappedShards
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.data import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
-from ...stores.kept_index import FileIndex, IndexOf, cache_of
+from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.kinds import Found
 from ...stores.objects import Remote
 from ...stores.shard_downloads import ShardDownloads, StoredShard

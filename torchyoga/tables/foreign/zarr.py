@@ -19,9 +19,9 @@ from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
-from ...reading.file_parts import Threads
-from ...reading.in_place_ref import ForeignRef
+from ...reading.files_ref import Threads
 from ...reading.readahead import Prefetch
+from ...reading.stored_ref import StoredRef
 from ...rows.block import Block
 from ...rows.data import Data, bounds_of
 from ...rows.projection import Projection
@@ -90,7 +90,7 @@ def from_zarr(
     return ZarrRef(_ZarrArrays(place, columns, cache_bytes, None))
 
 
-class ZarrRef(ForeignRef):
+class ZarrRef(StoredRef):
     """Rows of some arrays.
 
     Args:
@@ -99,24 +99,36 @@ class ZarrRef(ForeignRef):
     """
 
     def __init__(self, source: _ZarrArrays, of: Projection | None = None) -> None:
-        super().__init__(source, of)
-        self._source = source
+        schema = source.schema if of is None else of.schema
+        super().__init__(source.name, schema, int(source.starts[-1]))
+        self._source, self._of = source, of
+        self._columns = tuple(range(len(schema.columns))) if of is None else of.columns
 
     def __reduce__(self) -> tuple[object, ...]:
         return ZarrRef, (self._source, self._of)
 
     def _block(self, rows: Ints) -> Block:
         with timed(Stage.READ):
-            data = self._source.gather(rows, self._columns)
-        return Block(self._schema, len(rows), tuple(data))
+            return Block(self._schema, len(rows), tuple(self._source.gather(rows, self._columns)))
 
-    def _with(self, of: Projection) -> ZarrRef:
-        return ZarrRef(self._source, of)
+    def _projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        return ZarrRef(self._source, of if self._of is None else self._of.then(of))
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each chunk begins."""
+        return self._source.starts
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content."""
+        return self._source.content if self._of is None else self._of.pinned(self._source.content)
 
     @property
     def _row_bytes(self) -> int:
         """Bytes of an average row with all columns."""
-        return self._source.row_bytes
+        return sum(part.row_bytes for part in self._source._parts)
 
     @property
     def _prefetch(self) -> Prefetch | None:
@@ -250,7 +262,6 @@ class _ZarrArrays:
         self._owners = [(part, nth) for part in self._parts for nth in range(part.num_columns)]
 
     prefetch: Prefetch | None
-    only_copies = False
 
     def __reduce__(self) -> tuple[object, ...]:
         return _ZarrArrays, (*self._given, self._described)
@@ -259,11 +270,6 @@ class _ZarrArrays:
     def is_remote(self) -> bool:
         """True if it lies behind a URL."""
         return isinstance(self._given[0], Remote)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, as far as its dtypes say."""
-        return sum(part.row_bytes for part in self._parts)
 
     @cached_property
     def content(self) -> str:

@@ -25,7 +25,7 @@ from ...process.digests import hexdigest
 from ...process.forks import renew_in_children
 from ...rows.data import bounds_of
 from ...rows.types import Array, Ints
-from ...stores.kept_index import FileIndex, IndexOf, cache_of, kept_index
+from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index
 from ..buffers import num_leaves, type_without_views
 from .places import Place
 from .thrift import described

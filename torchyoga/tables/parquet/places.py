@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from ...errors import CorruptError, NotFoundError
 from ...stores.address import is_url
-from ...stores.kept_index import IndexOf
+from ...stores.cache import IndexOf
 from ...stores.objects import Remote
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"

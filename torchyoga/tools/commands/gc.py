@@ -73,8 +73,8 @@ def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
       yoga rm images 1.1
       yoga rm images @prod --force
     """
+    from ...stores.history import refuse_tagged
     from ...stores.spare import freed, removed
-    from ...stores.tags import refuse_tagged
 
     store = versions_in(asked.storage)
     id, version = placed(store, id, version)

@@ -26,7 +26,7 @@ def command(id: str, version: str | None, asked: Asked) -> None:
       yoga info images@prod
       yoga info images 1.0 --json
     """
-    from ...stores.tags import moves_of
+    from ...stores.history import moves_of
     from ...versions.lineage import Lineage
 
     store = versions_in(asked.storage)

@@ -36,7 +36,7 @@ def command(id: str | None, limit: int | None, run: Path | None, markdown: bool,
         return
     if id is None or run is not None or markdown:
         raise click.UsageError("name a dataset, as in: yoga log images; or a state, by --run state.json")
-    from ...stores.log import RIGHT, log_of
+    from ...stores.history import RIGHT, log_of
 
     store = versions_in(asked.storage)
     known_versions(store, id)

@@ -23,7 +23,7 @@ def command(place: str | None, long: bool, asked: Asked) -> None:
       yoga ls
       yoga ls --long storage
     """
-    from ...stores.log import log_of
+    from ...stores.history import log_of
 
     store = versions_in(place or asked.storage)
     versions: dict[str, list[str]] = {}

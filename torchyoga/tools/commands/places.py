@@ -130,8 +130,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
         NotFoundError: there is no such id, version or tag; names what there is.
     """
     from ...stores.contract import Versions
-    from ...stores.graph import newest
-    from ...stores.tags import tagged_manifest, tags_of
+    from ...stores.history import newest, tagged_manifest, tags_of
 
     store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None
@@ -233,7 +232,7 @@ def shown(url: str, name: str, version: str | None = None, in_order: bool = Fals
         ValueError: the format of what lies there is not told, or its rows have no numbers.
     """
     if is_place(url, name):
-        from ...reading.streamed import StreamedRef
+        from ...reading.stored_ref import StreamedRef
         from ..other_formats import read_at
 
         if version is not None:

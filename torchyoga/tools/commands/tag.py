@@ -19,7 +19,7 @@ from .places import (
 )
 
 if TYPE_CHECKING:
-    from ...stores.tags import TagEntry
+    from ...stores.history import TagEntry
 
 _PATIENCE = 60.0  # seconds to wait for whoever builds the version
 
@@ -41,7 +41,7 @@ def command(
       yoga tag images prod
       yoga tag images prod --remove
     """
-    from ...stores.tags import tag_history, tagged, tags_of, untagged
+    from ...stores.history import tag_history, tagged, tags_of, untagged
 
     store = versions_in(asked.storage)
     if tag is None:

@@ -28,7 +28,7 @@ from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
-from ...stores.log import VersionLog, log_of
+from ...stores.history import VersionLog, log_of
 from ...stores.refs import store_of
 from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...process.numbers import as_int
 from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
-from ...reading.streamed import StreamedRef
+from ...reading.stored_ref import StreamedRef
 from ...storage import Storage
 from .answer import link
 from .pages import Pages

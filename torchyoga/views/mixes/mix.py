@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
-from ...order.change import changed, weighed
+from ...order.change import changed
 from ...order.contract import Arrangement, Shuffle, described
 from ...order.mixed import MixOrder, unpacked
 from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
@@ -442,7 +442,7 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        found = weighed(state, lambda: self.whole_weights(weights, temperature))
+        found = self.whole_weights(weights, temperature)
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._over(mixture, numbers)

@@ -14,7 +14,7 @@ import torch
 from ...errors import StateError
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
-from ...order.change import changed, check_shuffle, place_of, weighed, where_of
+from ...order.change import changed, check_shuffle, place_of, where_of
 from ...order.contract import AnyOrder, Arrangement, Shuffle, described
 from ...order.full import Order
 from ...order.mixed import MixOrder, unpacked
@@ -349,7 +349,7 @@ class BalancedRef(ArrangedRef):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        weights = weighed(state, lambda: _weights(self._labels, shares))
+        weights = _weights(self._labels, shares)
         mixture, numbers = changed(self.mixture, weights, state)
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]

@@ -1,4 +1,9 @@
-"""Names for versions that can be moved: each move is a note of its own, and none is ever written again.
+"""The versions of an id in time: which is the newest, which names they have, and the log.
+
+A version that another one was made from is not the newest.
+Parents are compared by name and fingerprint, so one that was overwritten by other rows is nobody's parent.
+All parents of a manifest count, not only the direct one: if that is removed, the one before it is still no
+head.
 
 Note 20. A tag is a chain of notes.
 <root>/.tags/<id>/<tag>/00000001.json is the first, and the last one says what the tag names now. A move
@@ -12,21 +17,191 @@ from __future__ import annotations
 import getpass
 import json
 import logging
+import math
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TypeAlias
+from functools import partial
+from itertools import pairwise
+from typing import TypeAlias, overload
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
+from ..process.numbers import as_int
+from ..process.texts import bytes_text, count_of, escaped, in_columns, short
 from ..rows.types import Json
-from ..versions.file_entry import is_token
+from ..versions.file_entry import Listed, is_token, pieces_of
+from ..versions.lineage import Lineage, Parent
 from ..versions.manifest import Manifest
-from ..versions.names import decoded, encoded
-from .contract import Versions, nearest, some
+from ..versions.names import decoded, encoded, natural
+from ..versions.outline import Outline
+from .contract import MOST_NAMED, Shown, Versions, nearest, some
+from .sharing import Sharing
+
+_LOOKS = 3  # at versions that are removed or replaced meanwhile
+
+
+def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> bool:
+    """True for a parent that is published, with the rows that it had."""
+    found = nodes.get(parent.version)
+    return found is not None and found.fingerprint == parent.fingerprint and found.version != of.version
+
+
+def parent_of(node: Outline, nodes: Mapping[str, Outline]) -> str | None:
+    """The nearest version that a version was made from and that is still published; None if there is none."""
+    return next((p.version for p in reversed(node.parents) if _is_parent(p, node, nodes)), None)
+
+
+def line_of(node: Outline, nodes: Mapping[str, Outline]) -> set[str]:
+    """A version and those that it was made from, but for those that were removed or have other rows now."""
+    others = {p.version for p in node.parents if p.version not in nodes or _is_parent(p, node, nodes)}
+    return {node.version, *others}
+
+
+def heads(nodes: Mapping[str, Outline]) -> list[str]:
+    """The versions that no other one was made from, sorted."""
+    below: set[str] = set()
+    read: set[str] = set()
+    for node in nodes.values():
+        below |= {p.version for p in _line(node, read) if p is not None and _is_parent(p, node, nodes)}
+    return sorted(nodes.keys() - below, key=natural)
+
+
+def _line(node: Outline, read: set[str]) -> Iterator[Parent | None]:
+    """The parents of a version, but None for those of each list that has been `read`, which notes its own."""
+    for piece in pieces_of(node.parents):
+        if isinstance(piece, Parent):
+            yield piece
+        elif piece.name in read or not isinstance(node.parents, Listed):
+            yield None
+        else:
+            read.add(piece.name)
+            yield from node.parents.of_piece(piece)
+
+
+def in_time(nodes: Mapping[str, Outline]) -> list[str]:
+    """All versions, the oldest first: by when they were made, but each after what it was made from."""
+    placed: dict[str, tuple[str, int]] = {}
+    for start in sorted(nodes, key=natural):
+        way: dict[str, None] = {}
+        at: str | None = start
+        while at is not None and at not in placed and at not in way:
+            way[at] = None
+            at = parent_of(nodes[at], nodes)
+        for version in reversed(way):  # those before it first; a circle begins somewhere
+            parent = parent_of(nodes[version], nodes)
+            time, depth = placed.get(parent, ("", -1)) if parent is not None else ("", -1)
+            own = nodes[version].created
+            placed[version] = (own, 0) if own > time else (time, depth + 1)
+    return sorted(nodes, key=lambda version: (placed[version], natural(version)))
+
+
+def newest(store: Versions, id: str) -> Outline:
+    """The only version that no other one was made from.
+
+    Raises:
+        NotFoundError: there is none, or there are several; names them, and when they were made.
+        CorruptError: a manifest is damaged, so that it is not known.
+    """
+    for left in reversed(range(_LOOKS)):
+        try:
+            nodes = _latest(store, id, _published(store, id))
+            break
+        except CorruptError:  # unless it was removed or replaced while its lists were read
+            if not left:
+                raise
+    if not nodes:
+        store.manifest(id, "latest")  # its error lists what is published
+    found = heads(nodes)
+    if len(found) == 1:
+        return nodes[found[0]]
+    if not found:
+        named = _dated(nodes, sorted(nodes, key=natural))
+        raise NotFoundError(
+            f"the newest version of {id!r} is not known: {named} were made from each other in a circle; name "
+            "the version to read, or the one to append to"
+        )
+    raise NotFoundError(
+        f"{id!r} has {len(found)} newest versions, none made from another: {_dated(nodes, found)}; name the "
+        "version to read, or the one to append to; or give one a tag and fetch that"
+    )
+
+
+def _published(store: Versions, id: str) -> dict[str, Shown]:
+    return {version: place for version, place in store.places(id).items() if place.is_published}
+
+
+def _latest(store: Versions, id: str, places: Mapping[str, Shown]) -> dict[str, Outline]:
+    """The published versions of an id but for those that one of these was made from.
+
+    They are read from the one on that was written last. Parents that are in line, each older than the next,
+    have not been overwritten since, so they need not be read.
+
+    Raises:
+        CorruptError: a manifest is damaged.
+    """
+    times = {v: place.written for v, place in places.items() if place.written is not None}
+    nodes: dict[str, Outline] = {}
+    below: set[str] = set()
+    read: set[str] = set()
+    for version in sorted(places, key=lambda version: (-times.get(version, math.inf), natural(version))):
+        if version in below:
+            continue
+        try:
+            text = store.read_manifest(id, version)
+            if text is None:  # removed just now
+                continue
+            nodes[version] = node = store.parsed(id, version, text, Outline)
+            line = [*(parent and parent.version for parent in _line(node, read)), version]
+            below |= {
+                parent
+                for parent, child in pairwise(line)
+                if parent in times and child in times and times[parent] < times[child]
+            }
+        except CorruptError as error:
+            raise CorruptError(
+                f"the newest version of {id!r} is not known, since that of {version!r} cannot be read: "
+                f"{error}"
+            ) from error
+    return nodes
+
+
+def recent(store: Versions, id: str, most: int) -> tuple[list[Outline], int] | None:
+    """The newest versions of an id, the newest first, and how many there are in all, without reading others.
+
+    None if that takes all of them: they are not in one line, or one is damaged.
+    """
+    places = _published(store, id)
+    if not 0 < most < len(places):
+        return None
+    try:
+        nodes = _latest(store, id, places)
+        if len(found := heads(nodes)) != 1:
+            return None
+        node = nodes[found[0]]
+        line = [parent.version for parent in reversed(node.parents) if parent.version in places]
+        if sorted([*line, node.version]) != sorted(places):
+            return None
+        texts = store.each(line[: most - 1], partial(store.read_manifest, id))
+        below = [store.parsed(id, v, text or b"", Outline) for v, text in zip(line, texts, strict=False)]
+    except (CorruptError, NotFoundError, FileNotFoundError):
+        return None
+    for child, parent in pairwise([node, *below]):
+        direct = child.parents[-1] if child.parents else None
+        if direct is None or (direct.version, direct.fingerprint) != (parent.version, parent.fingerprint):
+            return None
+    return [node, *below][:most], len(places)
+
+
+def _dated(nodes: Mapping[str, Outline], versions: Sequence[str]) -> str:
+    latest = sorted(versions, key=lambda version: nodes[version].created, reverse=True)
+    shown = [f"{version!r} of {escaped(nodes[version].created)[:40]}" for version in latest[:MOST_NAMED]]
+    more = f" and {len(latest) - MOST_NAMED} more" if len(latest) > MOST_NAMED else ""
+    return ", ".join(shown) + more
+
 
 _log = logging.getLogger("torchyoga")
 MOST_MESSAGE = 4096  # characters of a message
@@ -395,3 +570,166 @@ def _no_tag(store: Versions, id: str, tag: str) -> NotFoundError:
     else:
         what = "the storage holds nothing"
     return NotFoundError(f"{id!r} has no tag {tag!r} in {store.name}: {what}. Make it with storage.tag")
+
+
+_TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
+RIGHT = ("rows", "+rows", "bytes")
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One version.
+
+    Attributes:
+        version: its name.
+        parents: the versions that it was made from, the direct one last; of many, only the last ones.
+        rows: how many it has; None if its manifest is damaged. `added`: how many more than its parent; None
+            if it has none.
+        nbytes: bytes of its files.
+        created: when, in UTC.
+        fingerprint: of its rows; `build`: of its files.
+        tags: that name it, sorted.
+        lineage: how it was made, as far as it says.
+        problem: why its manifest cannot be read; None if it can.
+    """
+
+    version: str
+    parents: tuple[str, ...] = ()
+    rows: int | None = None
+    added: int | None = None
+    nbytes: int | None = None
+    created: str = ""
+    fingerprint: str | None = None
+    build: str | None = None
+    tags: tuple[str, ...] = ()
+    lineage: Lineage = field(default_factory=Lineage)
+    problem: str | None = None
+
+    @property
+    def who(self) -> str | None:
+        """The user name."""
+        return self.lineage.user
+
+    @property
+    def message(self) -> str | None:
+        """The user's message about it."""
+        return self.lineage.message
+
+    @property
+    def code(self) -> str | None:
+        """The beginning of the git commit, with a "+" if files had changed since."""
+        if self.lineage.commit is None:
+            return None
+        return self.lineage.commit[:8] + ("+" if self.lineage.dirty else "")
+
+    def cells(self) -> tuple[str, ...]:
+        """The cells of its row in the table."""
+        message = self.message or "" if self.problem is None else f"damaged: {self.problem}"
+        found = (
+            self.version,
+            self.parents[-1] if self.parents else "",
+            "" if self.rows is None else f"{self.rows:,}",
+            "" if self.added is None else f"{self.added:+,}",
+            "" if self.nbytes is None else bytes_text(self.nbytes),
+            self.created.replace("T", " ").removesuffix("Z"),
+            self.who or "",
+            ", ".join(self.tags),
+            self.code or "",
+            message,
+        )
+        return tuple(map(short, found))
+
+
+class VersionLog(Sequence[LogEntry]):
+    """The versions of an id, the newest first; `print` shows a table.
+
+    Args:
+        id: which dataset.
+        entries: its versions.
+        left_out: how many older ones there are.
+
+    Example:
+        >>> ref = storage.submit([1, 2, 3], "logged", "1.0", message="the first one")
+        >>> log = storage.log("logged")
+        >>> len(log), log[0].version, log[0].rows, log[0].message
+        (1, '1.0', 3, 'the first one')
+    """
+
+    def __init__(self, id: str, entries: Sequence[LogEntry], left_out: int = 0) -> None:
+        self.id = id
+        self._entries = tuple(entries)
+        self.left_out = left_out
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> LogEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LogEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> LogEntry | tuple[LogEntry, ...]:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        return iter(self._entries)
+
+    def __repr__(self) -> str:
+        return f"VersionLog({self.id!r}, {len(self)} versions)"
+
+    def table(self, titles: Sequence[str] = _TITLES) -> tuple[list[str], list[list[str]]]:
+        """The titles and the cells of those columns in which some version has something.
+
+        Args:
+            titles: of all columns.
+        """
+        rows = [entry.cells() for entry in self]
+        used = [n for n in range(len(titles)) if n == 0 or any(row[n] for row in rows)]
+        return [titles[n] for n in used], [[row[n] for n in used] for row in rows]
+
+    def __str__(self) -> str:
+        titles, rows = self.table()
+        lines = in_columns([titles, *rows], [n for n, title in enumerate(titles) if title in RIGHT])
+        return "\n".join(
+            [*lines, *([f"and {count_of(self.left_out, 'older version')}"] if self.left_out else [])]
+        )
+
+
+def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
+    """The log of an id, as `Storage.log` describes it."""
+    most = None if limit is None else as_int("limit", limit, low=0)
+
+    tags: dict[tuple[str | None, str | None], list[str]] = {}
+    for tag, entry in moves_of(store, id, []).items():
+        tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
+    damaged: dict[str, CorruptError] = {}
+    some = None if most is None else recent(store, id, most)
+    if some is not None:
+        found, count = {one.version: one for one in some[0]}, some[1]
+        kept = [*found]
+    else:
+        found, damaged = Sharing(store, id).outlines()
+        if not found and not damaged:
+            store.manifest(id, "latest")  # its error lists what is published
+        kept, count = (
+            [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most],
+            len(found) + len(damaged),
+        )
+
+    def entry_of(version: str) -> LogEntry:
+        if version in damaged:
+            return LogEntry(version, problem=str(damaged[version]))
+        one = found[version]
+        return LogEntry(
+            version=version,
+            parents=tuple(piece.version for piece in pieces_of(one.parents) if isinstance(piece, Parent)),
+            rows=one.num_rows,
+            added=one.num_rows - one.parents[-1].rows if one.parents else None,
+            nbytes=one.nbytes,
+            created=one.created,
+            fingerprint=one.fingerprint,
+            build=one.build,
+            tags=tuple(tags.get((version, one.fingerprint), ())),
+            lineage=Lineage.of(one.lineage),
+        )
+
+    return VersionLog(id, [*map(entry_of, kept)], count - len(kept))
