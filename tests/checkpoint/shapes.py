@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,9 @@ class Program:
         every = self.order.get("every", 3)
         loaders = {"train": self.train, "valid": self.valid}
         arguments = {"every": every, "loaders": loaders, **arguments, **self.order.get("arguments", {})}
-        run = yoga.Checkpoint(self.order["folder"], model=self.model, optimizer=self.optimizer, **arguments)
-        run.resume()
+        run = yoga.Checkpoint(
+            self.order["folder"], resume=True, model=self.model, optimizer=self.optimizer, **arguments
+        )
         if "kill_at_call" in self.order:
             _kill_at_call(self.order["folder"], self.order["kill_at_call"])
         return run
@@ -157,14 +158,12 @@ def tutorial(program: Program) -> None:
     scheduler = torch.optim.lr_scheduler.MultiStepLR(program.optimizer, [1, 2], 0.5)
     run = program.checkpoint(scheduler=scheduler, values={"best": 1e9, "seen": []})
     for epoch in run.epochs(3):
-        for step, batch in run.batches("train"):
+        for step, batch in enumerate(program.train, program.train.steps):
             loss = program.loss(batch)
             program.step(loss)
             program.log("train", epoch, step, rows=batch[0], value=loss.item())
-            run.stepped()
         scheduler.step()
-        with run.evaluation():
-            found = program.evaluate()
+        found = program.evaluate()
         run.values["best"] = min(run.values["best"], found)
         run.values["seen"].append(found)
         program.log("valid", epoch, len(run.values["seen"]), value=found)
@@ -173,11 +172,6 @@ def tutorial(program: Program) -> None:
 
 def nanogpt(program: Program) -> None:
     """nanoGPT: no epochs; the next batch is fetched between forward and backward, which draws, too."""
-
-    def forever() -> Iterator[Any]:
-        for _ in run.epochs(100):
-            for _, batch in run.batches("train"):
-                yield batch
 
     def get_batch() -> Any:
         row, x, y = next(batches)
@@ -188,65 +182,16 @@ def nanogpt(program: Program) -> None:
         )  # as code that crops on the device
 
     run = program.checkpoint(hold=1)
-    batches = forever()
+    batches = run.forever("train")
     batch = get_batch()
     while run.steps < 30:
         if run.steps % 7 == 0:
-            with run.evaluation():
-                program.log("valid", run.steps, value=program.evaluate())
+            program.log("valid", run.steps, value=program.evaluate())
         loss, rows = program.loss(batch), batch[0]
         batch = get_batch()
         program.step(loss)
         program.log("train", run.steps, rows=rows, value=loss.item())
         run.stepped()
-
-
-class Prefetched:
-    """timm's PrefetchLoader: the next batch is erased in places before the last one is given."""
-
-    def __init__(self, batches: Any, draws: bool) -> None:
-        self.batches, self.draws = batches, draws
-
-    def __iter__(self) -> Iterator[Any]:
-        held = None
-        for step, (row, x, y) in self.batches:
-            if self.draws:
-                x = x * (random.random() < 0.8)
-            if held is not None:
-                yield held
-            held = step, (row, x, y)
-        if held is not None:
-            yield held
-
-
-def timm(program: Program, accumulate: int = 1) -> None:
-    """timm: a prefetcher, an average of the weights, and gradients of several batches."""
-    average = torch.optim.swa_utils.AveragedModel(
-        program.net, avg_fn=lambda old, new, _: 0.9 * old + 0.1 * new
-    )
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(program.optimizer, 3)
-    run = program.checkpoint(hold=1, average=average, scheduler=scheduler)
-    for epoch in run.epochs(3):
-        last = len(program.train) - 1
-        program.optimizer.zero_grad()
-        for step, batch in Prefetched(run.batches("train"), draws=True):
-            _, x, y = batch
-            loss = (program.model(x) - y).square().mean() / accumulate
-            loss.backward()
-            program.log("train", epoch, step, rows=batch[0], value=loss.item())
-            if (step + 1) % accumulate == 0 or step == last:
-                program.optimizer.step()
-                program.optimizer.zero_grad()
-                average.update_parameters(program.net)
-                run.stepped()
-        scheduler.step()
-        with run.evaluation():
-            program.log("valid", epoch, value=program.evaluate())
-
-
-def accumulating(program: Program) -> None:
-    """As timm, with gradients of three batches."""
-    timm(program, accumulate=3)
 
 
 def unet(program: Program) -> None:
@@ -255,7 +200,7 @@ def unet(program: Program) -> None:
     scaler = torch.amp.GradScaler(program.device)
     run = program.checkpoint(scheduler=scheduler, scaler=scaler)
     for epoch in run.epochs(3):
-        for step, batch in run.batches("train"):
+        for step, batch in enumerate(program.train, program.train.steps):
             loss = program.loss(batch)
             program.optimizer.zero_grad(set_to_none=True)
             scaler.scale(loss).backward()
@@ -265,33 +210,9 @@ def unet(program: Program) -> None:
             scaler.update()
             program.log("train", epoch, step, rows=batch[0], value=loss.item())
             if (step + 1) % 4 == 0:
-                with run.evaluation():
-                    score = program.evaluate()
+                score = program.evaluate()
                 scheduler.step(score)
                 program.log("valid", epoch, step, value=score)
-            run.stepped()
-
-
-def ltsf(program: Program) -> None:
-    """LTSF-Linear: an evaluation and a test each epoch, early stopping, a rate that is set by hand."""
-    run = program.checkpoint(values={"best": 1e9, "patience": 0}, keep_best=("best", 1))
-    for epoch in run.epochs(4):
-        losses = []
-        for step, batch in run.batches("train"):
-            loss = program.loss(batch)
-            program.step(loss)
-            losses.append(loss.item())
-            program.log("train", epoch, step, rows=batch[0], value=loss.item())
-            run.stepped()
-        with run.evaluation():
-            found = program.evaluate()
-        program.log("valid", epoch, value=found)
-        run.values["patience"] = 0 if found < run.values["best"] else run.values["patience"] + 1
-        run.values["best"] = min(found, run.values["best"])
-        if run.values["patience"] == 3:
-            break
-        for group in program.optimizer.param_groups:
-            group["lr"] *= 0.5
 
 
 def sharded(program: Program) -> None:
@@ -331,7 +252,7 @@ def sharded(program: Program) -> None:
     if order["how"] == "load":
         dcp.load({"run": run}, checkpoint_id=f"{folder}/5")
     for epoch in run.epochs(1):
-        for step, batch in run.batches("train"):
+        for step, batch in enumerate(program.train, program.train.steps):
             _, x, y = batch
             loss = (model(x) - y).square().mean()
             optimizer.zero_grad()
@@ -339,14 +260,11 @@ def sharded(program: Program) -> None:
             optimizer.step()
             scheduler.step()
             program.log("train", epoch, step, rows=batch[0], value=loss.item())
-            run.stepped()
     for one in saving:
         one.result()
 
 
-SHAPES: dict[str, Callable[[Program], None]] = {
-    shape.__name__: shape for shape in (tutorial, nanogpt, timm, accumulating, unet, ltsf)
-}
+SHAPES: dict[str, Callable[[Program], None]] = {shape.__name__: shape for shape in (tutorial, nanogpt, unet)}
 
 
 def serve() -> None:

@@ -146,7 +146,7 @@ if __name__ == "__main__":
     loader = yoga.DataLoader(range(10_000), num_workers=2, multiprocessing_context=method)
     run = yoga.Checkpoint(folder, model=torch.nn.Linear(1, 1), loaders={"train": loader})
     for epoch in run.epochs(1):
-        for step, batch in run.batches("train"):
+        for step, batch in enumerate(loader):
             run.stepped()
             if step == 3:
                 print("ends", flush=True)
@@ -252,11 +252,10 @@ def test_a_full_disk(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named_by_the_error(tmp_path: Path) -> None:
-    loader = yoga.DataLoader(range(8), batch_size=2)
     with small_disk(tmp_path / "disk", 2**20) as disk:
         small, large = torch.nn.Linear(2, 2), torch.nn.Linear(600, 600)
-        yoga.Checkpoint(disk.path / "run", every=1, model=small, loaders={"train": loader}).save()
-        run = yoga.Checkpoint(disk.path / "more", every=1, model=large, loaders={"train": loader})
+        yoga.Checkpoint(disk.path / "run", every=1, model=small).save()
+        run = yoga.Checkpoint(disk.path / "more", every=1, model=large)
         with pytest.raises(
             OSError, match=r"saving failed \(No space left on device\); free some space there"
         ):

@@ -29,4 +29,4 @@ def ring_of(loader: Any) -> Any:
 
 def idle_ring(loader: yoga.DataLoader) -> Any:
     """The memory that a loader keeps for its next iteration."""
-    return loader._pipeline.idle_ring
+    return loader._pipeline.workers.idle_ring

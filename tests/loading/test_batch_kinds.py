@@ -170,9 +170,9 @@ def kinds(number: int) -> dict[str, Any]:
         "same twice": [x, x, {"again": x}, part, part],
         "overlapping": [whole[:12], whole[8:], whole.view(4, 5)[:, 1:]],
         "long lists": [
-            [b"x" * 5000, b"", bytes([number % 256]) * 4000, b"y"],
-            ("é" * 9000, "\ud800", "", str(number)),
-            [("in", b"z" * 9000), ["short", "list"], [b"no", "text" * 5000, b"!", 1]],
+            [b"x" * 50_000, b"", bytes([number % 256]) * 40_000, b"y"],
+            ("é", "\ud800", "", str(number)),
+            [("in", b"z"), ["short", "list"], [b"no", "text", b"!", 1]],
         ],
         "lists of tensors": [
             [x[:count] + 1 for count in range(1, 4)] * 2,

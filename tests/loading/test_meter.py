@@ -314,7 +314,6 @@ def test_the_longest_wait_and_its_step() -> None:
     loader.load_state_dict(state)
     consumed(loader)
     assert (loader.meter.epoch.waits.epoch, loader.meter.epoch.waits.step) == (3, 17)
-    assert "longest 2" in str(loader.meter)
     assert "at step 17 of epoch" in str(loader.meter)
 
 
@@ -462,7 +461,4 @@ def test_single_rows(num_workers: int) -> None:
     workers = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
     loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=None, **workers)
     assert consumed(loader) == 40
-    if num_workers:
-        assert "what this loader's workers do is not measured" in loader.meter.verdict()
-    else:
-        assert loader.meter.epoch.stages["transform"] >= 40 * 0.001
+    assert loader.meter.epoch.stages["transform"] >= 40 * 0.001

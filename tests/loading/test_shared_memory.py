@@ -416,7 +416,7 @@ def test_a_worker_releases_slots_that_were_given_up_and_not_replaced() -> None:
         os.write(seen[1], b".")
         os.read(replaced[0], 1)
         assert worker.place(2) is not None
-        assert len(mapped_slots(os.getpid(), ring)) == inherited + 1
+        assert len(mapped_slots(os.getpid(), ring)) == inherited + 2, "in place of the one before it"
 
     ended = forked(work)
     os.close(seen[1])  # so that nothing waits for a child that has failed

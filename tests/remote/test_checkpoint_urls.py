@@ -24,9 +24,10 @@ def trained(url: str, options: Any, steps: int, keep: int = 2) -> Any:
     run.resume()
     until = run.steps + steps
     for _ in run.epochs(9):
-        for _ in run.batches("train"):
+        for _ in train:
             run.stepped()
             if run.steps == until:
+                run.save()
                 return run
     raise AssertionError(run.steps)
 

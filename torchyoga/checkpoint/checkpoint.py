@@ -1,10 +1,9 @@
 """A training program's place: its models, its loaders and its random generators, saved together and exactly.
 
-A batch counts as used when `stepped` is called after it. What a loop has taken since, for gradients that it
-accumulates or because it fetches a batch ahead, comes again after a resume.
-
-At the end of an epoch a save waits for the epoch's body: what follows the batches there, such as a
-scheduler's step or an evaluation, would else be lost or done twice.
+A save happens when the loop asks for its next batch: all that has followed the step is in it. What a loop has
+taken since its last step, for gradients that it accumulates, comes again after a resume. At the end of an
+epoch a save waits for the epoch's body, as a scheduler's step or an evaluation there would be lost or done
+twice.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import os
 import pickle
 import time
-from collections import deque
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -22,15 +21,14 @@ from typing import Any
 import torch
 
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
-from ..loading.delivery import Delivery
 from ..loading.loader import DataLoader, DeviceLoader
 from ..order.contract import Saved
+from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.seeding import sampler_seed
 from ..process.stops import Stops
-from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
+from .loop import Loop
 from .processes import Processes
 from .steps import steps_at, worth_keeping
 
@@ -56,11 +54,17 @@ class Checkpoint:
         keep: how many of the newest steps stay; one that was saved again counts once, if there are others.
         keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
             highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
-        loaders: each `torchyoga.DataLoader` by its name, those that are trained on first. Those that
-            `batches` never takes outside of `evaluation` are for evaluations.
+        loaders: each `torchyoga.DataLoader` by its name, one that is trained on first; also as an Accelerator
+            has prepared it. A loop over another one that begins without gradients, or while a model
+            is in eval mode, is an evaluation: the loader's epoch and random numbers begin alike each time,
+            and the numbers are put back afterwards.
         values: what else is to be kept, as JSON takes it: numbers, texts, lists and dicts of them.
-        hold: batches that the loop has fetched, but not used, when it calls `stepped`: 1 for loops that fetch
-            the next batch before they step, as nanoGPT's and timm's do.
+        resume: call `resume` here.
+        steps: "manual" if `stepped` counts them; or the name of the optimizer whose steps count. By default
+            of the only one, or of several that step on the same batches the last.
+        hold: batches that the loop has fetched, but not used, when it calls `stepped`, as it must: 1 for
+            loops that fetch the next batch before they step, as nanoGPT's and timm's do. By default loops
+            that seem to need it are refused; not with 0.
         signals: on any of these, the program saves after the step that it is in and leaves; () for none.
         exit_code: with which it then leaves; None for 128 and the signal's number, as shells do.
         storage_options: for the store behind a URL.
@@ -68,8 +72,6 @@ class Checkpoint:
             may be wrapped by DistributedDataParallel and `torch.compile`, or not, whichever were saved.
 
     Attributes:
-        steps: the optimizer steps of the program, before a resume as well.
-        epoch: the epoch whose body runs; after the last one, how many there were.
         values: the dict that was passed.
 
     Raises:
@@ -78,22 +80,20 @@ class Checkpoint:
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
-        >>> train = DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7)
-        >>> run = Checkpoint("run", every=3, model=model, loaders={"train": train})
-        >>> run.resume()
-        False
-        >>> for epoch in run.epochs(1):
-        ...     for step, batch in run.batches("train"):
-        ...         saved = run.stepped()
-        ...         print(step, saved)
-        0 False
-        1 False
-        2 True
-        3 False
-        >>> train = DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7)
-        >>> run = Checkpoint("run", model=model, loaders={"train": train})
-        >>> run.resume(), run.steps, run.epoch  # the end of the last epoch is saved, too
-        (True, 4, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        >>> def train(loader, epochs):
+        ...     run = Checkpoint(
+        ...         "run", every=3, resume=True, model=model, optimizer=optimizer, loaders={"train": loader}
+        ...     )
+        ...     for epoch in run.epochs(epochs):
+        ...         for batch in loader:
+        ...             model(batch[:, None].float()).sum().backward()
+        ...             optimizer.step()
+        ...     return run.steps, run.epoch
+        >>> train(DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7), epochs=1)
+        (4, 1)
+        >>> train(DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=7), epochs=2)
+        (8, 2)
     """
 
     def __init__(
@@ -106,7 +106,9 @@ class Checkpoint:
         keep_best: tuple[str, int] | None = None,
         loaders: Mapping[str, Any] | None = None,
         values: dict[str, Any] | None = None,
-        hold: int = 0,
+        resume: bool = False,
+        steps: str | None = None,
+        hold: int | None = None,
         signals: Iterable[str] = ("SIGTERM", "SIGUSR1"),
         exit_code: int | None = None,
         storage_options: Mapping[str, object] | None = None,
@@ -116,18 +118,9 @@ class Checkpoint:
         if every_seconds is not None and not every_seconds > 0:
             raise ValueError(f"every_seconds must be above 0, found {every_seconds!r}")
         self._every_seconds, self._exit_code = every_seconds, exit_code
-        self._keep, self._hold = as_int("keep", keep, low=1), as_int("hold", hold, low=0)
+        self._keep, num_held = as_int("keep", keep, low=1), as_int("hold", hold or 0, low=0)
         self._best = None if keep_best is None else (keep_best[0], as_int("keep_best", keep_best[1], low=1))
         _check_named("loaders", loaders, "train")
-        self._loaders = dict(loaders or {})
-        for name, loader in self._loaders.items():
-            if not isinstance(name, str):
-                raise TypeError(f"loaders has {name!r:.80} as a key; give each loader a text as its name")
-            if not isinstance(loader, (DataLoader, DeviceLoader)):
-                raise TypeError(
-                    f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "
-                    "make a torchyoga.DataLoader, it takes torch's arguments"
-                )
         self.values: dict[str, Any] = {} if values is None else values
         _check_named("values", self.values, "best_loss")
         if self._best is not None and self._best[0].removeprefix("-") not in self.values:
@@ -140,19 +133,18 @@ class Checkpoint:
                     f"{name} is a {type(part).__name__} without state_dict and load_state_dict; keep plain "
                     "numbers in values={...}, loaders in loaders={...}"
                 )
-        self.steps = self.epoch = 0
         self._parts = parts
         self._place = steps_at(folder, storage_options)
         self._ranks, self._stops = Processes(), Stops(signals)
-        self._trained = set(list(self._loaders)[:1])  # names of loaders that are trained on
-        self._passes: dict[str, deque[_Taken]] = {}
-        # Names of loaders that the resumed epoch has begun and not asked for again; True if it has used all.
-        self._begun: dict[str, bool] = {}
-        self._ahead: deque[Saved] = deque(maxlen=self._hold + 1)  # generators, before each held batch
-        self._again: _Again | None = None  # what is held after a resume
-        self._is_waiting = False
-        self._in_body = False
-        self._outside: Mapping[str, Any] | None = None  # generators before an evaluation that is under way
+        known = {name: _known_loader(name, loader) for name, loader in (loaders or {}).items()}
+        self._optimizers = _counted(parts, steps) if known and not num_held else {}
+        if steps not in (None, "manual", *self._optimizers):
+            raise ValueError(
+                f"steps={steps!r} is neither 'manual' nor the name of an optimizer whose steps can be counted"
+            )
+        self._loop = Loop(known, parts, num_held, hold is None, self._begin_loop, self._is_due, self._finish)
+        weakref.finalize(self, self._stops.leave).atexit = False
+        self._is_wanted = self._has_begun = self._knows_bodies = False
         self._saved_at, self._saved_when = (0, 0), time.monotonic()
         self._asked_at = self._next_ask = 0  # steps at which ranks ask each other whether to save
         self._asked_when = time.monotonic()
@@ -160,8 +152,23 @@ class Checkpoint:
         self._known: set[str] | None = None
         self._scores: dict[str, Saved] = {}  # numbers that were saved with steps
         self._skipped: list[str] = []  # damaged steps, that a resume has passed over
+        if resume:
+            self.resume()
+        self._loop.watch(self._optimizers, steps is not None)
 
     # -- the loop
+
+    @property
+    def steps(self) -> int:
+        """The optimizer steps of the program, before a resume as well."""
+        self._loop.asks_steps = True
+        return self._loop.steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose body runs; after the last one, how many there were."""
+        self._loop.asks_epoch = True
+        return self._loop.epoch
 
     def resume(self, strict: bool = True) -> bool:
         """Continues from the newest step that is whole; False if there is none. Call it before the loop.
@@ -195,7 +202,6 @@ class Checkpoint:
             problems = [answer["damage"] for answer in told if answer["damage"]]
             if found is not None and not problems:
                 self._load(*found, strict)
-                self._saved_at = self.steps, self.epoch
                 return True
             self._skipped.append(name)
             if self._ranks.rank == 0:
@@ -210,130 +216,84 @@ class Checkpoint:
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs up to `count` that are not over, from the one that was saved on.
 
-        After the last one it saves what is not saved yet: started again, the program has nothing to do.
+        After the last one it saves what is not saved yet: started again, the program has nothing to do. A
+        loop over `range(run.epoch, count)` is as exact, but its end is saved by `save` alone.
         """
-        self._said("nothing was trained", self._look, by_first=True)
-        self._stops.listen()
+        loop = self._loop
+        self._begin_loop()
+        loop.in_epochs = loop.asks_epoch = self._knows_bodies = True
         try:
-            for epoch in range(self.epoch, as_int("count", count, low=0)):
-                self._in_body = True
+            for epoch in range(loop.epoch, as_int("count", count, low=0)):
+                if loop.pending is not None:
+                    generators.put_back(loop.pending)
                 yield epoch
-                self._leave_body()
-                self._in_body = False
-                self.epoch = epoch + 1
-                by_epochs = self._every is None and self._every_seconds is None
-                self._is_waiting = self._is_waiting or by_epochs
+                loop.next_body()
+                if self._is_due() and loop.is_clean:
+                    self._finish()
+            if self._saved_at != self._at and (loop.is_clean or not loop.hold):
                 self._finish()
-                self._go_if_asked()
-            self._is_waiting = self._saved_at != (self.steps, self.epoch)
-            self._finish()
-            self._go_if_asked()
         finally:
-            self._in_body = False
+            loop.in_epochs = False
             self._stops.leave()
 
-    def batches(self, name: str) -> Iterator[tuple[int, Any]]:
-        """The rest of the loader's epoch, each batch with its number in it; the next epoch, if the loop has
-        left the last one.
+    def forever(self, name: str) -> Iterator[Any]:
+        """The batches of a loader, one epoch after the other without an end; leave it by `break`.
 
         Raises:
-            ValueError: no loader has that name; or one that is trained on is asked for in an evaluation.
-            StateError: the loop does not take its epochs from `epochs`.
+            ValueError: no loader has that name, or it has no batch.
         """
-        if name not in self._loaders:
-            raise ValueError(f"no loader is called {name!r}; there are {', '.join(self._loaders) or 'none'}")
-        loader = self._loaders[name]
-        if self._outside is not None:
-            if name in self._trained:
-                raise ValueError(
-                    f"an evaluation would move {name!r} on, which is trained on; make another loader for "
-                    f"it, as in loaders={{{name!r}: ..., 'valid': ...}}"
-                )
-            yield from enumerate(loader, loader.steps)
-            return
-        if not self._in_body:
-            raise StateError(
-                "batches() is for the body of `for epoch in run.epochs(n)`, which knows what is over"
+        if name not in self._loop.watched:
+            raise ValueError(
+                f"no loader is called {name!r}; there are {', '.join(self._loop.watched) or 'none'}"
             )
-        self._trained.add(name)
-        if self._begun.pop(name, False):
-            return
-        passes = self._passes.setdefault(name, deque(maxlen=self._hold + 1))
-        if passes and not passes[-1].is_over:
-            passes.pop().leave()
-        now = _Taken(loader, self.epoch)
-        passes.append(now)
-        while True:
-            if self._again is not None and self._again.asked():
-                self._again = None
-            if self._hold:
-                self._ahead.append(generators.taken())
-            try:
-                batch = next(now.batches)
-            except StopIteration:
-                now.is_over = True
-                if self._hold:
-                    self._ahead.pop()
-                return
-            now.taken += 1
-            yield now.first + now.taken - 1, batch
+        loader = self._loop.watched[name].loader
+        if not len(loader):
+            raise ValueError(f"{name!r} has no batch, so it would be asked forever; use a smaller batch_size")
+        for _ in self.epochs(_MOST_STEPS):
+            yield from loader
 
-    def stepped(self) -> bool:
-        """Counts an optimizer step, and saves if that is due; call it last in the step.
+    def stepped(self) -> None:
+        """Counts a step of a loop without an optimizer, or with `steps="manual"`; call it last in the step.
 
-        What the loop changes after it, such as a scheduler, an average of weights or `values`, is one step
-        behind after a resume.
+        A loop that holds batches, or takes them from no loader, saves here if that is due: what it changes
+        after this is one step behind after a resume. Others save when they ask for the next batch.
 
-        If the step was the epoch's last, it saves when the epoch's body has run. After a signal it saves and
-        leaves.
-
-        Returns:
-            True if it has saved.
+        Raises:
+            StateError: the steps of an optimizer are counted.
         """
-        self.steps += 1
-        for passes in self._passes.values():
-            _count_used(passes, self._hold)
-        self._is_waiting = self._is_due() or self._is_waiting
-        if not self._is_waiting or (self._in_body and self._at_end()):
-            return False
-        self._finish()
-        self._go_if_asked()
-        return True
-
-    @contextlib.contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Random generators are as they were, afterwards, and loaders for evaluations begin anew.
-
-        Within, generators begin at the same numbers each time, and such loaders in the same epoch: an
-        evaluation gives the same for the same weights, whenever it comes.
-        """
-        before, outer = generators.taken(), self._outside
-        try:
-            self._outside = before if outer is None else outer
-            generators.seed_all(sampler_seed(0, 0, self._ranks.rank))
-            for name, loader in self._loaders.items():
-                if name not in self._trained:
-                    loader.set_epoch(0)
-            yield
-        finally:
-            self._outside = outer
-            generators.put_back(before)
+        if self._optimizers:
+            raise StateError(
+                f"the steps of {', '.join(self._optimizers)} are counted; leave out stepped(), or pass "
+                "steps='manual'"
+            )
+        loop = self._loop
+        loop.step()
+        if (loop.hold or not loop.watched) and self._is_due() and loop.is_clean and not loop.is_at_end():
+            self._finish()
 
     def save(self) -> None:
-        """Saves now: right after `stepped`, or between epochs; within an epoch whose batches are over, it
-        saves when its body has run.
+        """Saves now: between two steps, or as the last line of an epoch's body or after it.
 
-        Override it to save in another way: `stepped` and `epochs` call it when it is due.
+        Where all batches of an epoch were taken, and its body has not run yet, it saves when that is over.
+        Override it to save in another way: it is called when a save is due.
 
         Raises:
-            StateError: batches were taken that no `stepped` has counted.
+            StateError: batches were taken that no step has used, or the loop has left an epoch early.
             OSError, RemoteError: a file cannot be written; the steps before it are as they were.
             YogaError: the folder has steps that were not continued; or another rank has failed.
             TypeError: a part's state, or a value, is of a kind that cannot be loaded safely.
         """
-        if self._in_body and self._at_end():
-            self._is_waiting = True
-            return
+        loop = self._loop
+        if loop.is_at_end():
+            if loop.in_epochs or not loop.is_over:
+                self._is_wanted = True
+                return
+            loop.next_body()
+        elif loop.is_left and not self._knows_bodies:
+            raise StateError(
+                "the loop has left its epoch, and only `for epoch in run.epochs(n)` knows whether for good; "
+                "take epochs from there, or save before"
+            )
         self._save()
 
     # -- as a Stateful of torch.distributed.checkpoint
@@ -346,7 +306,8 @@ class Checkpoint:
         answers = self._ranks.told(own, _MOST_TOLD)
         fresh = items.without_state(self._parts)
         text = json.dumps({**program, "by_rank": answers, "fresh": fresh})
-        return {"run": text, "parts": items.sharded(self._parts)}
+        with self._loop.silent():
+            return {"run": text, "parts": items.sharded(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` gave, under any number of ranks."""
@@ -354,126 +315,69 @@ class Checkpoint:
             program = json.loads(state["run"])
             by_rank, fresh = program["by_rank"], program["fresh"]
             own = by_rank[self._ranks.rank if self._ranks.rank < len(by_rank) else 0]
-            program = {**dict.fromkeys(_KINDS), **program, **own}
+            program = _with_generators({**program, **own}, len(by_rank) == self._ranks.size)
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
-        program = _checked(program, len(by_rank) == self._ranks.size, "this state")
-        items.load_sharded(self._parts, state.get("parts", {}), fresh)
+        with self._loop.silent():
+            items.load_sharded(self._parts, state.get("parts", {}), fresh)
         self._put_back(program, len(by_rank))
-        self._saved_at = self.steps, self.epoch
 
     # -- what is saved
 
+    @property
+    def _at(self) -> tuple[int, int]:
+        return self._loop.steps, self._loop.epoch
+
     def _program(self) -> Saved:
         """This rank's place: all that is not an item, as JSON."""
-        num_held = sum(one.taken - one.used for passes in self._passes.values() for one in passes)
-        before = generators.taken() if self._outside is None else self._outside
-        at_step: Mapping[str, Any] | None = None
-        if self._hold and 0 < num_held <= len(self._ahead):
-            before, at_step = self._ahead[-num_held], before
-        elif self._again is not None:  # nothing is held again yet after a resume
-            at_step = self._again.at_step
         for name, value in self.values.items():
             if not (isinstance(name, str) and _is_plain(value)):
                 raise TypeError(
                     f"values[{name!r}] = {value!r:.100} would not come back as it is: keep numbers of Python "
                     "(float(x)), texts, lists, and dicts with texts as keys"
                 )
-        return {
-            "steps": self.steps,
-            "epoch": self.epoch,
-            "values": self.values,
-            "trained": sorted(self._trained),
-            "begun": {name: one.is_at_end(self._hold) for name, one in self._in_this_body()},
-            "loaders": {name: self._state_of(name) for name in self._loaders if name in self._trained},
-            "seed": torch.initial_seed(),
-            "generators": {
-                "before": generators.as_json(before),
-                "at_step": None if at_step is None else generators.as_json(at_step),
-            },
-        }
+        return {**self._loop.saved(), "values": self.values, "seed": torch.initial_seed()}
 
-    def _state_of(self, name: str) -> Saved:
-        """The state of a loader after the batches that were used."""
-        for one in self._passes.get(name, ()):
-            if not one.is_over or (self._hold and one.used < one.taken):
-                return one.state()
-        state: Saved = self._loaders[name].state_dict()
-        return state
+    def _begin_loop(self) -> None:
+        """A pass over a loader, or over epochs, begins."""
+        if not self._has_begun:
+            self._said("nothing was trained", self._look, by_first=True)
+            self._has_begun = True
+        self._stops.listen()
 
     def _finish(self) -> None:
-        """Saves if that is due, and leaves if a signal has asked for it."""
-        # A loop that fetches ahead may be in the midst of a step when an epoch's batches are over.
-        if self._is_waiting and not (self._hold and self._num_over()):
-            self._is_waiting = False
-            self.save()
-            self._saved_at, self._saved_when = (self.steps, self.epoch), time.monotonic()
-
-    def _go_if_asked(self) -> None:
-        """Leaves if a signal has asked for it, and all is saved."""
-        if self._saved_at == (self.steps, self.epoch) and (asked := self._ranks.most(self._stops.asked)):
+        """Saves, and leaves if a signal has asked for it."""
+        self.save()
+        self._saved_at, self._saved_when = self._at, time.monotonic()
+        if asked := self._ranks.most(self._stops.asked):
             self._stops.asked = 0
             raise SystemExit(128 + asked if self._exit_code is None else self._exit_code)
 
-    def _leave_body(self) -> None:
-        """Leaves behind what the body has taken and not used."""
-        for _, one in self._in_this_body():
-            if one.taken and not self.steps:
-                warn_user(
-                    f"the loop has taken {one.taken} batches, and stepped() was never called: nothing is "
-                    "saved within an epoch; call it after optimizer.step()"
-                )
-        for name in [name for name, is_over in self._begun.items() if not is_over and name in self._loaders]:
-            self._loaders[name].set_epoch(self._loaders[name].epoch + 1)
-        self._begun.clear()
-        for passes in () if self._hold else self._passes.values():
-            passes[-1].used = passes[-1].taken
-            if not passes[-1].is_over:
-                passes.pop().leave()
-        self._passes = {name: passes for name, passes in self._passes.items() if passes}
-
-    def _in_this_body(self) -> list[tuple[str, _Taken]]:
-        """The latest pass of each loader in the body under way."""
-        passes = ((name, passes[-1]) for name, passes in self._passes.items())
-        return [(name, one) for name, one in passes if self._in_body and one.epoch == self.epoch]
-
     def _is_due(self) -> bool:
-        if self._every is not None and self.steps % self._every == 0:
+        steps, (saved_steps, saved_epoch) = self._loop.steps, self._saved_at
+        by_epochs = self._every is None and self._every_seconds is None
+        if self._is_wanted or (by_epochs and self._loop.epoch > saved_epoch):
             return True
-        if self._ranks.size > 1 and self.steps < self._next_ask:
+        if self._every is not None and steps // self._every > saved_steps // self._every:
+            return True
+        if self._ranks.size > 1 and steps < self._next_ask:
             return False
         late = self._every_seconds is not None and time.monotonic() - self._saved_when >= self._every_seconds
         if self._every_seconds is None and not self._stops.listens:
             return False
         # Ranks ask each other ten times a second, after as many steps on each.
-        seconds = (time.monotonic() - self._asked_when) / max(self.steps - self._asked_at, 1)
+        seconds = (time.monotonic() - self._asked_when) / max(steps - self._asked_at, 1)
         answer, slowest = self._ranks.most(self._stops.asked or late), 0
         if self._ranks.size > 1:
             slowest = self._ranks.most(int(seconds * 1e6))
-        self._asked_at, self._asked_when = self.steps, time.monotonic()
-        self._next_ask = self.steps + min(100_000 // max(slowest, 100), 1000)
+        self._asked_at, self._asked_when = steps, time.monotonic()
+        self._next_ask = steps + min(100_000 // max(slowest, 100), 1000)
         return bool(answer)
 
-    def _at_end(self) -> bool:
-        """True if all batches were used that the body under way has begun to take."""
-        begun = self._in_this_body()
-        return bool(begun) and all(one.is_at_end(self._hold) for _, one in begun)
-
-    def _num_over(self) -> int:
-        """Batches not used yet of passes that are over."""
-        passes = (one for passes in self._passes.values() for one in passes)
-        return sum(one.taken - one.used for one in passes if one.is_over)
-
     def _save(self) -> None:
-        for name, passes in self._passes.items():
-            left = sum(one.taken - one.used for one in passes if self._hold or not one.is_over)
-            if left > self._hold:
-                raise StateError(
-                    f"{left} batches of {name!r} were taken since the last stepped(); save right after it, "
-                    "or between epochs"
-                )
         items.refuse_divided(self._parts)
-        what = f"step {self.steps} was not saved in {self._place.place}, those before it are as they were"
+        steps = self._loop.steps
+        what = f"step {steps} was not saved in {self._place.place}, those before it are as they were"
         name = self._said(what, self._begin, by_first=True)[0]["name"]
         try:
             entries = self._said(what, lambda: {"files": self._write_files(name)})
@@ -483,7 +387,7 @@ class Checkpoint:
             if self._ranks.rank == 0:
                 self._place.give_up(name)
             raise
-        self._saved_at = self.steps, self.epoch
+        self._saved_at, self._is_wanted = self._at, False
         if self._ranks.rank == 0:
             self._clean(name)
 
@@ -522,7 +426,7 @@ class Checkpoint:
 
     def _begin(self) -> Saved:
         self._look()
-        name = self._place.next_name(self.steps)
+        name = self._place.next_name(self._loop.steps)
         self._place.begin(name)
         return {"name": name}
 
@@ -592,14 +496,14 @@ class Checkpoint:
                 program = json.load(file)
             with self._place.read(name, index, _ITEMS) as file:
                 states = torch.load(file, map_location="cpu", weights_only=True)
-            whole = isinstance(states, dict) and isinstance(program, dict) and program.keys() >= _KINDS.keys()
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError) as error:
             if isinstance(error, CorruptError):
                 raise
             raise CorruptError(f"{where} cannot be loaded: {error}") from error
-        if not whole:
-            raise CorruptError(f"{where} does not hold what a Checkpoint saves")
-        return index, _checked(program, index["ranks"] == self._ranks.size, where), states
+        try:
+            return index, _with_generators(program, index["ranks"] == self._ranks.size), states
+        except (ValueError, LookupError, TypeError) as error:
+            raise StateError(f"{where} does not hold what a Checkpoint saves: {error!r}") from error
 
     def _load(self, index: Saved, program: Saved, states: Saved, strict: bool) -> None:
         missing = [name for name in self._parts if name not in states]
@@ -618,99 +522,48 @@ class Checkpoint:
 
     def _put_back(self, program: Saved, saved_ranks: int) -> None:
         """Loaders, numbers, and generators last: to load the others may draw from them."""
-        saved, states = program["loaders"], program["generators"]
-        if self._loaders and saved and not saved.keys() & self._loaders.keys():
+        saved, own = program["loaders"], self._loop.watched
+        if own and saved and not saved.keys() & own.keys():
             raise StateError(
                 f"the step that was saved has the loaders {', '.join(saved)}, here they are called "
-                f"{', '.join(self._loaders)}; call them as they were"
+                f"{', '.join(own)}; call them as they were"
             )
-        for name in saved.keys() & self._loaders.keys():
-            self._loaders[name].load_state_dict(saved[name])
-        self.steps, self.epoch = program["steps"], program["epoch"]
+        self._loop.load(program)
         self.values.update(program["values"])
-        self._trained |= set(program["trained"])
-        self._begun = dict(program["begun"])
-        self._passes.clear()
-        self._ahead.clear()
-        self._again = None
-        self._asked_at = self._next_ask = self.steps
-        if saved_ranks != self._ranks.size:
-            generators.seed_anew(self._ranks, saved_ranks, program["seed"], self.steps)
-            return
-        generators.put_back(states["before"])
-        if states["at_step"]:
-            self._again = _Again(states["at_step"], self._hold)
+        self._saved_at, self._asked_at = self._at, self._loop.steps
+        self._next_ask = self._asked_at
+        if saved_ranks == self._ranks.size:
+            self._loop.put_back(program["generators"])
+        else:
+            generators.seed_anew(self._ranks, saved_ranks, program["seed"], self._loop.steps)
 
 
-class _Taken:
-    """The batches that the loop has taken in one pass over a loader's epoch, or the rest of it.
-
-    Attributes:
-        first: the number of its first batch in the epoch.
-        taken: how many the loop has got.
-        used: how many of these came before the last optimizer step.
-        is_over: the loop has asked for one more than there are.
-        epoch: in whose body it began.
-    """
-
-    def __init__(self, loader: Any, epoch: int) -> None:
-        self.first: int = loader.steps
-        self.epoch, self._loader, self._number = epoch, loader, loader.epoch
-        self.taken = self.used = 0
-        self.is_over = False
-        self._before: Saved = loader.state_dict()
-        self._until = len(loader)
-        self.batches: Delivery = iter(loader)
-
-    def leave(self) -> None:
-        """Makes the loader go on with its next epoch: a loop has left this one.
-
-        Where all batches were taken as well: after a look at one batch, loaders begin again.
-        """
-        self.batches.leave()
-        self._loader.set_epoch(self._number + 1)
-
-    def is_at_end(self, hold: int) -> bool:
-        """True if no batch is left that is to be used."""
-        if hold:
-            return self.is_over and self.used == self.taken
-        return self.is_over or self.first + self.taken == self._until
-
-    def state(self) -> Saved:
-        """The loader's state after those that were used."""
-        if self.taken == 0:
-            return self._before
-        return self.batches.state_after(self.used)
+def _known_loader(name: object, loader: object) -> Any:
+    """A loader of ours; TypeError for another one."""
+    if not isinstance(name, str):
+        raise TypeError(f"loaders has {name!r:.80} as a key; give each loader a text as its name")
+    if not isinstance(loader, (DataLoader, DeviceLoader)):
+        raise TypeError(
+            f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "
+            "make a torchyoga.DataLoader, it takes torch's arguments"
+        )
+    return loader
 
 
-def _count_used(passes: deque[_Taken], hold: int) -> None:
-    """Counts as used, after a step, all batches but those that the loop holds, which came last."""
-    held = 0 if passes[-1].is_over else hold
-    for one in reversed(passes):
-        one.used = max(one.taken - held, one.used)
-        held = max(held - one.taken, 0)
-
-
-class _Again:
-    """Held batches that are fetched again after a resume, and generators as they were meanwhile.
-
-    A loop may draw random numbers while it makes a batch, and others in its step. After the held batches it
-    goes on with the state of the step; but a generator that the fetching moves, too, is there already.
-    """
-
-    def __init__(self, at_step: Mapping[str, Any], hold: int) -> None:
-        self.at_step = at_step
-        self._before, self._left = generators.as_json(generators.taken()), hold
-
-    def asked(self) -> bool:
-        """A batch is about to be made; True if it is the first that was not held."""
-        self._left -= 1
-        if self._left >= 0:
-            return False
-        now = generators.as_json(generators.taken())
-        unmoved = [name for name in self.at_step if now.get(name) == self._before.get(name)]
-        generators.put_back({name: self.at_step[name] for name in unmoved})
-        return True
+def _counted(parts: Mapping[str, Any], steps: str | None) -> dict[str, torch.optim.Optimizer]:
+    """The optimizers whose steps count, without the wrappers of trainers; a scheduler knows its own, too."""
+    found: dict[str, torch.optim.Optimizer] = {}
+    kinds = torch.optim.Optimizer
+    for name, part in sorted(parts.items(), key=lambda pair: not isinstance(pair[1], kinds)):
+        while isinstance(inner := getattr(part, "optimizer", None), kinds):
+            part = inner
+        if (
+            isinstance(part, kinds)
+            and steps in (None, name)
+            and not any(part is one for one in found.values())
+        ):
+            found[name] = part
+    return found
 
 
 def _check_named(argument: str, given: object, example: str) -> None:
@@ -722,52 +575,16 @@ def _check_named(argument: str, given: object, example: str) -> None:
         )
 
 
-def _checked(program: Saved, is_own: bool, where: str) -> Saved:
+def _with_generators(program: Saved, is_own: bool) -> Saved:
     """The place of a rank, with generators as `generators.put_back` takes them if they are this rank's own.
 
     Raises:
-        StateError: it holds what no Checkpoint saves.
+        ValueError: the generators of this process do not take them.
     """
-    odd = [key for key, is_kind in _KINDS.items() if not is_kind(program[key])]
-    if not odd and is_own:
-        states = program["generators"]
-        try:
-            return {**program, "generators": {key: generators.from_json(states[key]) for key in states}}
-        except ValueError as error:
-            odd = [f"generators ({error})"]
-    if odd:
-        raise StateError(
-            f"{where} holds what no Checkpoint saves as {', '.join(odd)}; continue from another step: remove "
-            "this one, and the one before it is taken"
-        )
-    return program
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < _MOST_STEPS
-
-
-def _is_dict(value: object) -> bool:
-    return type(value) is dict
-
-
-# What a rank's place holds, and whether that is of the kind that is saved.
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "steps": _is_count,
-    "epoch": _is_count,
-    "values": _is_dict,
-    "trained": lambda names: type(names) is list and all(type(name) is str for name in names),
-    "begun": _is_dict,
-    "loaders": lambda states: _is_dict(states) and all(map(_is_dict, states.values())),
-    "seed": lambda seed: type(seed) is int,
-    "generators": lambda states: (
-        _is_dict(states)
-        and states.keys() == {"before", "at_step"}
-        and (states["at_step"] is None or _is_dict(states["at_step"]))
-        and _is_dict(states["before"])
-        and states["before"].keys() >= {"python", "numpy", "torch"}
-    ),
-}
+    states = program["generators"]
+    if not is_own:
+        return program
+    return {**program, "generators": {key: generators.from_json(states[key]) for key in states}}
 
 
 def _is_plain(value: object) -> bool:

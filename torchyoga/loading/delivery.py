@@ -1,4 +1,7 @@
-"""One iteration of a loader, counting every batch that reaches the training loop, or moves to a device."""
+"""The iterations of a loader: its batches are made here or by workers, counted, and moved to a device.
+
+The makers take indices from a plan that moves nothing: a batch counts when it reaches the training loop.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,150 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
 from ..errors import StateError
 from ..order.contract import Saved
-from ..order.epoch import Iteration
-from ..process.forks import renew_in_children
+from ..order.epoch import Iteration, IterationOptions
+from ..process.seeding import GeneratorsPutBack, worker_seed
 from ..process.stages import Stage, Stopwatch
-from ..rows.types import Batch, Row, mapped
+from ..process.threads import renew_in_children
+from ..reading.dataref import DataRef
+from ..rows.collate import is_ours
+from ..rows.types import Batch, MapStyle, Row, mapped
 from ..sampling.indices import are_skipped
+from ..sampling.seeding import Quiet, Seeding
 from ..sampling.user_sampler import SamplerError
+from ..views.flattened import flattened
 from .accelerate import Accelerated
-from .in_process import InProcess
-from .pipeline import Arriving, Pipeline, TorchLoader
-from .sealed import BatchError, is_late
+from .making import BatchError, Failure, InProcess, Maker
+from .plan import EpochIndices
+from .redrawn import Redrawn
+from .workers import Arriving, TorchLoader, Workers, is_late
+
+
+class Observer(Protocol):
+    """Sees how a loop takes a loader's batches, as a Checkpoint does.
+
+    Attributes:
+        is_counted: True if the loop has asked for the loader's `steps`.
+    """
+
+    is_counted: bool
+
+    @property
+    def passed(self) -> int:
+        """Batches of the epoch before this pass over the loader began, which its length leaves out."""
+
+    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
+        """The next batch of an iteration, by `take`."""
+
+
+class Pipeline:
+    """The maker of a loader's batches, one iteration after the other.
+
+    Args:
+        plan: the indices, and the way in which their batches are made.
+        quiet: whether rows draw random numbers.
+
+    Attributes:
+        way: see `Way`.
+        watch: counts the seconds of each stage.
+        latest: the iteration that has begun last.
+        redrawn: says if the dataset's rows were drawn anew.
+        workers: the processes.
+        observer: sees each batch that is asked for.
+    """
+
+    def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
+        self.plan, self.way, self.watch = plan, plan.way, plan.watch
+        self.latest: Iteration | None = None
+        self.redrawn, self.workers = Redrawn(), Workers()
+        self.observer: Observer | None = None
+        self._quiet = quiet
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "latest": None, "observer": None}
+
+    def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
+        """An iteration that begins now; `made` says when its iterator was made."""
+        indices = self.plan.indices
+        expected, found = len(indices.dataset), len(_dataset_of(loader))
+        if found != expected:
+            raise ValueError(
+                f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
+                "the state with strict=False"
+            )
+        in_order = not self.way.is_unordered
+        begun = indices.begin(IterationOptions(loader.batch_size or 1, loader.drop_last, in_order, made))
+        if begun.options.counts:
+            is_kept = bool(loader.num_workers) and loader.persistent_workers
+            self.redrawn.begun(loader.dataset, begun.start.epoch, indices.cursor.extra, is_kept)
+        return begun
+
+    def start(self, loader: TorchLoader, iteration: Iteration) -> Arriving | InProcess:
+        """The batches of an iteration from where it stands."""
+        plan, is_here = self.plan, self.way.kind != "processes"
+        plan.iteration = iteration
+        read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
+        dataset = _dataset_of(loader) if read is None else read
+        plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
+        maker = Maker(
+            dataset,
+            self._seeding(is_here),
+            loader.collate_fn,
+            self.watch,
+            self.way.is_single,
+            pins=is_here and loader.pin_memory,
+            parts=self.way.is_ahead and not is_ours(loader.collate_fn),
+            bound=(plan.epoch, plan.source),
+        )
+        if is_here:
+            return InProcess(plan, maker)
+        try:
+            seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch)
+            return self.workers.arriving(loader, plan, maker, seed)
+        except BaseException:
+            self.workers.give_up()
+            raise
+
+    def peek(self, loader: TorchLoader) -> Batch:
+        """The batch that an iteration which begins now would give first, made here."""
+        plan, indices = copy(self.plan), self.plan.indices
+        size, drop_last = loader.batch_size or 1, loader.drop_last
+        look = indices.begin(IterationOptions(size, drop_last, made=indices.cursor.num_begun, counts=False))
+        plan.iteration, plan.way = look, replace(plan.way, is_read=False)
+        plan.seen_by, plan.watch = None, Stopwatch()
+        wanted = next(plan.jobs_here(0), None)
+        if wanted is None:
+            raise ValueError(
+                f"epoch {look.start.epoch} has no batch from position {look.start.position} on, so none "
+                "tells types and shapes; add rows, or pass drop_last=False or a smaller batch_size"
+            )
+        read = flattened(loader.dataset)
+        dataset = _dataset_of(loader) if read is None else read
+        seeding, collate = self._seeding(is_here=True), loader.collate_fn
+        maker = Maker(dataset, seeding, collate, plan.watch, self.way.is_single, pins=loader.pin_memory)
+        with GeneratorsPutBack():
+            (found,) = maker.made(wanted)
+        if type(found) is Failure:
+            raise found.error
+        return found
+
+    def _seeding(self, is_here: bool) -> Seeding:
+        # A foreign sampler may give a row twice, with different random numbers each time.
+        return Seeding(
+            self.way.seeds_rows, self.way.seeds_batches, is_here, self._quiet, self.plan.indices.may_repeat
+        )
+
+
+def _dataset_of(loader: TorchLoader) -> MapStyle:
+    return cast("MapStyle", loader.dataset)  # a torchyoga.DataLoader takes no other
 
 
 class Moving(Iterator[Batch]):
@@ -187,7 +317,8 @@ class Delivery(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         with self._alone:
-            return self._observed(self)
+            observer, take = self._pipeline.observer, partial(self._observed, self)
+            return take() if observer is None else observer.take(self, take)
 
     def following(self) -> Batch:
         """The next batch, counted."""
@@ -211,7 +342,7 @@ class Delivery(Iterator[Batch]):
             raise
         except SamplerError as failed:
             self._batches = None
-            self._pipeline.give_up_workers()
+            self._pipeline.workers.give_up()
             error = failed.error
         except BatchError as failed:
             if self._numbers is None:
@@ -224,7 +355,7 @@ class Delivery(Iterator[Batch]):
             # the batch that would have come. A batch that is merely late will come.
             if not is_late(interrupt):
                 self._batches = None
-                self._pipeline.give_up_workers()
+                self._pipeline.workers.give_up()
             raise
         if error is not None:
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
@@ -265,7 +396,7 @@ class Delivery(Iterator[Batch]):
                 iteration.restart()
         if self._started is not None and self._process != os.getpid():
             # A forked child does not have the threads and workers of its parent.
-            pipeline.leave_to_parent((self._batches, self._started))
+            pipeline.workers.leave_to_parent((self._batches, self._started))
         elif isinstance(self._started, Arriving):
             self._started.end()
         self._batches = self._started = None
@@ -284,11 +415,6 @@ class Delivery(Iterator[Batch]):
         if self.iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
         return self._indices.state_after(self.iteration, steps)
-
-    def leave(self) -> None:
-        """It is left for good: what it has delivered counts, and the rest is left out."""
-        if self.iteration is not None:
-            self._indices.cursor.leave(self.iteration)
 
     def _leave_out(self, iteration: Iteration) -> None:
         """Going on after failed batches counts them as left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 from ..order.epoch import Iteration, IterationOptions
 from ..rows.types import Batch
 from .loader import DataLoader, parts_of
-from .pipeline import start_method
 
 
 class LentLoader:
@@ -40,7 +40,8 @@ class LentLoader:
         self.loader, self.cursor = loader, self._indices.cursor
         kept = (loader.dataset, loader.generator, loader.multiprocessing_context)
         self._copy = deepcopy(loader, {id(one): one for one in kept})
-        if loader.num_workers and start_method(loader) == "fork":
+        context = loader.multiprocessing_context or multiprocessing
+        if loader.num_workers and context.get_start_method(allow_none=True) in (None, "fork"):
             self._copy.multiprocessing_context = "forkserver"
         self._batches: Iterator[Batch] = iter(())
         self._next: tuple[Iteration, int] | None = None

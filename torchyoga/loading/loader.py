@@ -18,7 +18,7 @@ from ..errors import StateError
 from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
 from ..process.lazy import later
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
@@ -40,8 +40,7 @@ from ..sampling.user_sampler import UserSampler
 from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
-from .delivery import Delivery
-from .pipeline import Pipeline
+from .delivery import Delivery, Pipeline
 from .plan import EpochIndices, way_of
 
 if TYPE_CHECKING:
@@ -158,10 +157,19 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             **torch_arguments,
         }
         choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
-        order = _OwnOrder(
-            num_replicas, rank, group, remainder, seed, start_offset, shuffle_window, locality, generator
-        )
-        self._indices = indices = choice.indices_of(dataset, order, appended)
+        order = {
+            "num_replicas": num_replicas,
+            "rank": rank,
+            "group": group,
+            "remainder": remainder,
+            "seed": seed,
+            "start_offset": start_offset,
+            "shuffle_window": shuffle_window,
+            "locality": locality,
+        }
+        self._indices = indices = choice.indices_of(dataset, order, generator)
+        if appended is not None:
+            indices.cursor.appended = appended
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
         way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
@@ -206,12 +214,14 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         with other ranks only if those delivered count.
 
         In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
-        iterated: learning rates are planned by that number.
+        iterated: learning rates are planned by that number. If a `Checkpoint` has resumed within the epoch,
+        those that a loop over the loader gives: `enumerate(loader)` counts up to it.
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
         if not is_planning_epochs():
-            return len(self._pipeline.plan)
+            observer = self._pipeline.observer
+            return len(self._pipeline.plan) - (0 if observer is None else observer.passed)
         # Lightning asks once, for all epochs, and before it loads a state.
         left = left_by_lightning(self)
         state = None if left is None else left[1]
@@ -242,6 +252,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> [step for step, batch in enumerate(loader, loader.steps)], loader.steps, loader.epoch
             ([1, 2], 0, 1)
         """
+        if self._pipeline.observer is not None:
+            self._pipeline.observer.is_counted = True
         return self._indices.steps_before(self.batch_size or 1, self.drop_last)
 
     @property
@@ -365,38 +377,6 @@ class _OwnBatchSampler(ResumableBatchSampler):
     """
 
 
-@dataclass(frozen=True)
-class _OwnOrder:
-    """The order in which a loader takes rows if it makes its sampler itself: see `DataLoader`."""
-
-    num_replicas: int | None
-    rank: int | None
-    group: Group | None
-    remainder: Remainder
-    seed: int | None
-    start_offset: int
-    shuffle_window: int
-    locality: Locality
-    generator: torch.Generator | None
-
-    def sampler_of(self, dataset: MapStyle, shuffle: Shuffle) -> ResumableSampler:
-        """A sampler of a dataset in this order."""
-        sampler = kind_for(shuffle)(
-            dataset,
-            self.num_replicas,
-            self.rank,
-            shuffle,
-            self.seed,
-            remainder=self.remainder,
-            start_offset=self.start_offset,
-            group=self.group,
-            shuffle_window=self.shuffle_window,
-            locality=self.locality,
-        )
-        sampler.draws_from = self.generator
-        return sampler
-
-
 @dataclass
 class _Choice:
     """The source of a loader's indices.
@@ -438,8 +418,15 @@ class _Choice:
         """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
-    def indices_of(self, dataset: MapStyle, order: _OwnOrder, appended: Appended | None) -> Indices:
+    def indices_of(
+        self, dataset: MapStyle, order: Mapping[str, Any], generator: torch.Generator | None
+    ) -> Indices:
         """The indices, by a sampler of ours where that gives the same as the one passed.
+
+        Args:
+            dataset: the loader's.
+            order: the arguments of a `ResumableSampler`.
+            generator: gives the seed.
 
         Raises:
             ValueError: the sampler is not of this dataset, or an argument is out of range.
@@ -449,18 +436,21 @@ class _Choice:
         ours: ResumableSampler | None = None
         foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
         if self.sampler is not None:
-            ours = resumable(self.sampler, dataset, order.start_offset, order.shuffle_window, order.locality)
+            names = ("start_offset", "shuffle_window", "locality")
+            ours = resumable(self.sampler, dataset, *(order[name] for name in names))
         elif self.batch_sampler is None:
-            ours = order.sampler_of(dataset, False if self.shuffle is None else self.shuffle)
+            shuffle = False if self.shuffle is None else self.shuffle
+            ours = kind_for(shuffle)(dataset, shuffle=shuffle, **order)
+            ours.draws_from = generator
         if ours is None:
             assert foreign is not None
             read = flattened(dataset)
             indices: Indices = RedrawnIndices(
                 dataset,
                 UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
-                seed=order.seed,
-                ranks=Ranks(order.num_replicas, order.rank, order.group),
-                draws_from=order.generator,
+                seed=order["seed"],
+                ranks=Ranks(order["num_replicas"], order["rank"], order["group"]),
+                draws_from=generator,
                 fingerprint=getattr(dataset if read is None else read, "fingerprint", None),
             )
         else:
@@ -470,8 +460,6 @@ class _Choice:
                 f"the sampler is of {len(indices.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
-        if appended is not None:
-            indices.cursor.appended = appended
         return indices
 
     def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> object:

@@ -1,19 +1,28 @@
-"""A batch that a worker sends: pickled without its bytes, which lie in a slot of shared memory.
+"""Batches as a worker sends them: pickled where errors can be raised, and without bytes that lie in a slot.
 
 Note 15. Small batches travel several together. Plain tensors and arrays of numbers lie in the slot, and so do
-long lists of bytes or of text, as one run; a list of tensors or of arrays of one dtype is described as a
-whole. Whatever else torch can send (nested, sparse, views of one another, subclasses, objects) travels beside
-it as torch sends it.
+long lists of bytes, as one run; a list of tensors or of arrays of one dtype is described as a whole. Whatever
+else torch can send (nested, sparse, views of one another, subclasses, objects) travels beside it as torch
+sends it.
+
+torch's queue pickles on a thread of its own. If that fails, the thread prints the error, and the training
+loop waits without end. Numbers, text and arrays of numbers never fail; a batch with anything else in it is
+pickled before the queue gets it, once, and travels as bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import io
 import itertools
 import math
+import os
+import pickle
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import TypeAlias, TypeGuard
 
 import numpy as np
@@ -22,18 +31,146 @@ from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import Slot, address_of
+from ..process.raised import Raised
 from ..rows.types import Array, Batch, Row, mapped
-from .sealed import PLAIN, Plain, Sealed, is_plain
 from .shared_memory import Memory, memory_of
 
-_WORTH_A_RUN = 2**13  # bytes of text; less is pickled as quickly
+# Types whose objects can always be pickled.
+_PLAIN: set[type] = {type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.Size}
+_PLAIN |= {np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64}
+_PLAIN |= {cls for cls in np.sctypeDict.values() if issubclass(cls, np.number)}
+
+
+class _Plain:
+    """A class whose objects can always be pickled: all that inherit from it are in `_PLAIN`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        _PLAIN.add(cls)
+
+
+class _Sealed:
+    """A pickled batch; pickling it gives the batch itself on the other side.
+
+    Args:
+        batch: batches, or a parcel of them.
+        count: how many batches there are.
+        contents: what to look for the cause in, if it cannot be pickled.
+
+    Raises:
+        TypeError: it cannot be pickled; says what in it cannot.
+    """
+
+    def __init__(self, batch: Batch, count: int, contents: Batch) -> None:
+        buffer = io.BytesIO()
+        try:
+            ForkingPickler(buffer).dump(batch)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise TypeError(
+                f"a batch cannot be sent from a worker process: there is {_culprit(contents)} in it, which "
+                f"cannot be pickled ({error}); return tensors, arrays or plain data, or use num_workers=0"
+            ) from error
+        except (OSError, RuntimeError) as error:
+            if (lack := _lack_of_files(error)) is None:
+                raise
+            raise lack from error
+        self._data = buffer.getvalue()
+        self._count = count
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _opened, (self._data, self._count)
+
+
+def _opened(data: bytes, count: int) -> Batch:
+    """The batches; or for each the error, if they cannot be unpickled."""
+    try:
+        return ForkingPickler.loads(data)
+    except Exception as error:
+        lack = _lack_of_files(error)
+        if lack is None and isinstance(error, (OSError, EOFError, MemoryError)):
+            raise  # the worker has ended, or the system lacks something: torch says what
+        failure = Raised(lack or error, "when what a worker process has sent was unpickled")
+        return [failure] * count
+
+
+def _lack_of_files(error: Exception) -> RuntimeError | None:
+    """What to say where the system opens no more files for this process; None if it is another error."""
+    if not any(sign in str(error) for sign in ("ancdata", os.strerror(errno.EMFILE))):
+        return None
+    return RuntimeError(
+        "a batch cannot be sent from a worker process: each of its tensors takes an open file, and there are "
+        f"too many ({error}); increase the limit (`ulimit -n` in the shell), call "
+        "torch.multiprocessing.set_sharing_strategy('file_system') at the beginning of your code, keep fewer "
+        "batches, or collate their rows to fewer tensors"
+    )
+
+
+def is_plain(node: Row) -> bool:
+    """True for what can always be pickled, and nested as it is: numbers, text, arrays of numbers.
+
+    Args:
+        node: any nesting, which does not contain itself.
+    """
+    cls: type = type(node)
+    if cls is dict:
+        return _are_plain(node) and _are_plain(node.values())
+    if cls is list or cls is tuple:
+        return _are_plain(node)
+    if cls in _PLAIN:
+        return True
+    if cls is np.ndarray:
+        return node.dtype.kind in "biufcSUmM" and node.dtype.metadata is None
+    return isinstance(node, tuple) and _has_fields_only(cls) and _are_plain(node)
+
+
+def _are_plain(nodes: Collection[Row]) -> bool:
+    return _PLAIN.issuperset(map(type, nodes)) or all(map(is_plain, nodes))
+
+
+def _culprit(batch: Batch) -> str:
+    """The part of a batch that cannot be pickled: the innermost of those that have a place in it."""
+    for part in _parts(batch):
+        try:
+            ForkingPickler.dumps(part)
+        except Exception:
+            return _culprit(part)
+    return f"a {type(batch).__name__}"
+
+
+def _parts(node: Row) -> Iterable[Row]:
+    if type(node) is dict:
+        return [*node, *node.values()]
+    if isinstance(node, (list, tuple)):
+        return node
+    return ()
+
+
+@functools.lru_cache(256)
+def _has_fields_only(cls: type) -> bool:
+    """True for a namedtuple that is pickled as its class and its fields."""
+    ways = ("__reduce__", "__reduce_ex__", "__getstate__")
+    are_plain = all(getattr(cls, name, None) is getattr(tuple, name, None) for name in ways)
+    return hasattr(cls, "_fields") and are_plain and _can_be_named(cls)
+
+
+@functools.lru_cache(256)
+def _can_be_named(cls: type) -> bool:
+    """True for a class that can be pickled: not one within a function."""
+    try:
+        ForkingPickler.dumps(cls)
+    except Exception:
+        return False
+    return True
+
+
+_WORTH_A_RUN = 2**16  # bytes; less is pickled as quickly
 _FEW = 4  # items, each described by itself
 
 Leaf: TypeAlias = torch.Tensor | Array
-_TextList: TypeAlias = list[bytes] | list[str] | tuple[bytes, ...] | tuple[str, ...]
 
 
-class _Spot(Plain):
+class _Spot(_Plain):
     """Where in a slot a tensor lies, or an array."""
 
     __slots__ = ("dtype", "offset", "shape")
@@ -62,7 +199,7 @@ class _Spot(Plain):
         return found if len(self.shape) == 1 else found.view(self.shape)
 
 
-class _Spots(Plain):
+class _Spots(_Plain):
     """Where the tensors of a list lie, or its arrays; all are of one dtype."""
 
     __slots__ = ("dtype", "is_tuple", "offsets", "shapes")
@@ -81,54 +218,44 @@ class _Spots(Plain):
         return tuple(leaves) if self.is_tuple else leaves
 
 
-class _Texts(Plain):
-    """Where a list of byte strings lies, or of text: the end of each, then all of them."""
+class _Blobs(_Plain):
+    """Where a list of byte strings lies: the end of each, then all of them."""
 
-    __slots__ = ("count", "is_str", "is_tuple", "nbytes", "offset")
+    __slots__ = ("count", "is_tuple", "nbytes", "offset")
 
-    def __init__(self, offset: int, count: int, nbytes: int, is_str: bool, is_tuple: bool) -> None:
-        self.offset, self.count, self.nbytes = offset, count, nbytes
-        self.is_str, self.is_tuple = is_str, is_tuple
+    def __init__(self, offset: int, count: int, nbytes: int, is_tuple: bool) -> None:
+        self.offset, self.count, self.nbytes, self.is_tuple = offset, count, nbytes, is_tuple
 
-    def __reduce__(self) -> tuple[type[_Texts], tuple[int, int, int, bool, bool]]:
-        return _Texts, (self.offset, self.count, self.nbytes, self.is_str, self.is_tuple)
+    def __reduce__(self) -> tuple[type[_Blobs], tuple[int, int, int, bool]]:
+        return _Blobs, (self.offset, self.count, self.nbytes, self.is_tuple)
 
     @staticmethod
-    def put(items: _TextList, place: Slot) -> _Texts | None:
+    def put(items: Sequence[bytes], place: Slot) -> _Blobs | None:
         """Copies them into a slot; None if they do not fit."""
-        is_str = type(items[0]) is str
-        # The ends of text are counted in characters, so that it can be cut after all of it is decoded.
         ends = [*itertools.accumulate(map(len, items))]
-        parts = ["".join(items).encode("utf-8", "surrogatepass")] if is_str else items  # type: ignore[arg-type]
-        nbytes, before = sum(map(len, parts)), 8 * len(ends)
+        nbytes, before = ends[-1], 8 * len(ends)
         target = place.empty(before + nbytes)
         if target is None:
             return None
         target[:before].view(np.int64)[:] = ends
         view, start = target.data, before
-        for part in parts:
-            stop = start + len(part)
-            view[start:stop] = part  # type: ignore[assignment]
+        for item in items:
+            stop = start + len(item)
+            view[start:stop] = item
             start = stop
         offset = address_of(target) - address_of(place.memory)
-        return _Texts(offset, len(items), nbytes, is_str, type(items) is tuple)
+        return _Blobs(offset, len(items), nbytes, type(items) is tuple)
 
-    def found(self, memory: Memory, is_copied: bool) -> Sequence[bytes | str]:
+    def found(self, memory: Memory, is_copied: bool) -> Sequence[bytes]:
         """The list, or tuple; always a copy."""
         start = self.offset + 8 * self.count
         ends = memory[self.offset : start].view(np.int64).tolist()
-        bounds = itertools.pairwise([0, *ends])
         data = memory[start : start + self.nbytes].data
-        items: list[bytes | str]
-        if self.is_str:
-            text = str(data, "utf-8", "surrogatepass")
-            items = [text[first:last] for first, last in bounds]
-        else:
-            items = [data[first:last].tobytes() for first, last in bounds]
+        items = [data[first:last].tobytes() for first, last in itertools.pairwise([0, *ends])]
         return tuple(items) if self.is_tuple else items
 
 
-_PLACED = {_Spot, _Spots, _Texts}
+_PLACED = {_Spot, _Spots, _Blobs}
 
 
 def _leaves(
@@ -197,7 +324,7 @@ class Parcel:
 def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
 
-    Whatever is not an ordinary tensor, array of numbers or long list of text travels as torch sends it, and
+    Whatever is not an ordinary tensor, array of numbers or long list of bytes travels as torch sends it, and
     so do tensors that share memory, which must still do so. Without a place, all do.
 
     Raises:
@@ -207,7 +334,7 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     times: Counter[int] = Counter()  # that a leaf is in the batch
 
     def note(leaf: Row) -> Row:
-        if type(leaf) in PLAIN:
+        if type(leaf) in _PLAIN:
             return leaf
         leaves[id(leaf)] = leaf
         times[id(leaf)] += 1
@@ -222,7 +349,7 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     lists: dict[int, _Spots] = {}
 
     def replace(leaf: Row) -> Row:
-        if type(leaf) in PLAIN:
+        if type(leaf) in _PLAIN:
             return leaf
         key = id(leaf)
         if key in spots or key in sendable:
@@ -243,12 +370,12 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     return Parcel(ring, slot, found) if spots else found
 
 
-def sendable(batch: Batch, count: int | None) -> Batch:
+def sendable(batch: Batch, count: int) -> Batch:
     """A batch that `packed` gave, pickled already if it holds anything that may not be pickled.
 
     Args:
-        batch: batches, or a single row.
-        count: how many batches; None for a single row.
+        batch: batches.
+        count: how many.
 
     Raises:
         TypeError: something in it cannot be pickled.
@@ -257,10 +384,10 @@ def sendable(batch: Batch, count: int | None) -> Batch:
     with contextlib.suppress(RecursionError):  # the pickler goes deeper, or says what is wrong
         if is_plain(contents):
             return batch
-    return Sealed(batch, count, contents)
+    return _Sealed(batch, count, contents)
 
 
-def _is_worth_it(node: Sequence[Row], spots: dict[int, _Spot | _Texts], times: Counter[int]) -> bool:
+def _is_worth_it(node: Sequence[Row], spots: dict[int, _Spot | _Blobs], times: Counter[int]) -> bool:
     """True for a list of several things that lie in the slot, all of one dtype, each nowhere else."""
     if len(node) < _FEW:
         return False
@@ -274,18 +401,15 @@ def _is_worth_it(node: Sequence[Row], spots: dict[int, _Spot | _Texts], times: C
 
 
 def _is_taken_whole(node: Sequence[Row]) -> bool:
-    return _is_text(node) or _is_more_than_fields(node)
+    return _are_blobs(node) or _is_more_than_fields(node)
 
 
-def _is_text(node: Sequence[Row]) -> TypeGuard[_TextList]:
-    """True for a list of byte strings, or of text, that is long enough to travel in a slot."""
-    if type(node) not in (list, tuple) or len(node) < _FEW:
-        return False
-    cls = type(node[0])
-    if (cls is not bytes and cls is not str) or any(type(item) is not cls for item in node):
+def _are_blobs(node: Sequence[Row]) -> TypeGuard[Sequence[bytes]]:
+    """True for a list of byte strings that is long enough to travel in a slot."""
+    if type(node) not in (list, tuple) or len(node) < _FEW or any(type(item) is not bytes for item in node):
         return False
     nbytes = sum(map(len, node))
-    # One text many times is pickled once.
+    # What is there many times is pickled once.
     return nbytes >= _WORTH_A_RUN and 2 * sum(map(len, {id(item): item for item in node}.values())) >= nbytes
 
 
@@ -310,10 +434,10 @@ def _has_bytes(tensor: torch.Tensor) -> bool:
     )
 
 
-def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Texts]:
+def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Blobs]:
     """Where in the slot leaves lie now, by their keys: those that arrive as they were from there."""
     start = address_of(place.memory)
-    found: dict[int, _Spot | _Texts] = {}
+    found: dict[int, _Spot | _Blobs] = {}
     others: dict[int, Row] = {}
     for key, leaf in leaves.items():
         if isinstance(leaf, torch.Tensor):
@@ -322,9 +446,9 @@ def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Texts]:
             offset = address_of(leaf) - start
         else:
             if type(leaf) in (list, tuple):
-                texts = _Texts.put(leaf, place)
-                if texts is not None:
-                    found[key] = texts
+                blobs = _Blobs.put(leaf, place)
+                if blobs is not None:
+                    found[key] = blobs
             continue
         if 0 <= offset < place.used:
             found[key] = _Spot.of(leaf, offset)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..order.epoch import Iteration
 from ..process.control_group import usable_cpus
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
-from ..process.warned import warn_user
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
@@ -26,6 +26,9 @@ from ..sampling.user_sampler import Keys
 from .shared_memory import Ring
 
 _AHEAD = 2  # batches, as torch's workers make
+# Of a read by threads that always make batches. What Python does for a read takes 60 us, since a copy of
+# megabytes drives its code out of the processor's cache. More would drive out what was copied.
+_OF_THREADS = 10 * 2**20
 _FOR_PROCESSES = ("worker_init_fn", "multiprocessing_context")
 
 
@@ -151,7 +154,7 @@ def way_of(
         may_be_threads=not no_threads,
         num_ahead=num_ahead,
         at_once=num_ahead + (kind != "processes"),
-        together=None if num_workers and not has_own_collate and not seeds_rows else 1,
+        together=None if num_workers and not (has_own_collate or seeds_rows or is_single) else 1,
         is_single=is_single,
         is_unordered=bool(num_workers) and not is_in_order,
         seeds_rows=seeds_rows,
@@ -161,15 +164,6 @@ def way_of(
     )
 
 
-class SingleRow(NamedTuple):
-    """A row that is not part of a batch; with its position, and what its random numbers come from."""
-
-    number: Index
-    position: int
-    seed: int
-    epoch: int
-
-
 class Job(NamedTuple):
     """The rows of some batches; with their seed and epoch, and the slot of a ring they are to be put into."""
 
@@ -177,9 +171,16 @@ class Job(NamedTuple):
     firsts: list[int]  # the position at which each batch begins
     seed: int
     epoch: int
-    ring: int
-    slot: int
-    step: int | None  # the number of the first batch, if they may come in any order
+    ring: int = 0
+    slot: int = -1
+    step: int | None = None  # the number of the first batch, if they may come in any order
+
+    def apart(self) -> list[Job]:
+        """Each batch as a job of its own."""
+        if len(self.firsts) == 1:
+            return [self]
+        pairs = zip(self.window.apart(), self.firsts, strict=True)
+        return [self._replace(window=window, firsts=[first]) for window, first in pairs]
 
 
 class EpochIndices:
@@ -207,52 +208,53 @@ class EpochIndices:
     def __len__(self) -> int:
         return self.indices.num_steps(*self._size)
 
-    def __iter__(self) -> Iterator[SingleRow | Job]:
+    def __iter__(self) -> Iterator[Job]:
+        """The jobs for worker processes, with the slots for their batches."""
+        ring, step = self.ring, 0
+        if ring is not None:
+            ring.begin()
+        for job in self._jobs(read_here=False, most=self.way.together, read_bytes=None):
+            number = step if self.way.is_unordered else None
+            key, slot = (ring.key, ring.send()) if ring else (0, -1)
+            self._under_way.handed += len(job.firsts)
+            yield job._replace(ring=key, slot=slot, step=number)
+            step += len(job.firsts)
+
+    def jobs_here(self, num_threads: int) -> Iterator[Job]:
+        """The jobs for this process, which does as much at once as is best where it only reads."""
+        return self._jobs(True, None if self.way.is_read else 1, _OF_THREADS if num_threads else None)
+
+    @property
+    def _under_way(self) -> Iteration:
         assert self.iteration is not None
-        return self._jobs(self.iteration)
+        return self.iteration
 
     @property
     def epoch(self) -> int:
         """The epoch that the iteration is in."""
-        assert self.iteration is not None
-        return self.iteration.start.epoch
+        return self._under_way.start.epoch
 
-    def _jobs(self, iteration: Iteration) -> Iterator[SingleRow | Job]:
-        indices, epoch = self.indices, iteration.start.epoch
-        firsts = indices.firsts(iteration)
-        if self.way.is_single:
-            for row in indices.rows(iteration):
-                iteration.handed += 1
-                yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
-            return
-        ring = self.ring
-        if ring is not None:
-            ring.begin()
-        step = 0
-        for window in self.windows(iteration, read_here=False, most=self.way.together):
-            number = step if self.way.is_unordered else None
-            key, slot = (ring.key, ring.send()) if ring else (0, -1)
-            begun = list(islice(firsts, len(window.ends)))
-            iteration.handed += len(window.ends)
-            yield Job(window, begun, indices.cursor.order.seed, epoch, key, slot, number)
-            step += len(window.ends)
+    def _jobs(self, read_here: bool, most: int | None, read_bytes: int | None) -> Iterator[Job]:
+        iteration, seed = self._under_way, self.indices.cursor.order.seed
+        firsts = self.indices.firsts(iteration)
+        for window in self._windows(iteration, read_here, most, read_bytes):
+            yield Job(window, list(islice(firsts, len(window.ends))), seed, iteration.start.epoch)
 
-    def windows(
-        self,
-        iteration: Iteration,
-        read_here: bool = True,
-        most: int | None = None,
-        read_bytes: int | None = None,
+    def _windows(
+        self, iteration: Iteration, read_here: bool, most: int | None, read_bytes: int | None
     ) -> Iterator[Window]:
         """The batches in windows of about so many bytes, as they are read."""
+        if self.way.is_single:
+            keys: Iterator[Any] = (Keys([row], 1) for row in self.indices.rows(iteration))
+            return self._asked((Window(key, [1]) for key in keys), None)
+        first = iteration.steps_before
         # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
-            found = windows_of(self.source, self.batches(iteration), read_here, most, read_bytes)
-            return self._asked(found, iteration.steps_before)
-        single = (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
-        return self._asked(single, iteration.steps_before)
+            found = windows_of(self.source, self._batches(iteration), read_here, most, read_bytes)
+            return self._asked(found, first)
+        return self._asked((Window(batch, [_size(batch)]) for batch in self._batches(iteration)), first)
 
     def _asked(self, windows: Iterator[Window], first: int | None) -> Iterator[Window]:
         """The windows, with the number of their first batch; how long they are thought about is measured."""
@@ -287,7 +289,7 @@ class EpochIndices:
         rows = 2 * getattr(self.indices.cursor.order, "window", len(source)) * most
         return min(rows, len(source)) * source._row_bytes
 
-    def batches(self, iteration: Iteration) -> Iterator[Index]:
+    def _batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""
         seen: list[list[Index]] = []
         if self.seen_by is not None:

@@ -15,7 +15,6 @@ import contextlib
 import itertools
 import mmap
 import os
-import re
 import weakref
 from collections import deque
 from typing import TypeAlias
@@ -91,8 +90,10 @@ class Ring:
 
     def place(self, slot: int) -> Slot | None:
         """Where a worker is to put a batch; None if it cannot reach the slot."""
+        at = slot % len(self.slots)
         if self.memory(slot) is None:
-            self._look_again()
+            self.slots[at] = None  # a worker releases what has been replaced
+            self.slots[at], self._numbers[at] = self._elsewhere(slot), slot
         memory = self.memory(slot)
         return None if memory is None else Slot(memory)
 
@@ -127,27 +128,15 @@ class Ring:
         finally:
             os.close(descriptor)  # a mapping has its own
 
-    def _look_again(self) -> None:
-        """Maps, in a worker, the slots as they are now, and releases those that are replaced.
-
-        The worker may be older than a slot: it finds it by name among the open files of the ring's process.
-        """
-        wanted = re.compile(rf"/memfd:torchyoga-{self.key}-(\d+) \(deleted\)")
-        folder = f"/proc/{self.process}/fd"
-        found: dict[int, str] = {}
+    def _elsewhere(self, slot: int) -> Memory | None:
+        """A slot that is newer than this worker, by its name among the open files of the ring's process."""
+        folder, name = f"/proc/{self.process}/fd", f"/memfd:torchyoga-{self.key}-{slot} (deleted)"
         with contextlib.suppress(OSError):
-            for name in os.listdir(folder):
+            for number in os.listdir(folder):
                 with contextlib.suppress(OSError):  # closed meanwhile
-                    match = wanted.fullmatch(os.readlink(f"{folder}/{name}"))
-                    if match:
-                        found[int(match[1])] = f"{folder}/{name}"
-        newest = {number % len(self.slots): number for number in sorted(found)}
-        for place, number in enumerate(self._numbers):
-            if found and number not in found:
-                self.slots[place] = None
-            if place in newest and (number != newest[place] or self.slots[place] is None):
-                self._numbers[place] = newest[place]
-                self.slots[place] = _opened(found[newest[place]], wanted)
+                    if os.readlink(f"{folder}/{number}") == name:
+                        return _opened(f"{folder}/{number}", name)
+        return None
 
     def __getstate__(self) -> dict[str, object]:
         # A process that is being started maps what it needs.
@@ -158,18 +147,13 @@ def _mapped(descriptor: int) -> Memory:
     return np.frombuffer(mmap.mmap(descriptor, _SLOT_BYTES), np.uint8)
 
 
-def _opened(path: str, wanted: re.Pattern[str]) -> Memory | None:
+def _opened(path: str, name: str) -> Memory | None:
     """The memory of a descriptor of another process; None if it is something else by now, or not ready."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        is_right = wanted.fullmatch(os.readlink(f"/proc/self/fd/{descriptor}"))
+        is_right = os.readlink(f"/proc/self/fd/{descriptor}") == name
         is_ready = os.fstat(descriptor).st_size == _SLOT_BYTES  # made a moment ago, it has no size yet
         return _mapped(descriptor) if is_right and is_ready else None
-    except OSError:
-        return None
     finally:
         os.close(descriptor)
 

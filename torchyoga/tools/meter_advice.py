@@ -346,7 +346,7 @@ def verdict(last: Numbers, setting: Setting) -> str:
         last: of the last batches, over epochs.
         setting: of the loader.
     """
-    costs, started = _costs_of(last, setting), last.stages["start-up"]
+    costs = _costs_of(last, setting)
     wait, starts, share, of = last.steady(bool(setting.num_workers)), 0.0, last.share, "of the time"
     if setting.num_workers:
         # The wait for the first batch is the start of workers, which all batches of an epoch share, those to
@@ -364,8 +364,6 @@ def verdict(last: Numbers, setting: Setting) -> str:
     if wait < _SHORT:
         return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
     total, stage = sum(last.stages.values()), last.most
-    if setting.num_workers and total <= started + last.stages["sampler"]:
-        return f"{waits}; what this loader's workers do is not measured"
     cause = f"most of the work is {_STAGES[stage][0]} ({stage}, {last.stages[stage] / total:.0%})"
     if last.stages["copy"] > 0.5 * total:
         change = _cheaper("copy", setting, costs.waits)
