@@ -168,7 +168,7 @@ class Maker:
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         many = None if self._is_single else getattr(dataset, "__getitems__", None)
         if self.seeding.rows:
-            named = self._numbers(job)
+            named = self._places(job) if self.seeding.by_place else np.asarray(rows, np.int64)
             if many is None or isinstance(rows, _SEVERAL):
                 by_one = self._is_single or isinstance(dataset, DataRef)
                 return self._seeded(job, rows, named, None if by_one else made_together(dataset))
@@ -196,10 +196,8 @@ class Maker:
             self._bound = epoch, self.dataset.in_epoch(epoch)
         return self._bound[1]
 
-    def _numbers(self, job: Job) -> npt.NDArray[np.int64]:
-        """The numbers from which those drawn for each row come."""
-        if not self.seeding.by_place:
-            return job.window.numbers
+    def _places(self, job: Job) -> npt.NDArray[np.int64]:
+        """The places of rows in the epoch, from which the numbers drawn for each come."""
         bounds = zip(job.firsts, job.window.bounds, strict=True)
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
