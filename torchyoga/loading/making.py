@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Subset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.exceptions import add_note, note_batch, note_row, notes_of
+from ..process.exceptions import note_batch, note_row, notes_of, set_notes
 from ..process.messages import warn_user
 from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, timed
@@ -52,8 +52,8 @@ class Failure(NamedTuple):
             return cls(error)
         stopped = RuntimeError("a row or batch could not be made: StopIteration was raised")
         stopped.__cause__ = error
-        for note in notes_of(error):
-            add_note(stopped, note)
+        set_notes(stopped, notes_of(error))
+        set_notes(error, [])  # else they were in the text of the cause as well
         return cls(stopped)
 
 
