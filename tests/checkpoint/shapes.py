@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,53 +194,6 @@ def nanogpt(program: Program) -> None:
         run.stepped()
 
 
-class Prefetched:
-    """timm's PrefetchLoader: the next batch is erased in places before the last one is given."""
-
-    def __init__(self, batches: Any, draws: bool) -> None:
-        self.batches, self.draws = batches, draws
-
-    def __iter__(self) -> Iterator[Any]:
-        held = None
-        for row, x, y in self.batches:
-            if self.draws:
-                x = x * (random.random() < 0.8)
-            if held is not None:
-                yield held
-            held = row, x, y
-        if held is not None:
-            yield held
-
-
-def timm(program: Program, accumulate: int = 1) -> None:
-    """timm: a prefetcher, an average of the weights, and gradients of several batches."""
-    average = torch.optim.swa_utils.AveragedModel(
-        program.net, avg_fn=lambda old, new, _: 0.9 * old + 0.1 * new
-    )
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(program.optimizer, 3)
-    run = program.checkpoint(hold=1, average=average, scheduler=scheduler)
-    for epoch in run.epochs(3):
-        first, rest = program.train.steps, len(program.train)
-        program.optimizer.zero_grad()
-        for step, batch in enumerate(Prefetched(program.train, draws=True), first):
-            _, x, y = batch
-            loss = (program.model(x) - y).square().mean() / accumulate
-            loss.backward()
-            program.log("train", epoch, step, rows=batch[0], value=loss.item())
-            if (step + 1) % accumulate == 0 or step + 1 == first + rest:
-                program.optimizer.step()
-                program.optimizer.zero_grad()
-                average.update_parameters(program.net)
-                run.stepped()
-        scheduler.step()
-        program.log("valid", epoch, value=program.evaluate())
-
-
-def accumulating(program: Program) -> None:
-    """As timm, with gradients of three batches."""
-    timm(program, accumulate=3)
-
-
 def unet(program: Program) -> None:
     """Pytorch-UNet: evaluations within the epoch, after which the learning rate follows the score."""
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(program.optimizer, "max", patience=1)
@@ -260,26 +213,6 @@ def unet(program: Program) -> None:
                 score = program.evaluate()
                 scheduler.step(score)
                 program.log("valid", epoch, step, value=score)
-
-
-def ltsf(program: Program) -> None:
-    """LTSF-Linear: an evaluation and a test each epoch, early stopping, a rate that is set by hand."""
-    run = program.checkpoint(values={"best": 1e9, "patience": 0}, keep_best=("best", 1))
-    for epoch in run.epochs(4):
-        losses = []
-        for step, batch in enumerate(program.train, program.train.steps):
-            loss = program.loss(batch)
-            program.step(loss)
-            losses.append(loss.item())
-            program.log("train", epoch, step, rows=batch[0], value=loss.item())
-        found = program.evaluate()
-        program.log("valid", epoch, value=found)
-        run.values["patience"] = 0 if found < run.values["best"] else run.values["patience"] + 1
-        run.values["best"] = min(found, run.values["best"])
-        if run.values["patience"] == 3:
-            break
-        for group in program.optimizer.param_groups:
-            group["lr"] *= 0.5
 
 
 def sharded(program: Program) -> None:
@@ -331,9 +264,7 @@ def sharded(program: Program) -> None:
         one.result()
 
 
-SHAPES: dict[str, Callable[[Program], None]] = {
-    shape.__name__: shape for shape in (tutorial, nanogpt, timm, accumulating, unet, ltsf)
-}
+SHAPES: dict[str, Callable[[Program], None]] = {shape.__name__: shape for shape in (tutorial, nanogpt, unet)}
 
 
 def serve() -> None:

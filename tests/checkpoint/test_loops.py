@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -503,3 +504,30 @@ def test_the_length_is_that_of_the_rest(tmp_path: Path) -> None:
     assert (story.run.steps, len(story.train), len(iter(story.train))) == (2, 4, 4)
     assert sum(1 for _ in story.train) == 4
     assert len(story.train) == 6
+
+
+@pytest.mark.parametrize("kill", [4, 9])
+def test_another_batch_size(kill: int, tmp_path: Path) -> None:
+    """Every row comes once in each epoch; batches that no save has seen come again."""
+    first = told(plain, tmp_path, kill, every=2).lines
+    rest = told(plain, tmp_path, batch=3).lines
+    lines = [line for line in first if line[0] < rest[0][0]] + rest
+    rows = Counter(row for line in lines if line[1] != "valid" for row in line[1])
+    assert rows == dict.fromkeys(map(float, range(12)), 3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_stories(seed: int, tmp_path: Path) -> None:
+    """Fifty programs that are killed up to three times, with other workers each time."""
+    draw = random.Random(seed)
+    for number in range(50):
+        loop, every = draw.choice(list(LOOPS)), draw.choice([1, 2, 3, 5, None])
+        whole, folder = told(loop, tmp_path / f"whole-{number}").lines, tmp_path / str(number)
+        done = 0
+        for kill in [*(draw.randint(1, len(whole)) for _ in range(draw.randint(1, 3))), 0]:
+            lines = told(loop, folder, kill, every=every, workers=draw.choice([0, 0, 1])).lines
+            begun = [at for at in range(done + 1) if whole[at : at + len(lines)] == lines]
+            assert begun, (loop.__name__, every, kill)
+            done = max(done, begun[-1] + len(lines))
+        assert done == len(whole)

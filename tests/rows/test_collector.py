@@ -15,7 +15,7 @@ from interrupting import interrupted
 from torchyoga.errors import SchemaError
 from torchyoga.rows import collector as collector_room
 from torchyoga.rows.block import Block, Rows, joined
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.comparing import equal_blocks
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal
@@ -28,10 +28,7 @@ class Point(NamedTuple):
 
 def quick(rows: list[Any], schema: Schema) -> Block:
     """The first row shows how rows nest, all others are taken apart quickly."""
-    collector = Collector(schema)
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    return collector.take()
+    return block_of(rows, schema)
 
 
 def slow(rows: list[Any], schema: Schema) -> Block:

@@ -27,8 +27,7 @@ from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.exceptions import Note, note_row, notes_of
-from ..process.progress import Bar, progress_bar
-from ..process.texts import escaped
+from ..process.messages import Bar, escaped, progress_bar
 from ..process.threads import Errand, TaskThread
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows

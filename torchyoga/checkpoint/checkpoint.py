@@ -23,9 +23,9 @@ import torch
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.loader import DataLoader, DeviceLoader
 from ..order.contract import Saved
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stops import Stops
-from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
 from .loop import Loop
@@ -55,7 +55,7 @@ class Checkpoint:
         keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
             highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
         loaders: each `torchyoga.DataLoader` by its name, one that is trained on first; also as an Accelerator
-            or Fabric has prepared it. A loop over another one that begins without gradients, or while a model
+            has prepared it. A loop over another one that begins without gradients, or while a model
             is in eval mode, is an evaluation: the loader's epoch and random numbers begin alike each time,
             and the numbers are put back afterwards.
         values: what else is to be kept, as JSON takes it: numbers, texts, lists and dicts of them.
@@ -539,10 +539,9 @@ class Checkpoint:
 
 
 def _known_loader(name: object, loader: object) -> Any:
-    """A loader of ours, without Fabric's wrapper; TypeError for another one."""
+    """A loader of ours; TypeError for another one."""
     if not isinstance(name, str):
         raise TypeError(f"loaders has {name!r:.80} as a key; give each loader a text as its name")
-    loader = getattr(loader, "_dataloader", loader)
     if not isinstance(loader, (DataLoader, DeviceLoader)):
         raise TypeError(
             f"loaders[{name!r}] is a {type(loader).__name__}, whose place cannot be saved exactly; "

@@ -24,8 +24,8 @@ from ..files.root import open_regular
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
+from ..process.messages import warn_user
 from ..process.stages import Stage, timed
-from ..process.warned import warn_user
 from ..rows.block import Block, Rows
 from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection

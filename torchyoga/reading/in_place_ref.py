@@ -17,10 +17,10 @@ from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
 from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
-from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
+from ..process.threads import renew_in_children
 from ..rows.block import Block
 from ..rows.data import Data, check_parts
 from ..rows.projection import Projection

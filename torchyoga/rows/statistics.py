@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..process.lazy import later
-from ..process.texts import in_columns
+from ..process.messages import in_columns
 from .column import Column, is_ragged_kind
 from .node import Node
 from .numbers import MOST_TEXT, MOST_TOP, Kind, Numbers, Tally, checked_counts, edges_of

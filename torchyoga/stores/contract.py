@@ -321,7 +321,7 @@ class Versions(ABC):
 
     def missing(self, manifest: Manifest) -> set[str]:
         """The names of files of a version that are not in their place, or have another size."""
-        present = self.sizes(manifest)
+        present = self.sizes(manifest) if manifest.own_files else {}
         return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:

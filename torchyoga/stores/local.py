@@ -36,7 +36,7 @@ import filelock
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.root import Entry, Root, beside, read_regular
 from ..process.exceptions import contextmanager
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import CorruptError, ExistsError, NotFoundError
 from ..process.exceptions import contextmanager
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..versions.file_entry import FileEntry, pieces_of
