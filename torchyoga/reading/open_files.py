@@ -290,9 +290,9 @@ class ColumnPart:
             self.items.extend(cut, self.stored.addresses[used : used + len(cut.items), None])
 
     @property
-    def is_checked(self) -> bool:
-        """True if all of it lies as it is read, and was compared with its checksums."""
-        return self.stored.checks.complete and isinstance(self.items, Mapped)
+    def is_mapped(self) -> bool:
+        """True if it is read as it lies in the files."""
+        return isinstance(self.items, Mapped)
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.

@@ -40,6 +40,7 @@ _MOST_AT_ONCE = 1024  # files mapped before a row of them is wanted
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
+_COMPARED_SHARE = 4  # this part of the rows of a read may be read twice, to be compared with their checksums
 _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
 
 
@@ -374,6 +375,14 @@ class Reader:
             while len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.pop(next(iter(self._announced)), None)
 
+    def is_checked(self, of: Projection | None = None) -> bool:
+        """True if all files are open, and these columns of them were compared with their checksums."""
+        shelf = self._shelf
+        if shelf is None or shelf.num_open < len(self.files):
+            return False
+        columns = (of or self._whole).columns
+        return all(part.stored.checks.complete for column in columns for part in shelf.columns[column])
+
     def _announce_now(self, rows: Ints, of: Projection) -> None:
         """Announces rows that come from disk and are read next, unless they were announced before."""
         name = _name(rows), of.columns
@@ -626,8 +635,8 @@ class JointReader:
             rows: (N,) numbers of rows of all of them, end to end.
 
         Returns:
-            None while one of them must read by itself: files are downloaded, compressed, cut by others, not
-            all open, or not compared with their checksums yet.
+            None while they must read by themselves: files are downloaded, compressed, cut by others, not all
+            open, or many of these rows are not compared with their checksums yet.
         """
         shelves, made = [reader._shelf for reader, _ in parts], self._made
         if made is None or made[0] != shelves:
@@ -635,13 +644,8 @@ class JointReader:
             if reader is None:
                 return None
             made = self._made = shelves, reader
-        start = 0
-        for reader, of in parts:
-            if reader.is_cold(of):
-                own = rows[(rows >= start) & (rows < start + reader.num_rows)] - start
-                if len(own):
-                    reader._announce_now(own, of or reader._whole)
-            start += reader.num_rows
+        if not self._are_ready(parts, rows):
+            return None
         found = made[1].take(rows)
         if made[1].is_cold():
             for reader, of in parts:
@@ -649,16 +653,38 @@ class JointReader:
             self._made = None
         return found
 
+    @staticmethod
+    def _are_ready(parts: Sequence[tuple[Reader, Projection | None]], rows: Ints) -> bool:
+        """Announces rows that come from disk, and lets readers that have not compared all of their files with
+        the checksums read theirs, which compares them; False if that are many."""
+        start, left = 0, len(rows) // _COMPARED_SHARE
+        compared = []
+        for reader, of in parts:
+            is_checked = reader.is_checked(of)
+            if not is_checked or reader.is_cold(of):
+                own = rows[(rows >= start) & (rows < start + reader.num_rows)] - start
+                if len(own) and is_checked:
+                    reader._announce_now(own, of or reader._whole)
+                elif len(own):
+                    compared.append((reader, own, of))
+                    left -= len(own)
+                    if left < 0:
+                        return False
+            start += reader.num_rows
+        for reader, own, of in compared:
+            reader.take(own, of)
+        return True
+
 
 def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
-    """A reader of the files of several, which are open and need no more checks; None if they are not."""
+    """A reader of the files of several, if these are open and read as they lie; it compares no checksums."""
     opened: list[Opened] = []
     for reader, of in parts:
         shelf = reader._shelf
         if shelf is None or shelf.num_open < len(reader.files) or reader.where.is_remote or reader._watches:
             return None
         wanted = [part for column in (of or reader._whole).columns for part in shelf.columns[column]]
-        if not all(part.is_checked for part in wanted):
+        if not all(part.is_mapped for part in wanted):
             return None
         numbers, files = [part.number for part in wanted], shelf.files()
         opened += [files[number].with_parts(numbers) for number in range(len(reader.files))]
