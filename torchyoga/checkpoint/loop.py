@@ -249,7 +249,7 @@ class Loop:
         else:
             self._again.pop(name, None)
             one.before = found.first
-        if self.epoch and not (self.asks_epoch or self.asks_steps):
+        if self.epoch and not (self._resumed_at or self.asks_epoch or self.asks_steps):
             self._warn(
                 f"epoch {self.epoch} begins, and the loop has not asked how many are over, as it must after "
                 "a resume; write `for epoch in run.epochs(n)`, or `range(run.epoch, n)`"
