@@ -27,7 +27,7 @@ from torchyoga.caching.row_hashes import with_hashes
 from torchyoga.caching.submission import submitted
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.refs import store_of
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 
 ROWS, FILES = 10**7, 100
 _SHARE = 0.15  # of a build

@@ -10,7 +10,7 @@ import numpy as np
 from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats.checks import num_units, unit_bytes_of
 from torchyoga.rows.schema import Schema
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 

@@ -59,7 +59,7 @@ ROOMS = {
     "loading/delivery": "loading/loader loading/in_use loading/batch_kinds sampling/unordered loading/device",
     "versions/manifest": "versions/manifest versions/info formats/formats stores/local storage/build "
     "storage/storage",
-    "versions/staging": "stores/local storage/build storage/full_disk storage/storage power",
+    "versions/location": "stores/local storage/build storage/full_disk storage/storage power",
     "files/root": "files/root stores/local storage/full_disk storage/storage power",
     "stores/local": "stores/local storage/full_disk storage/storage storage/build files/root power",
     "stores/lease": "remote/lease remote/races remote/stores/stores",

@@ -17,7 +17,7 @@ from torchyoga.stores.cache import Cache
 from torchyoga.stores.local import Store
 from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
-from torchyoga.versions.listed import SIZES
+from torchyoga.versions.file_entry import SIZES
 
 __all__ = [
     "Watched",

@@ -28,7 +28,7 @@ HOUSE = re.findall(
 ARITHMETIC = {"torch", "os", "time", "random", "pathlib"}
 NEVER = {
     "process": {"torchyoga.errors", "torchyoga.rows"},
-    "process.warned": {"torch"},
+    "process.messages": {"torch"},
     "rows": {"os", "pathlib", "h5py", "lmdb"},
     "order": {"torch", "os", "time", "random", "pathlib"},
     "order.proof": {"numpy"},
@@ -43,7 +43,7 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
-    "reading.file_parts": {"torch", "mmap"},
+    "reading.files_ref": {"torch", "mmap"},
     "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},

@@ -15,7 +15,7 @@ from powercut import Tree, lay_out, recorded
 import torchyoga as yoga
 from torchyoga.files.root import Root, beside
 from torchyoga.formats.contract import FORMATS
-from torchyoga.versions.staging import Staging
+from torchyoga.versions.location import Staging
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
 

@@ -16,7 +16,7 @@ import torchyoga as yoga
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.sources import IteratorSource, source_of
 from torchyoga.rows.block import Rows
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.collector import block_of
 from torchyoga.testing import assert_rows_equal
 
 
@@ -40,10 +40,7 @@ def test_batches_are_those_of_default_collate(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_picked_out_of_a_batch_collate_too(kind: str) -> None:
-    collector = Collector()
-    for i, row in enumerate(KINDS[kind]):
-        collector.add(row, i)
-    rows = list(Rows(collector.take()))
+    rows = list(Rows(block_of(KINDS[kind])))
     expected = outcome(lambda: default_collate(KINDS[kind][:1]))
     found = outcome(lambda: default_collate(rows[:1]))
     if isinstance(expected, type):

@@ -179,7 +179,7 @@ def with_files_of(storage: yoga.Storage, id: str, old: str, more: list[Any], ver
     from dataclasses import replace
 
     from torchyoga.reading.version_ref import VersionRef
-    from torchyoga.versions.checks import fingerprint_of
+    from torchyoga.versions.columns import fingerprint_of
 
     first = storage.fetch(id, old)
     second = storage.submit(more, id, version, progress=False, schema=first.schema)

@@ -10,7 +10,7 @@ from others import OTHERS, remove
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, YogaError
-from torchyoga.files.regular import open_regular, read_regular
+from torchyoga.files.root import open_regular, read_regular
 
 
 def test_files_are_read(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ from torchyoga.formats import contract as formats
 from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Rows
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.column import Column
 from torchyoga.rows.data import Data
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal, check_format
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.names import SUFFIXES
@@ -227,10 +227,7 @@ def test_a_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
 
 def test_hostile_offsets_are_refused(tmp_path: Path) -> None:
     # Offsets that point outside of their values, in a file whose checksums are right.
-    collector = Collector()
-    for i, row in enumerate([b"abc", b"", b"defg"]):
-        collector.add(row, i)
-    block = collector.take()
+    block = block_of([b"abc", b"", b"defg"])
     bad_offsets: list[list[int]] = [[0, 9, 9, 9], [0, 3, 2, 7], [-5, 3, 3, 7], [0, 2**62, 3, 7]]
     for number, offsets in enumerate(bad_offsets):
         name = f"{number:016x}-00000.mdb"
@@ -356,10 +353,7 @@ def test_compressed_files_and_others_do_not_mix(tmp_path: Path) -> None:
 
 def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
     # Shapes that do not make up their values, in a file whose checksums are right; some wrap around to 0.
-    collector = Collector()
-    for i, row in enumerate([np.zeros((2, 3)), np.zeros((0, 2)), np.zeros(4)]):
-        collector.add(row, i)
-    block = collector.take()
+    block = block_of([np.zeros((2, 3)), np.zeros((0, 2)), np.zeros(4)])
     schema, (data,) = block.schema, block.data
     whole = data.part("shapes")
     for number, (row, shape) in enumerate(

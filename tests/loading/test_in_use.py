@@ -532,19 +532,6 @@ def test_arguments_that_mean_something_else_are_refused(arguments: Any, message:
 # -- the seed
 
 
-def test_torchs_global_seed_decides() -> None:
-    orders = set()
-    for seed in range(5):
-        torch.manual_seed(seed)
-        first = rows(loader(shuffle=True))
-        torch.manual_seed(seed)
-        assert rows(loader(shuffle=True)) == first
-        torch.manual_seed(seed)
-        assert rows(yoga.DataLoader(range(20), 2, sampler=yoga.ResumableSampler(20))) == first
-        orders.add(tuple(first))
-    assert len(orders) == 5
-
-
 class Drawing(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return 20

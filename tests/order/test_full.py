@@ -98,12 +98,6 @@ def test_keys_differ_if_any_part_differs() -> None:
     assert len({keyed_bytes(8, *key) for key in keys}) == len(keys)
 
 
-def test_epoch_one_of_seed_zero_is_not_epoch_zero_of_seed_one() -> None:
-    positions = np.arange(100)
-    orders = [Order(100, seed).rows(epoch, positions).tolist() for seed in range(4) for epoch in range(4)]
-    assert len(set(map(tuple, orders))) == 16
-
-
 @pytest.mark.parametrize("length", [2, 3, 4, 5])
 def test_all_orders_of_a_few_rows_are_equally_likely(length: int) -> None:
     draws, kinds = 1200, math.factorial(length)

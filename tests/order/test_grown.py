@@ -131,13 +131,6 @@ def resumed(shuffle: object = True, appended: str | None = None) -> DataLoader:
     return grown
 
 
-def test_new_rows_are_not_taken_silently() -> None:
-    with pytest.raises(StateError, match=r"10 rows were appended.*'next'"):
-        resumed()
-    with pytest.raises(ValueError, match="appended"):
-        resumed(appended="later")
-
-
 @pytest.mark.parametrize("shuffle", [True, False, "block"])
 def test_the_epoch_under_way_is_finished_and_proved(shuffle: object) -> None:
     loader = resumed(shuffle, "next")

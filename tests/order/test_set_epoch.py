@@ -9,7 +9,7 @@ from torchyoga.order.place import Place
 from torchyoga.order.proof import prove
 
 
-def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -> None:
+def test_set_epoch_keeps_the_place_or_moves_it() -> None:
     one = cursor(offset=3)
     one.set_epoch(0)
     assert begin(one) == (0, 3)
@@ -20,15 +20,6 @@ def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -
     assert one.state_dict()["position"] == 6
     one.set_epoch(2)  # without a load before it: the user wants epoch 2
     assert begin(one) == (2, 0)
-    one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
-    with pytest.warns(UserWarning, match="counts its epochs anew"):
-        one.set_epoch(0)
-    assert begin(one) == (7, 5)
-    reach(one, 10)
-    one.set_epoch(1)
-    assert begin(one) == (8, 0)
-    one.set_epoch(5)
-    assert begin(one) == (12, 0)
 
 
 def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:

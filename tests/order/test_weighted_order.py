@@ -24,7 +24,7 @@ Weights = Any
 
 
 def order(weights: Weights, rows: int, **more: Any) -> WeightedOrder:
-    return WeightedOrder((WeightedStage(0, whole_ends(np.asarray(weights))),), rows, **more)
+    return WeightedOrder((WeightedStage.of(0, whole_ends(np.asarray(weights))),), rows, **more)
 
 
 def counted(found: WeightedOrder, epoch: int) -> Any:
@@ -100,10 +100,12 @@ def test_more_rows_than_torchs_sampler_can() -> None:
 def test_other_weights_at_every_place(kind: Any) -> None:
     one, other = whole_ends(np.array([5, 0, 1, 2])), whole_ends(np.array([0, 3, 0, 1]))
     files, rows = np.array([0, 2, 4]), 12
-    first = WeightedOrder((WeightedStage(0, one),), rows, 3, kind, files=files if kind == "block" else None)
+    first = WeightedOrder(
+        (WeightedStage.of(0, one),), rows, 3, kind, files=files if kind == "block" else None
+    )
     before = [first.rows(epoch, np.arange(rows)) for epoch in range(3)]
     for place in range(1, 3 * rows):
-        stages = (WeightedStage(0, one), WeightedStage(place, other))
+        stages = (WeightedStage.of(0, one), WeightedStage.of(place, other))
         found = WeightedOrder(stages, rows, 3, kind, files=first.files)
         seen = []
         for epoch in range(3):

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE, eventually
 
-from torchyoga.process.background import Ahead, Task
+from torchyoga.process.threads import Ahead, Task
 
 AWAY = 0.002  # long enough that a thread is worthwhile
 
@@ -80,7 +80,7 @@ def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
 
 def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # because a machine may pause by itself
-    monkeypatch.setattr("torchyoga.process.background.time", stopped)
+    monkeypatch.setattr("torchyoga.process.threads.time", stopped)
     before = len(threads())
     ahead = Ahead((Task(lambda i=i: i, 1) for i in range(1000)), 4)
     assert list(ahead) == list(range(1000))
@@ -161,7 +161,7 @@ def test_a_thread_ends_also_where_an_interruption_comes_between(monkeypatch: pyt
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torchyoga.process.background._SharedResults.stop", interrupted)
+    monkeypatch.setattr("torchyoga.process.threads._SharedResults.stop", interrupted)
     before = set(threads())
     ahead = Ahead((Task(lambda: 0, 1) for _ in range(100)), 1, 2)
     assert next(ahead) == 0
@@ -210,7 +210,7 @@ def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:
 def test_what_a_thread_made_is_freed_before_the_interpreter_ends() -> None:
     code = """
 import time
-from torchyoga.process.background import Ahead, Task
+from torchyoga.process.threads import Ahead, Task
 
 class Slow:
     def __del__(self):

@@ -11,8 +11,8 @@ import pytest
 from children import started, status_of_child
 
 import torchyoga as yoga
-from torchyoga.process.forks import renew_in_children
 from torchyoga.process.lazy import cached_property
+from torchyoga.process.threads import renew_in_children
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),

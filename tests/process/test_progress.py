@@ -9,7 +9,7 @@ import pytest
 from children import run_program
 
 import torchyoga as yoga
-from torchyoga.process.progress import progress_bar
+from torchyoga.process.messages import progress_bar
 
 
 @pytest.mark.parametrize("shown", [True, False, None])

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 import torchyoga as yoga
-from torchyoga.process.warned import warn_user
+from torchyoga.process.messages import warn_user
 
 
 def line() -> int:

@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as hnp
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.block import Block, Rows, interleaved, joined
+from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.column import most_dimensions
 from torchyoga.rows.data import bounds_of
 from torchyoga.rows.node import Node
@@ -32,13 +32,6 @@ from torchyoga.testing import assert_rows_equal
 class Point(NamedTuple):
     x: Any
     y: Any
-
-
-def block_of(rows: list[Any], schema: Schema | None = None) -> Block:
-    collector = Collector(schema)
-    for i, row in enumerate(rows):
-        collector.add(row, i)
-    return collector.take()
 
 
 dtypes = st.sampled_from(["|b1", "|u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c8", "<M8[ns]", "|S3", "<U2"])
@@ -492,18 +485,6 @@ def test_blocks_are_put_together_in_any_order() -> None:
     pieces = [(places[start:stop], whole.slice(start, stop)) for start, stop in ((0, 4), (4, 11), (11, 12))]
     found = Rows(interleaved(pieces)).exact()
     assert_rows_equal([found[place] for place in places], rows)
-
-
-def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
-    def of(*rows: Any, ragged: bool = True) -> Block:
-        return block_of(list(rows), Schema.of(rows[0], ragged=["value"] if ragged else []))
-
-    flat, across, up = np.zeros((2, 3)), np.zeros((3, 2)), np.ones((2, 3))
-    assert equal_blocks(of(flat, up), of(flat, up), [0, 1])
-    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not compared
-    for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
-        assert not equal_blocks(of(flat, up), other, [0, 1])
-    assert not equal_blocks(of(flat, flat), of(flat, across), [0, 1])  # the same bytes
 
 
 @given(hnp.arrays(st.sampled_from(["<i4", ">i2", "|u1", "|b1"]), hnp.array_shapes(min_dims=0, min_side=0)))

@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
 from torchyoga.rows.block import Rows
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.collector import block_of
 
 LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=9)
 
@@ -36,17 +36,14 @@ def rows_of(lengths: list[int]) -> list[Any]:
     ]
 
 
-def block_of(rows: list[Any]) -> Rows:
-    collector = Collector(yoga.Schema.of(rows[0], ragged=["tokens", "half"]))
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    return Rows(collector.take())
+def ragged_block(rows: list[Any]) -> Rows:
+    return Rows(block_of(rows, yoga.Schema.of(rows[0], ragged=["tokens", "half"])))
 
 
 @given(LENGTHS)
 def test_jagged(lengths: list[int]) -> None:
     rows = rows_of(lengths)
-    for batch in (block_of(rows), rows):
+    for batch in (ragged_block(rows), rows):
         found = yoga.jagged(batch)
         for name in ("tokens", "half"):
             values, offsets = found[name]
@@ -60,7 +57,7 @@ def test_jagged(lengths: list[int]) -> None:
 @given(LENGTHS, st.sampled_from([0, -1, 7]))
 def test_padded(lengths: list[int], padding: int) -> None:
     rows = rows_of(lengths)
-    for batch in (block_of(rows), rows):
+    for batch in (ragged_block(rows), rows):
         found = yoga.padded(padding)(batch)
         for name in ("tokens", "half"):
             expected = pad_sequence([torch.as_tensor(row[name]) for row in rows], True, padding)
@@ -73,11 +70,11 @@ def test_padded(lengths: list[int], padding: int) -> None:
 def test_padded_to_one_width() -> None:
     collate = yoga.padded(-1, width=6)
     for lengths in ([2, 6], [0, 1, 1]):
-        found = collate(block_of(rows_of(lengths)))["tokens"]
+        found = collate(ragged_block(rows_of(lengths)))["tokens"]
         assert found.values.shape == (len(lengths), 6)
         assert (found.values == -1).sum(1).tolist() == [6 - length for length in found.lengths.tolist()]
     with pytest.raises(ValueError, match=r"'tokens' has 7 values, more than width=6; make it wider"):
-        collate(block_of(rows_of([7])))
+        collate(ragged_block(rows_of([7])))
     with pytest.raises(ValueError, match="width must be an int of at least 1, found 0"):
         yoga.padded(width=0)
 
@@ -86,7 +83,7 @@ def test_padded_to_one_width() -> None:
 def test_from_files_with_and_without_workers(tmp_path: Path, format: str) -> None:
     lengths = [(7 * i) % 5 for i in range(40)]
     ref = yoga.Storage(tmp_path, format).submit(
-        rows_of(lengths), "ragged", "1", schema=block_of(rows_of(lengths)).block.schema, progress=False
+        rows_of(lengths), "ragged", "1", schema=ragged_block(rows_of(lengths)).block.schema, progress=False
     )
     for collate in (yoga.jagged, yoga.padded(-1)):
         expected = [collate(rows_of(lengths)[i : i + 8]) for i in range(0, 40, 8)]
@@ -101,10 +98,7 @@ def test_from_files_with_and_without_workers(tmp_path: Path, format: str) -> Non
 @pytest.mark.parametrize("collate", [yoga.jagged, yoga.padded()])
 def test_rows_of_two_dimensions_are_a_list(collate: Any) -> None:
     rows = [{"x": np.full((i + 1, 2), i), "t": torch.ones(2, i), "same": np.ones((2, 2))} for i in range(3)]
-    collector = Collector(yoga.Schema.of(rows[0], ragged=["x", "t"]))
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    for batch in (rows, Rows(collector.take())):
+    for batch in (rows, Rows(block_of(rows, yoga.Schema.of(rows[0], ragged=["x", "t"])))):
         found = collate(batch)
         for name in ("x", "t"):
             assert [tuple(each.shape) for each in found[name]] == [tuple(row[name].shape) for row in rows]

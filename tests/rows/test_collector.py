@@ -14,8 +14,9 @@ from interrupting import interrupted
 
 from torchyoga.errors import SchemaError
 from torchyoga.rows import collector as collector_room
-from torchyoga.rows.block import Block, Rows, equal_blocks, joined
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.block import Block, Rows, joined
+from torchyoga.rows.collector import Collector, block_of
+from torchyoga.rows.comparing import equal_blocks
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal
 
@@ -27,10 +28,7 @@ class Point(NamedTuple):
 
 def quick(rows: list[Any], schema: Schema) -> Block:
     """The first row shows how rows nest, all others are taken apart quickly."""
-    collector = Collector(schema)
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    return collector.take()
+    return block_of(rows, schema)
 
 
 def slow(rows: list[Any], schema: Schema) -> Block:
@@ -87,7 +85,7 @@ def test_quick_rows_are_the_same(data: Any, names: list[str]) -> None:
     schema = Schema.of(rows[0], ragged=ragged)
     found, expected = quick(rows, schema), slow(rows, schema)
     assert found.num_rows == len(rows)
-    assert equal_blocks(found, expected, range(len(rows)))
+    assert equal_blocks(found, expected)
     assert_rows_equal(Rows(found).exact(), Rows(expected).exact())
 
 
@@ -230,22 +228,3 @@ def test_interrupted_while_it_is_emptied_it_has_all_rows_or_none(learns: bool) -
         line += 1
         assert line < 1000
     assert outcomes == {False, True}
-
-
-def test_blocks_stay_as_they_are_while_others_are_made() -> None:
-    """Although their memory is used again once they are gone."""
-    schema = Schema.of({"image": b"", "x": np.zeros(40_000, np.uint8)})
-    collector, blocks = Collector(schema), []
-
-    def row(number: int) -> dict[str, Any]:
-        return {"image": bytes([number]) * (5000 + number), "x": np.full(40_000, number, np.uint8)}
-
-    for number in range(60):
-        collector.add(row(number), number)
-        if number % 6 == 5:
-            blocks.append((number, collector.take()))
-            if number % 12 == 5:
-                del blocks[0]
-    for last, block in blocks:
-        assert_rows_equal([*Rows(block).exact()], [row(number) for number in range(last - 5, last + 1)])
-    assert len(blocks) == 5

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchyoga.rows.block import Block
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.comparing import differing
+from torchyoga.rows.comparing import differing, equal_blocks
 from torchyoga.rows.schema import Schema
 
 SCHEMA = Schema.of(
@@ -72,3 +73,14 @@ def test_columns_are_found_by_name() -> None:
 
 def test_integers_are_compared_by_bits_whatever_the_tolerance() -> None:
     assert differing(block_of([{"a": 1}]), block_of([{"a": 2}]), {"a": 5.0}).tolist() == [[True]]
+
+
+def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
+    def of(*rows: Any, ragged: bool = True) -> Block:
+        return block_of(list(rows), Schema.of(rows[0], ragged=["value"] if ragged else []))
+
+    flat, across, up = np.zeros((2, 3)), np.zeros((3, 2)), np.ones((2, 3))
+    assert equal_blocks(of(flat, up), of(flat, up))
+    for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
+        assert not equal_blocks(of(flat, up), other)
+    assert not equal_blocks(of(flat, flat), of(flat, across))  # the same bytes

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
-from torchyoga.process.texts import width_of
+from torchyoga.process.messages import width_of
 from torchyoga.rows.node import path_name, readable_name, spelled
 
 KEYS = st.one_of(

@@ -10,7 +10,6 @@ import pickle
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ import torch
 from samplers import (
     ROWS,
     SAMPLERS,
-    WEIGHTS,
     ByEpoch,
     ByLength,
     Noisy,
@@ -40,7 +38,6 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
     Subset,
-    WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader.sampler import RandomSampler as TorchdataRandomSampler
 
@@ -155,12 +152,6 @@ def test_a_dataref_is_read_by_batches(name: str, workers: int) -> None:
         seed_all()
         expected = [batch.tolist() for batch in loader_of(name, data.tolist())]
         assert found == expected
-
-
-def test_a_dataref_is_resumed_from_every_batch() -> None:
-    data = yoga.from_arrays(np.arange(ROWS))
-    for name in ("weighted", "tasks", "a list"):
-        check_resume(lambda name=name: loader_of(name, data, seed=3))  # type: ignore[misc]
 
 
 def test_any_index_reaches_the_dataset_as_it_is() -> None:
@@ -386,21 +377,6 @@ def test_set_epoch_of_the_loader_reaches_a_batch_sampler_at_once() -> None:
     with pytest.warns(UserWarning, match="counts its epochs anew"):
         other.set_epoch(0)
     assert resumed.told == [4]
-
-
-def test_a_trainer_that_counts_anew_is_understood() -> None:
-    loader = loader_of("by length", seed=3)
-    orders = [[plain(batch) for batch in loader] for _ in range(3)]
-    loader.set_epoch(1)
-    iterator = iter(loader)
-    got = [plain(next(iterator)), plain(next(iterator))]
-    other = loader_of("by length", seed=3)
-    other.load_state_dict(loader.state_dict())
-    with pytest.warns(UserWarning, match="counts its epochs anew"):
-        other.sampler.set_epoch(0)
-    assert got + [plain(batch) for batch in other] == orders[1]
-    other.sampler.set_epoch(1)
-    assert [plain(batch) for batch in other] == orders[2]
 
 
 def test_batches_left_out_are_reported() -> None:
@@ -713,14 +689,6 @@ def test_a_dataset_that_grows_is_noticed() -> None:
     rows.append(9)
     with pytest.raises(ValueError, match="had 9 rows when the loader was made, and has 10 now"):
         list(loader)
-
-
-def test_a_foreign_sampler_over_a_cached_dataset(tmp_path: Path) -> None:
-    ref = yoga.Storage(tmp_path).submit([{"x": i} for i in range(ROWS)], "rows", "1", progress=False)
-    loader = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3, num_workers=2)
-    plainly = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3)
-    assert [batch["x"].tolist() for batch in loader] == [batch["x"].tolist() for batch in plainly]
-    assert loader.state_dict()["fingerprint"] == ref.fingerprint
 
 
 class Classes(torch.utils.data.Sampler[int]):

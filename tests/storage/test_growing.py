@@ -37,7 +37,7 @@ from torchyoga.errors import (
 from torchyoga.formats.contract import FORMATS
 from torchyoga.storage import Storage
 from torchyoga.testing import assert_rows_equal, check_view
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import Deleted
 from torchyoga.versions.manifest import Manifest
 

@@ -15,7 +15,7 @@ from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, put, values
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, YogaError
 from torchyoga.files.root import Root
-from torchyoga.versions.staging import Staging
+from torchyoga.versions.location import Staging
 
 FOREIGN = [
     "notes.txt",

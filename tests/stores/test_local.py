@@ -33,8 +33,8 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.local import Store
 from torchyoga.stores.sharing import Sharing
 from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.location import Staging
 from torchyoga.versions.manifest import Manifest
-from torchyoga.versions.staging import Staging
 
 
 def source_of_arrays(arrays: Any) -> RefSource:
@@ -352,25 +352,6 @@ def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCap
     assert caplog.messages == []
 
 
-def test_a_lock_whose_folder_is_deleted_again_and_again(tmp_path: Path) -> None:
-    times = 3
-
-    class DeletedBefore(Root):
-        def touch(self, name: str) -> Path:
-            nonlocal times
-            times -= 1
-            if times >= 0:
-                raise FileNotFoundError(name)
-            return super().touch(name)
-
-    store = Store(DeletedBefore(tmp_path))
-    with store.lock("a", "1"):
-        assert times == -1
-    times = 1000
-    with pytest.raises(FileNotFoundError, match=r"1\.lock"), store.lock("a", "1"):
-        pass
-
-
 def test_a_fetch_during_an_overwrite_gets_the_old_or_the_new_version(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -510,34 +491,6 @@ def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(
 
     monkeypatch.setattr("torchyoga.stores.local.size_of", size)
     assert Store(tmp_path).sizes(ref.manifest) == sizes
-
-
-def test_a_lock_keeps_others_out_while_locks_are_removed(tmp_path: Path) -> None:
-    over, inside, most, done = threading.Event(), 0, 0, 0
-
-    def work() -> None:
-        nonlocal inside, most, done
-        while not over.is_set():
-            with Store(tmp_path).lock("a", "1", timeout=60):
-                inside += 1
-                most = max(most, inside)
-                done += 1
-                time.sleep(0.0005)
-                inside -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while done < 200 and time.monotonic() < deadline:
-            Store(tmp_path).clean(0)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert done >= 200
-    assert most == 1
 
 
 def test_a_build_within_itself_is_an_error_at_once(tmp_path: Path) -> None:

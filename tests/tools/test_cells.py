@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from torchyoga.process.texts import escaped
+from torchyoga.process.messages import escaped
 from torchyoga.tools.cells.picture import SIDE, media_type, thumbnail
 from torchyoga.tools.cells.text import MOST_CHARACTERS, shown
 

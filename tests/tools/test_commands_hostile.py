@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
-from torchyoga.process.texts import short
+from torchyoga.process.messages import short
 from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table, jsonable, value_text
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchyoga.versions.info import MOST_BYTES, MOST_DEPTH, plain
+from torchyoga.versions.lineage import MOST_BYTES, MOST_DEPTH, plain
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 LEAVES = (

@@ -25,10 +25,9 @@ from torchyoga.errors import YogaError
 from torchyoga.process.digests import hexdigest, json_digest
 from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Remote
-from torchyoga.versions.checks import fingerprint_of
-from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.columns import fingerprint_of
+from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, grouped, pieces_of, with_more
 from torchyoga.versions.lineage import Parent
-from torchyoga.versions.listed import LARGEST_LIST, Listed, grouped, pieces_of, with_more
 from torchyoga.versions.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[1] / "golden"

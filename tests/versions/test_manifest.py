@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
 from torchyoga.rows.schema import Schema
-from torchyoga.versions.checks import fingerprint_of
+from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import FunctionEntry, Manifest, is_like_manifest
 

@@ -253,36 +253,6 @@ def test_positions_and_labels_of_packs_and_of_some_of_them(
                     assert row[:nbytes].tobytes() == text
 
 
-def test_rows_are_joined_without_a_copy_and_where_one_says() -> None:
-    texts = [b"abc", b"", b"de", b"f", b"ghij"]
-
-    class Parts:
-        def __init__(self, some: list[bytes]) -> None:
-            self.some = some
-            self.nbytes = np.array([len(text) for text in some], np.int64)
-
-        def slice(self, start: int, stop: int) -> Parts:
-            return Parts(self.some[start:stop])
-
-        def copy(self, out: Any, starts: Any = None) -> None:
-            places = np.cumsum([0, *self.nbytes])[:-1].tolist() if starts is None else starts
-            for place, text in zip(places, self.some, strict=True):
-                out[place : place + len(text)] = np.frombuffer(text, np.uint8)
-
-        def texts(self) -> list[bytes]:
-            return self.some
-
-    offsets, bounds = np.array([0, 3, 3, 5, 6, 10]), np.array([0, 2, 2, 5])
-    data = Data(None, offsets, runs=Parts(texts), dtype=np.dtype(np.uint8)).joined(bounds)
-    assert data.texts() == [b"abc", b"", b"defghij"]
-    assert data.slice(1, 3).texts() == [b"", b"defghij"]
-    assert data.slice(2, 3).values.tobytes() == b"defghij"
-    assert data.padded(8, 0)[2].tobytes() == b"defghij\0"
-    assert data.values.tobytes() == b"abcdefghij"
-    shared = data.shared()
-    assert shared.slice(1, 2) is shared.slice(1, 2)
-
-
 class Lengths(yoga.DataRef):
     """Documents that are nothing but long."""
 

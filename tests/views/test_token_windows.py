@@ -305,10 +305,6 @@ def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow("hdf5")
-def test_laws_with_workers(ref: DataRef) -> None:
-    check_view(lambda base: base.token_windows("ids", 2, shuffle_documents=True, jitter=True), ref, workers=2)
-
-
 def test_over_other_views(ref: DataRef) -> None:
     """Slices, where, concat and views with random rows below; slices and where above."""
     documents = documents_of(LENGTHS)

@@ -15,14 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from own import Made, Own
-from quick import examples
 from records import ROWS, SCHEMA, ids, own, plain
 
 import torchyoga as yoga
-from torchyoga.errors import SchemaError, StateError
+from torchyoga.errors import SchemaError
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
@@ -342,131 +339,6 @@ def test_a_version_without_rows_has_views(tmp_path: Path) -> None:
 
 
 # -- laws
-
-
-def views(draw: st.DrawFn, ref: yoga.DataRef, rows: list[int]) -> tuple[yoga.DataRef, list[int]]:
-    """A view of a DataRef, and of the list of its ids."""
-    kind = draw(
-        st.sampled_from(["slice", "where", "select", "concat", "repeat", "order", "split", "columns"])
-    )
-    count = len(rows)
-    if kind == "slice":
-        bounds = st.none() | st.integers(-count - 1, count + 1)
-        cut = slice(draw(bounds), draw(bounds), draw(st.sampled_from([None, 1, 2, 7, -1, -3])))
-        return ref[cut], rows[cut]
-    if kind == "where":
-        by, rest = draw(st.integers(1, 9)), draw(st.integers(0, 3))
-        return ref.where("id", lambda y: y % by >= rest), [row for row in rows if row % by >= rest]
-    if kind == "select":
-        some = draw(st.lists(st.integers(0, count - 1), max_size=9)) if count else []
-        return ref.select(some), [rows[i] for i in some]
-    if kind == "concat":
-        return yoga.concat([ref, ref[::2]]), rows + rows[::2]
-    if kind == "repeat":
-        return ref.repeat(2), rows * 2
-    if kind == "order":
-        return ref.order_by("id", descending=True), sorted(rows, reverse=True)
-    if kind == "split" and count > 5:
-        seed = draw(st.integers(0, 5))
-        kept = ref.split([count - 3, 3], seed)[0]
-        return kept, [rows[i] for i in kept.rows_at(np.arange(count - 3)).tolist()]  # type: ignore[attr-defined]
-    return ref.columns(["id"]), rows
-
-
-@st.composite
-def nests(draw: st.DrawFn) -> Callable[[yoga.DataRef], tuple[yoga.DataRef, list[int]]]:
-    depth = draw(st.integers(1, 4))
-
-    def nested(ref: yoga.DataRef) -> tuple[yoga.DataRef, list[int]]:
-        found = ref, list(range(len(ROWS)))
-        for _ in range(depth):
-            found = views(draw, *found)
-            if len(found[1]) > 400:
-                break
-        return found
-
-    return nested
-
-
-@pytest.mark.slow("hdf5")
-@settings(max_examples=examples(200))
-@given(nest=nests(), data=st.data())
-def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.DataRef) -> None:
-    view, rows = nest(ref)
-    assert len(view) == len(rows)
-    assert ids(view) == rows
-    some = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
-    assert ids(view.take(np.array(some, np.int64))) == [rows[i] for i in some]
-    assert list(view["id"]) == rows
-    starts = view.file_starts
-    assert (starts[0], starts[-1]) == (0, len(rows))
-    assert (np.diff(starts) > 0).all()
-    again = pickle.loads(pickle.dumps(view))
-    assert again.fingerprint == view.fingerprint
-    assert ids(again) == rows
-
-
-@pytest.mark.slow("hdf5")
-@settings(max_examples=examples(100))
-@given(
-    nest=nests(),
-    shuffle=st.sampled_from([True, "block"]),
-    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 5])),
-    batch=st.sampled_from([1, 4, 64]),
-    data=st.data(),
-)
-def test_every_row_of_a_nest_once_whoever_goes_on(
-    nest: Any, shuffle: Any, ranks: tuple[int, int], batch: int, data: st.DataObject, ref: yoga.DataRef
-) -> None:
-    view, rows = nest(ref)
-    view = view.columns(["id"])
-    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
-    loaders = [
-        yoga.DataLoader(view, batch, num_replicas=ranks[0], rank=rank, **options) for rank in range(ranks[0])
-    ]
-    steps = data.draw(st.integers(0, len(rows) // (batch * ranks[0])))
-    found: list[int] = []
-    states = []
-    for loader in loaders:
-        batches = iter(loader)
-        for _ in range(steps):
-            found += next(batches)["id"].tolist()
-        states.append(loader.state_dict())
-    for rank in range(ranks[1] if len(found) < len(rows) else 0):
-        loader = yoga.DataLoader(view, batch, num_replicas=ranks[1], rank=rank, **options)
-        loader.load_state_dict(states[0])
-        for more in loader:
-            found += more["id"].tolist()
-    assert sorted(found) == sorted(rows)
-
-
-@pytest.mark.rest
-@given(nest=nests())
-def test_nests_keep_the_contract_of_datarefs(nest: Any, ref: yoga.DataRef) -> None:
-    view, _ = nest(ref)
-    check_dataref(view)
-    check_dataref(view["meta"] if "meta" in str(view.schema) else view["id"])
-
-
-def test_a_state_is_of_its_view(ref: yoga.DataRef) -> None:
-    views = [
-        ref,
-        ref[:30],
-        ref.where("id", lambda y: y < 30),
-        ref.select(range(30)),
-        ref.repeat(1),
-        ref.repeat(2),
-        ref.columns(["id", "text"]),
-        ref["id"],
-        yoga.concat([ref, ref]),
-        ref.order_by("id", descending=True),
-        *ref.split([0.5, 0.5]),
-    ]
-    names = [view.fingerprint for view in views]
-    assert len(set(names)) == len(names)
-    state = yoga.DataLoader(views[2], 4, shuffle=True, seed=1).state_dict()
-    with pytest.raises(StateError):
-        yoga.DataLoader(views[1], 4, shuffle=True, seed=1).load_state_dict(state)
 
 
 def test_views_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> None:

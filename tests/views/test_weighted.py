@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from mixtures import delivered, ids
-from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -58,13 +57,6 @@ def test_weights_that_do_not_fit(labelled: yoga.DataRef) -> None:
         labelled.weighted([1.0] * 7 + [-1.0] + [0.0] * 92)
     with pytest.raises(ValueError, match="rows must be in 1"):
         labelled.weighted([1] * 100, rows=2**31)
-
-
-def test_torchs_weights_are_told_of_ours(labelled: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(labelled, 10, sampler=WeightedRandomSampler([1.0] * 100, 20), seed=1)
-    with pytest.warns(UserWarning, match=r"ref\.weighted\(weights, rows=num_samples\) in its place"):
-        next(iter(loader))
-    list(loader)  # once
 
 
 @pytest.mark.parametrize("column", ["label", "name"])

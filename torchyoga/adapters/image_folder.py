@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import NotFoundError, SchemaError
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.files_ref import (
     FilesRef,
     LeftOut,

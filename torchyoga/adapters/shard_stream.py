@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from ..building.sources import PlacedSource
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..files.tar import APART, KEY, Member, TarSample, divided, members, samples
 from ..process.digests import hexdigest
 from ..process.threads import begin_thread

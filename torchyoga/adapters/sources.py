@@ -24,8 +24,9 @@ from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
 from ..reading.stored_ref import ColumnsRef, StreamedRef
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Rows, equal_blocks
+from ..rows.block import Block, Rows
 from ..rows.collector import block_of, spans
+from ..rows.comparing import equal_blocks
 from ..rows.schema import Schema
 from ..rows.types import Ints, MapStyle, Row
 from ..tables.recognised import is_table, recognised
@@ -318,7 +319,7 @@ class RefSource(SeekableBlocks):
             return False
         numbers = spread(len(self.ref), 3)
         one, other = (block_of(in_epoch(self.ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
-        return not equal_blocks(one, other, range(len(numbers)))
+        return not equal_blocks(one, other)
 
     def _block(self, numbers: Ints) -> Block:
         return block_of(in_epoch(self.ref, 0, 0).take(numbers), self.schema)

@@ -28,8 +28,8 @@ from ..loading.loader import DataLoader
 from ..order.cursor import Cursor
 from ..order.epoch import Iteration, IterationOptions
 from ..order.place import batches
-from ..process.background import Ahead, Task
 from ..process.numbers import as_int
+from ..process.threads import Ahead, Task
 from ..reading.contract import Contract
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream, begun, in_epoch, windows_of

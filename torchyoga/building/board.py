@@ -36,8 +36,8 @@ from ..stores.contract import Versions
 from ..stores.notes import RemoteNotes, at_work
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import sendable
+from ..versions.location import sealed, unsealed
 from ..versions.names import folder_of
-from ..versions.staging import sealed, unsealed
 from .plan import Plan, typed
 
 _log = logging.getLogger("torchyoga")

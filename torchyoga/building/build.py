@@ -27,8 +27,7 @@ from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.exceptions import Note, note_row, notes_of
-from ..process.progress import Bar, progress_bar
-from ..process.texts import escaped
+from ..process.messages import Bar, escaped, progress_bar
 from ..process.threads import Errand, TaskThread
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
@@ -37,12 +36,11 @@ from ..rows.schema import Schema
 from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.file_entry import FileEntry
-from ..versions.info import plain
-from ..versions.lineage import Parent
+from ..versions.lineage import Parent, plain
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry, Manifest
-from ..versions.staging import Staging
 from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 

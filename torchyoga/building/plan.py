@@ -26,7 +26,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..stores.contract import Seen
 from ..versions.file_entry import is_token
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..versions.manifest import FunctionEntry
 from .sources import BlockSource, InputSource, RowSource, SeekableBlocks, Source
 

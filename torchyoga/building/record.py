@@ -19,14 +19,15 @@ import numpy as np
 
 from ..errors import CorruptError
 from ..reading.reader import Reader
-from ..rows.block import Block, equal_blocks
+from ..rows.block import Block
 from ..rows.collector import Collector
+from ..rows.comparing import equal_blocks
 from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.file_entry import FileEntry, is_token
+from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry
-from ..versions.staging import Staging
 from .sources import PlacedSource, RowSource, SeekableBlocks
 
 _Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives
@@ -162,14 +163,14 @@ class Record:
             return
         kept = reader.take(np.array(numbers, np.int64))
         for place, number in enumerate(numbers):
-            if equal_blocks(found, kept, [place]):
+            if equal_blocks(found.slice(place, place + 1), kept.slice(place, place + 1)):
                 continue
             first, second = read([number]), read([number])
             assert first is not None
             assert second is not None
             raise ValueError(
                 f"row {number} of the source has changed"
-                if equal_blocks(first, second, [0])
+                if equal_blocks(first, second)
                 else f"row {number} of the source differs each time it is read, as if augmented at random; a "
                 "build of such rows always starts over, so cache them before they are augmented"
             )

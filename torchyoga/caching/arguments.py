@@ -266,18 +266,15 @@ class Call:
 
     def _differing(self, entry: FunctionEntry) -> list[str]:
         """The names of the digests that differ."""
-
-        def digest(name: str, text: bytes | None) -> str | None:
-            return None if text is None else salted(entry.salt, name, text)
-
-        def unrecorded(name: str) -> bytes | None:
-            return self.checked[name] if name.startswith("{") else self.function.default(name)
-
-        found = [
-            name
-            for name, text in self.checked.items()
-            if digest(name, text) != entry.arguments.get(name, digest(name, unrecorded(name)))
-        ] + [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
+        found = []
+        for name, text in self.checked.items():
+            if name in entry.arguments:
+                differs = entry.arguments[name] != salted(entry.salt, name, text)
+            else:  # the function did not have it then, or a template did not name it
+                differs = not name.startswith("{") and text != self.function.default(name)
+            if differs:
+                found.append(name)
+        found += [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
         return found + (self._gone(entry) if set(self.names) - set(entry.arguments) else [])
 
     def _gone(self, entry: FunctionEntry) -> list[str]:

@@ -40,8 +40,7 @@ from ..rows.data import bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Ints
-from ..versions.checks import checks_of_columns
-from ..versions.columns import parts_of
+from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded
@@ -51,374 +50,11 @@ PART_ROWS = 2**21  # of both datasets in a part, about: unless a row occurs more
 MEMORY_BYTES = 2**26  # that parts keep in memory; more goes to a temporary file
 _MOST_BITS = 16
 _STEP = 2**18  # rows, of hashes that are kept
-
-
-class Parts:
-    """Words of rows of a dataset, dealt to parts by the first bits of the first word, in one temporary file.
-
-    Equal rows are dealt to the same part, whichever dataset they are of, so each part is compared by itself
-    and memory is bounded. A chunk is sorted by part and written as one run.
-
-    Args:
-        width: words of 64 bits of each row.
-        num_rows: of all datasets that are compared, about; it says how many parts there are.
-    """
-
-    def __init__(self, width: int, num_rows: int) -> None:
-        self._bits = min(_MOST_BITS, max(0, (num_rows - 1) // PART_ROWS).bit_length())
-        self._width, self._num_rows = width, 0
-        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115  # closed with the parts
-        weakref.finalize(self, self._file.close)
-        self._runs: list[npt.NDArray[np.int64]] = []  # of each chunk, where its rows of each part begin
-
-    def __len__(self) -> int:
-        return 1 << self._bits
-
-    def __iter__(self) -> Iterator[Hashes]:
-        """The rows of each part (N, width), in the order in which they were added."""
-        step = 8 * self._width
-        for part in range(len(self)):
-            found = [np.empty((0, self._width), np.uint64)]
-            for start, stop in (run[part : part + 2].tolist() for run in self._runs):
-                self._file.seek(start * step)
-                read = self._file.read((stop - start) * step)
-                found.append(np.frombuffer(read, np.uint64).reshape(-1, self._width))
-            yield np.concatenate(found)
-
-    def append(self, words: Hashes) -> None:
-        """Adds rows (N, width).
-
-        Raises:
-            OSError: the disk is full.
-        """
-        counts = np.array([len(words)])
-        if self._bits:
-            part = (words[:, 0] >> np.uint64(64 - self._bits)).astype(np.uint16)
-            words = words[np.argsort(part, kind="stable")]
-            counts = np.bincount(part, minlength=len(self))
-        self._file.seek(0, 2)
-        self._file.write(np.ascontiguousarray(words, np.uint64).data.cast("B") if words.size else b"")
-        self._runs.append(self._num_rows + bounds_of(counts))
-        self._num_rows += len(words)
-
-
-class GroupedRows(NamedTuple):
-    """Rows of two datasets, equal ones side by side.
-
-    Attributes:
-        order: (N,) places of all rows, those of the old dataset first; in a group they ascend.
-        starts: (G + 1,) where each group begins in `order`, and N.
-        olds: (G,) how many rows of the old dataset each group has.
-    """
-
-    order: Ints
-    starts: Ints
-    olds: Ints
-
-
-class Matched(NamedTuple):
-    """Rows of two datasets, by their places in each.
-
-    Attributes:
-        old: (K,) rows of the old one that are paired with those of the new one, `new` (K,).
-        removed: rows of the old one that have no partner; `added`: of the new one.
-    """
-
-    old: Ints
-    new: Ints
-    removed: Ints
-    added: Ints
-
-
-def grouped(old: Hashes, new: Hashes) -> GroupedRows:
-    """The rows of two datasets by their hashes.
-
-    Args:
-        old: (N, 2) hashes of the old rows.
-        new: (M, 2) of the new ones.
-
-    Example:
-        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5], [5, 5]))
-        >>> found = grouped(old, new)
-        >>> found.order.tolist(), found.starts.tolist(), found.olds.tolist()
-        ([1, 2, 3, 0], [0, 3, 4], [1, 1])
-    """
-    both = np.concatenate([old, new])
-    count = len(both)
-    order, is_first = _sorted(both)
-    starts = np.flatnonzero(is_first)
-    olds = np.zeros(0, np.int64)
-    if count:
-        olds = np.add.reduceat((order < len(old)).astype(np.int64), starts)
-    return GroupedRows(order, np.append(starts, count).astype(np.int64), olds)
-
-
-def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Places (N,) with equal hashes side by side, ascending among themselves; and which begin a group."""
-    count = len(hashes)
-    if count < 2:
-        return np.arange(count), np.ones(count, np.bool_)
-    low = np.uint64(2 ** (count - 1).bit_length() - 1)
-    packed = (hashes[:, 1] & ~low) | np.arange(count, dtype=np.uint64)
-    packed.sort()
-    order = (packed & low).astype(np.int64)
-    differs = np.append(True, (packed[1:] & ~low) != (packed[:-1] & ~low))
-    is_first = differs.copy()
-    near = np.flatnonzero(~differs)  # places whose sorted bits are those of the place before
-    is_other = (hashes[order[near]] != hashes[order[near - 1]]).any(axis=1)
-    is_first[near] = is_other
-    if is_other.any():
-        runs = np.append(np.flatnonzero(differs), count)
-        for run in distinct(np.searchsorted(runs, near[is_other], side="right") - 1).tolist():
-            start, stop = int(runs[run]), int(runs[run + 1])
-            places = np.sort(order[start:stop])
-            held = hashes[places]
-            places = places[np.lexsort((places, held[:, 0], held[:, 1]))]
-            order[start:stop] = places
-            is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
-    return order, is_first
-
-
-def matched(groups: GroupedRows, num_old: int) -> Matched:
-    """Each row paired with an equal one, as often as both datasets have it; the first ones of each.
-
-    Args:
-        groups: of all rows; `num_old` of them are of the old dataset.
-        num_old: N.
-
-    Example:
-        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5, 5], [5, 8]))
-        >>> found = matched(grouped(old, new), 3)
-        >>> found.old.tolist(), found.new.tolist(), found.removed.tolist(), found.added.tolist()
-        ([1], [0], [0, 2], [1])
-    """
-    order, starts, olds = groups
-    sizes = np.diff(starts)
-    rank = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
-    num_before = np.repeat(olds, sizes)
-    is_old = rank < num_before
-    rank -= np.where(is_old, 0, num_before)
-    has_partner = rank < np.repeat(np.minimum(olds, sizes - olds), sizes)
-    old, new = order[is_old & has_partner], order[~is_old & has_partner] - num_old
-    removed, added = order[is_old & ~has_partner], order[~is_old & ~has_partner] - num_old
-    return Matched(old, new, np.sort(removed), np.sort(added))
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of two datasets that are compared.
-
-    Attributes:
-        ref: its rows.
-        names: of the values that are compared.
-        keys: names of the columns that say which rows belong together; empty for whole rows.
-        ranges: the rows that are compared, ascending.
-    """
-
-    ref: DataRef
-    names: Sequence[str]
-    keys: Sequence[str]
-    ranges: Ranges
-
-    @cached_property
-    def _values(self) -> DataRef:
-        """The values that are compared; the DataRef itself if these are all."""
-        schema = self.ref.schema
-        if schema is None or not self.names:
-            return self.ref
-        of = Projection.of(schema, self.names)
-        return self.ref if len(of.columns) == len(schema.columns) else self.ref._projected(of)
-
-    @cached_property
-    def _keys(self) -> DataRef:
-        """The columns of the key."""
-        assert self.ref.schema is not None
-        return self.ref._projected(Projection.of(self.ref.schema, self.keys))
-
-    @property
-    def num_rows(self) -> int:
-        """Rows that are compared."""
-        return sum(stop - start for start, stop in self.ranges)
-
-    def words(self) -> Iterator[Hashes]:
-        """(N, 3) two words of the hash of each row, and its number.
-
-        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
-        the row.
-        """
-        kept = None
-        if self._values is self.ref and isinstance(self.ref, VersionRef) and self.ranges:
-            kept = kept_hashes(self.ref)
-        if kept is None:
-            for first, block in blocks_within(self._values, self.ranges):
-                rows = np.arange(first, first + block.num_rows)
-                if self.keys:
-                    keys = Projection.of(block.schema, self.keys).block(block)
-                    yield _words(key_words(keys), rows, row_hashes(block))
-                else:
-                    yield _words(row_hashes(block), rows)
-        elif self.keys:
-            for first, keys in self.key_blocks(self.ranges):
-                stop = first + keys.num_rows
-                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
-        else:
-            for start, stop in self.ranges:
-                for first in range(start, stop, _STEP):
-                    last = min(first + _STEP, stop)
-                    yield _words(kept.read(first, last), np.arange(first, last))
-
-    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
-        """The columns of the key of some rows: the first row of each block, and the block."""
-        return iter(()) if self.ref.schema is None else blocks_within(self._keys, ranges)
-
-    def key_texts(self, rows: Ints) -> list[str]:
-        """The keys of some rows, for a message."""
-        return [f"{row!r:.80}" for row in Rows(block_at(self._keys, rows)).exact()]
-
-
-def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
-    parts = [hashes, rows[:, None].astype(np.uint64)]
-    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
-
-
-def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
-    """The words of two datasets, part by part: equal rows are in the same part."""
-    both = []
-    for side in (old, new):
-        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
-        for words in side.words():
-            parts.append(words)
-        both.append(parts)
-    return zip(*both, strict=True)
-
-
 _Name: TypeAlias = tuple[object, ...]
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, which show for most other keys that they differ
 _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
-
-
-def apart(
-    old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
-) -> tuple[Ranges, Ranges, Ranges]:
-    """The rows that only the old version has, those that only the new one has, and the new one's in both.
-
-    A row is in both if the files that hold its values are: by their names, which no other build gives, their
-    sizes and all their checksums. Where one version was made of the other by columns alone, those whose
-    checksums differ are compared row by row. All rows of anything but whole versions are apart.
-
-    Args:
-        old: a dataset.
-        new: another one.
-        names: the values that count.
-        changed: what `differing_values` gives of them; None to look at files only.
-    """
-    if not _is_version(old) or not _is_version(new):
-        return _whole(old), _whole(new), []
-    if changed is not None and {*names} - {*changed}:
-        some = [name for name in changed if name in names]
-        rows = _differing_rows(old, new, some) if some else np.zeros(0, np.int64)
-        found, rest = _runs(rows), np.setdiff1d(np.arange(len(new)), rows, assume_unique=True)
-        return found, found, _runs(rest)
-    mine, theirs = _pieces(old.manifest, names), _pieces(new.manifest, names)
-    common = {name for name, *_ in mine} & {name for name, *_ in theirs}
-    return (
-        _joined((start, stop) for name, start, stop in mine if name not in common),
-        _joined((start, stop) for name, start, stop in theirs if name not in common),
-        _joined((start, stop) for name, start, stop in theirs if name in common),
-    )
-
-
-def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
-    """The values that two versions have and that differ in some row, by their checksums.
-
-    None if it is not known that their rows lie side by side: then neither is made of the other by columns
-    that were added, replaced or dropped.
-    """
-    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
-        return None
-    was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
-    if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
-        return None
-    mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
-    common = values_of(new.schema)
-    return tuple(
-        name
-        for name, (_, columns) in values_of(old.schema).items()
-        if name in common and any(theirs.get(column.name) != mine[column.name] for column in columns)
-    )
-
-
-def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> Ints:
-    """(D,) the rows in which some values differ, ascending."""
-    found = [np.zeros(0, np.int64)]
-    sides = []
-    for ref in (old, new):
-        assert ref.schema is not None, "it has these columns"
-        sides.append(ref._projected(Projection.of(ref.schema, names)))
-    for first, block in blocks_within(sides[0], _whole(old)):
-        rows = np.arange(first, first + block.num_rows)
-        found.append(rows[differing(block, block_at(sides[1], rows)).any(axis=1)])
-    return np.concatenate(found)
-
-
-def _whole(ref: DataRef) -> Ranges:
-    return [(0, len(ref))] if len(ref) else []
-
-
-def _runs(rows: Ints) -> Ranges:
-    """Rows as ranges of neighbours."""
-    if not len(rows):
-        return []
-    ends = np.flatnonzero(np.diff(rows) != 1)
-    starts, stops = np.append(0, ends + 1), np.append(ends, len(rows) - 1)
-    return list(zip(rows[starts].tolist(), (rows[stops] + 1).tolist(), strict=True))
-
-
-def _pieces(manifest: Manifest, names: Collection[str]) -> list[tuple[frozenset[object], int, int]]:
-    """Rows whose values lie in the same files, one after the other: a name of the files, and the rows."""
-    if manifest.schema is None:
-        return []
-    values = values_of(manifest.schema)
-    wanted = {column.name for name in names if name in values for column in values[name][1]}
-    groups = [
-        (group, [place for place, column in enumerate(group.schema.columns) if column.name in wanted])
-        for group in manifest.column_groups
-    ]
-    groups = [(group, places) for group, places in groups if places] or groups[:1]
-    if not groups:
-        return []
-    starts = np.unique(np.concatenate([group.file_starts for group, _ in groups]))
-    found = []
-    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        held: dict[_Name, list[_Name]] = {}  # by file, and the row in it, the columns
-        for group, places in groups:
-            number = int(np.searchsorted(group.file_starts, start, side="right")) - 1
-            file = group.files[number]
-            columns = held.setdefault((*_name(file), start - int(group.file_starts[number])), [])
-            columns += [
-                (group.schema.columns[at].name, *(file.checks[part] for part in parts_of(group.schema, [at])))
-                for at in places
-            ]
-        name = *((file, tuple(sorted(columns))) for file, columns in held.items()), stop - start
-        found.append((frozenset(name), start, stop))
-    return found
-
-
-def _name(file: FileEntry) -> _Name:
-    deleted = None if file.deleted is None else file.deleted.text
-    return file.name, file.format, file.nbytes, json.dumps(file.index, sort_keys=True), file.crc, deleted
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Ranges, neighbours as one."""
-    found: list[tuple[int, int]] = []
-    for start, stop in ranges:
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -586,13 +222,7 @@ def _codes_change(schema: Schema, words: Names) -> bool:
 
 def _is_version(ref: DataRef) -> TypeGuard[VersionRef]:
     """True for a version with all of its columns."""
-    return isinstance(ref, VersionRef) and ref._of is None
-
-
-def _pairs(old: Ints, new: Ints) -> Ints:
-    """(K, 2) pairs of rows, in order of the old ones."""
-    found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
-    return found[np.argsort(found[:, 0], kind="stable")]
+    return isinstance(ref, VersionRef) and ref.schema == ref.manifest.schema
 
 
 def _are_same_rows(old: DataRef, new: DataRef) -> bool:
@@ -661,6 +291,12 @@ def _rows(words: Hashes) -> Ints:
     """The numbers of rows, of their words."""
     found: Ints = words[:, 2].view(np.int64)
     return found
+
+
+def _pairs(old: Ints, new: Ints) -> Ints:
+    """(K, 2) pairs of rows, in order of the old ones."""
+    found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
+    return found[np.argsort(found[:, 0], kind="stable")]
 
 
 def _ascending(rows: Sequence[Ints]) -> Ints:
@@ -743,3 +379,364 @@ def _tokens(side: Side, ranges: Ranges) -> Iterator[tuple[Ints, Hashes]]:
     """Numbers of rows (N,), and for each two words (N, 2) that are the same for the same key only."""
     for first, block in side.key_blocks(ranges):
         yield np.arange(first, first + block.num_rows), key_words(block)
+
+
+def apart(
+    old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
+) -> tuple[Ranges, Ranges, Ranges]:
+    """The rows that only the old version has, those that only the new one has, and the new one's in both.
+
+    A row is in both if the files that hold its values are: by their names, which no other build gives, their
+    sizes and all their checksums. Where one version was made of the other by columns alone, those whose
+    checksums differ are compared row by row. All rows of anything but whole versions are apart.
+
+    Args:
+        old: a dataset.
+        new: another one.
+        names: the values that count.
+        changed: what `differing_values` gives of them; None to look at files only.
+    """
+    if not _is_version(old) or not _is_version(new):
+        return _whole(old), _whole(new), []
+    if changed is not None and {*names} - {*changed}:
+        some = [name for name in changed if name in names]
+        rows = _differing_rows(old, new, some) if some else np.zeros(0, np.int64)
+        found, rest = _runs(rows), np.setdiff1d(np.arange(len(new)), rows, assume_unique=True)
+        return found, found, _runs(rest)
+    mine, theirs = _pieces(old.manifest, names), _pieces(new.manifest, names)
+    common = {name for name, *_ in mine} & {name for name, *_ in theirs}
+    return (
+        _joined((start, stop) for name, start, stop in mine if name not in common),
+        _joined((start, stop) for name, start, stop in theirs if name not in common),
+        _joined((start, stop) for name, start, stop in theirs if name in common),
+    )
+
+
+def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
+    """The values that two versions have and that differ in some row, by their checksums.
+
+    None if it is not known that their rows lie side by side: then neither is made of the other by columns
+    that were added, replaced or dropped.
+    """
+    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
+        return None
+    was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
+    if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
+        return None
+    mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
+    common = values_of(new.schema)
+    return tuple(
+        name
+        for name, (_, columns) in values_of(old.schema).items()
+        if name in common and any(theirs.get(column.name) != mine[column.name] for column in columns)
+    )
+
+
+def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> Ints:
+    """(D,) the rows in which some values differ, ascending."""
+    found = [np.zeros(0, np.int64)]
+    sides = []
+    for ref in (old, new):
+        assert ref.schema is not None, "it has these columns"
+        sides.append(ref._projected(Projection.of(ref.schema, names)))
+    for first, block in blocks_within(sides[0], _whole(old)):
+        rows = np.arange(first, first + block.num_rows)
+        found.append(rows[differing(block, block_at(sides[1], rows)).any(axis=1)])
+    return np.concatenate(found)
+
+
+def _whole(ref: DataRef) -> Ranges:
+    return [(0, len(ref))] if len(ref) else []
+
+
+def _runs(rows: Ints) -> Ranges:
+    """Rows as ranges of neighbours."""
+    if not len(rows):
+        return []
+    ends = np.flatnonzero(np.diff(rows) != 1)
+    starts, stops = np.append(0, ends + 1), np.append(ends, len(rows) - 1)
+    return list(zip(rows[starts].tolist(), (rows[stops] + 1).tolist(), strict=True))
+
+
+def _pieces(manifest: Manifest, names: Collection[str]) -> list[tuple[frozenset[object], int, int]]:
+    """Rows whose values lie in the same files, one after the other: a name of the files, and the rows."""
+    if manifest.schema is None:
+        return []
+    values = values_of(manifest.schema)
+    wanted = {column.name for name in names if name in values for column in values[name][1]}
+    groups = [
+        (group, [place for place, column in enumerate(group.schema.columns) if column.name in wanted])
+        for group in manifest.column_groups
+    ]
+    groups = [(group, places) for group, places in groups if places] or groups[:1]
+    if not groups:
+        return []
+    starts = np.unique(np.concatenate([group.file_starts for group, _ in groups]))
+    found = []
+    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        held: dict[_Name, list[_Name]] = {}  # by file, and the row in it, the columns
+        for group, places in groups:
+            number = int(np.searchsorted(group.file_starts, start, side="right")) - 1
+            file = group.files[number]
+            columns = held.setdefault((*_name(file), start - int(group.file_starts[number])), [])
+            columns += [
+                (group.schema.columns[at].name, *(file.checks[part] for part in parts_of(group.schema, [at])))
+                for at in places
+            ]
+        name = *((file, tuple(sorted(columns))) for file, columns in held.items()), stop - start
+        found.append((frozenset(name), start, stop))
+    return found
+
+
+def _name(file: FileEntry) -> _Name:
+    deleted = None if file.deleted is None else file.deleted.text
+    return file.name, file.format, file.nbytes, json.dumps(file.index, sort_keys=True), file.crc, deleted
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges, neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two datasets that are compared.
+
+    Attributes:
+        ref: its rows.
+        names: of the values that are compared.
+        keys: names of the columns that say which rows belong together; empty for whole rows.
+        ranges: the rows that are compared, ascending.
+    """
+
+    ref: DataRef
+    names: Sequence[str]
+    keys: Sequence[str]
+    ranges: Ranges
+
+    @cached_property
+    def _values(self) -> DataRef:
+        """The values that are compared; the DataRef itself if these are all."""
+        schema = self.ref.schema
+        if schema is None or not self.names:
+            return self.ref
+        of = Projection.of(schema, self.names)
+        return self.ref if len(of.columns) == len(schema.columns) else self.ref._projected(of)
+
+    @cached_property
+    def _keys(self) -> DataRef:
+        """The columns of the key."""
+        assert self.ref.schema is not None
+        return self.ref._projected(Projection.of(self.ref.schema, self.keys))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are compared."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def words(self) -> Iterator[Hashes]:
+        """(N, 3) two words of the hash of each row, and its number.
+
+        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
+        the row.
+        """
+        kept = None
+        if self._values is self.ref and _is_version(self.ref) and self.ranges:
+            kept = kept_hashes(self.ref)
+        if kept is None:
+            for first, block in blocks_within(self._values, self.ranges):
+                rows = np.arange(first, first + block.num_rows)
+                if self.keys:
+                    keys = Projection.of(block.schema, self.keys).block(block)
+                    yield _words(key_words(keys), rows, row_hashes(block))
+                else:
+                    yield _words(row_hashes(block), rows)
+        elif self.keys:
+            for first, keys in self.key_blocks(self.ranges):
+                stop = first + keys.num_rows
+                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
+        else:
+            for start, stop in self.ranges:
+                for first in range(start, stop, _STEP):
+                    last = min(first + _STEP, stop)
+                    yield _words(kept.read(first, last), np.arange(first, last))
+
+    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+        """The columns of the key of some rows: the first row of each block, and the block."""
+        return iter(()) if self.ref.schema is None else blocks_within(self._keys, ranges)
+
+    def key_texts(self, rows: Ints) -> list[str]:
+        """The keys of some rows, for a message."""
+        return [f"{row!r:.80}" for row in Rows(block_at(self._keys, rows)).exact()]
+
+
+def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
+    parts = [hashes, rows[:, None].astype(np.uint64)]
+    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
+
+
+def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
+    """The words of two datasets, part by part: equal rows are in the same part."""
+    both = []
+    for side in (old, new):
+        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
+        for words in side.words():
+            parts.append(words)
+        both.append(parts)
+    return zip(*both, strict=True)
+
+
+class Parts:
+    """Words of rows of a dataset, dealt to parts by the first bits of the first word, in one temporary file.
+
+    Equal rows are dealt to the same part, whichever dataset they are of, so each part is compared by itself
+    and memory is bounded. A chunk is sorted by part and written as one run.
+
+    Args:
+        width: words of 64 bits of each row.
+        num_rows: of all datasets that are compared, about; it says how many parts there are.
+    """
+
+    def __init__(self, width: int, num_rows: int) -> None:
+        self._bits = min(_MOST_BITS, max(0, (num_rows - 1) // PART_ROWS).bit_length())
+        self._width, self._num_rows = width, 0
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115  # closed with the parts
+        weakref.finalize(self, self._file.close)
+        self._runs: list[npt.NDArray[np.int64]] = []  # of each chunk, where its rows of each part begin
+
+    def __len__(self) -> int:
+        return 1 << self._bits
+
+    def __iter__(self) -> Iterator[Hashes]:
+        """The rows of each part (N, width), in the order in which they were added."""
+        step = 8 * self._width
+        for part in range(len(self)):
+            found = [np.empty((0, self._width), np.uint64)]
+            for start, stop in (run[part : part + 2].tolist() for run in self._runs):
+                self._file.seek(start * step)
+                read = self._file.read((stop - start) * step)
+                found.append(np.frombuffer(read, np.uint64).reshape(-1, self._width))
+            yield np.concatenate(found)
+
+    def append(self, words: Hashes) -> None:
+        """Adds rows (N, width).
+
+        Raises:
+            OSError: the disk is full.
+        """
+        counts = np.array([len(words)])
+        if self._bits:
+            part = (words[:, 0] >> np.uint64(64 - self._bits)).astype(np.uint16)
+            words = words[np.argsort(part, kind="stable")]
+            counts = np.bincount(part, minlength=len(self))
+        self._file.seek(0, 2)
+        self._file.write(np.ascontiguousarray(words, np.uint64).data.cast("B") if words.size else b"")
+        self._runs.append(self._num_rows + bounds_of(counts))
+        self._num_rows += len(words)
+
+
+def grouped(old: Hashes, new: Hashes) -> GroupedRows:
+    """The rows of two datasets by their hashes.
+
+    Args:
+        old: (N, 2) hashes of the old rows.
+        new: (M, 2) of the new ones.
+
+    Example:
+        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5], [5, 5]))
+        >>> found = grouped(old, new)
+        >>> found.order.tolist(), found.starts.tolist(), found.olds.tolist()
+        ([1, 2, 3, 0], [0, 3, 4], [1, 1])
+    """
+    both = np.concatenate([old, new])
+    count = len(both)
+    order, is_first = _sorted(both)
+    starts = np.flatnonzero(is_first)
+    olds = np.zeros(0, np.int64)
+    if count:
+        olds = np.add.reduceat((order < len(old)).astype(np.int64), starts)
+    return GroupedRows(order, np.append(starts, count).astype(np.int64), olds)
+
+
+def matched(groups: GroupedRows, num_old: int) -> Matched:
+    """Each row paired with an equal one, as often as both datasets have it; the first ones of each.
+
+    Args:
+        groups: of all rows; `num_old` of them are of the old dataset.
+        num_old: N.
+
+    Example:
+        >>> old, new = (np.array([[n, n] for n in numbers], np.uint64) for numbers in ([7, 5, 5], [5, 8]))
+        >>> found = matched(grouped(old, new), 3)
+        >>> found.old.tolist(), found.new.tolist(), found.removed.tolist(), found.added.tolist()
+        ([1], [0], [0, 2], [1])
+    """
+    order, starts, olds = groups
+    sizes = np.diff(starts)
+    rank = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
+    num_before = np.repeat(olds, sizes)
+    is_old = rank < num_before
+    rank -= np.where(is_old, 0, num_before)
+    has_partner = rank < np.repeat(np.minimum(olds, sizes - olds), sizes)
+    old, new = order[is_old & has_partner], order[~is_old & has_partner] - num_old
+    removed, added = order[is_old & ~has_partner], order[~is_old & ~has_partner] - num_old
+    return Matched(old, new, np.sort(removed), np.sort(added))
+
+
+class GroupedRows(NamedTuple):
+    """Rows of two datasets, equal ones side by side.
+
+    Attributes:
+        order: (N,) places of all rows, those of the old dataset first; in a group they ascend.
+        starts: (G + 1,) where each group begins in `order`, and N.
+        olds: (G,) how many rows of the old dataset each group has.
+    """
+
+    order: Ints
+    starts: Ints
+    olds: Ints
+
+
+class Matched(NamedTuple):
+    """Rows of two datasets, by their places in each.
+
+    Attributes:
+        old: (K,) rows of the old one that are paired with those of the new one, `new` (K,).
+        removed: rows of the old one that have no partner; `added`: of the new one.
+    """
+
+    old: Ints
+    new: Ints
+    removed: Ints
+    added: Ints
+
+
+def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Places (N,) with equal hashes side by side, ascending among themselves; and which begin a group."""
+    count = len(hashes)
+    if count < 2:
+        return np.arange(count), np.ones(count, np.bool_)
+    low = np.uint64(2 ** (count - 1).bit_length() - 1)
+    packed = (hashes[:, 1] & ~low) | np.arange(count, dtype=np.uint64)
+    packed.sort()
+    order = (packed & low).astype(np.int64)
+    differs = np.append(True, (packed[1:] & ~low) != (packed[:-1] & ~low))
+    is_first = differs.copy()
+    near = np.flatnonzero(~differs)  # places whose sorted bits are those of the place before
+    is_other = (hashes[order[near]] != hashes[order[near - 1]]).any(axis=1)
+    is_first[near] = is_other
+    if is_other.any():
+        runs = np.append(np.flatnonzero(differs), count)
+        for run in distinct(np.searchsorted(runs, near[is_other], side="right") - 1).tolist():
+            start, stop = int(runs[run]), int(runs[run + 1])
+            places = np.sort(order[start:stop])
+            held = hashes[places]
+            places = places[np.lexsort((places, held[:, 0], held[:, 1]))]
+            order[start:stop] = places
+            is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
+    return order, is_first

@@ -30,11 +30,9 @@ from ..rows.types import Ints, Json
 from ..stores.contract import Versions
 from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
-from ..versions.checks import fingerprint_of
-from ..versions.columns import ColumnGroup
-from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry
-from ..versions.info import plain
-from ..versions.listed import with_more
+from ..versions.columns import ColumnGroup, fingerprint_of
+from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry, with_more
+from ..versions.lineage import plain
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, with_rows, without_columns
 from ..views.changed import ComputedRef

@@ -22,7 +22,7 @@ from ..building.board import Board, Look, PartFailure, here
 from ..building.build import BuildOptions, Target
 from ..building.plan import Splits, digest_of, splits_of
 from ..errors import BusyError, ExistsError, LostError, NotFoundError, YogaError
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
 from ..stores.refs import fetched

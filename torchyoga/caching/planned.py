@@ -35,11 +35,18 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import ref_of
-from ..versions.checks import fingerprint_of
+from ..versions.columns import fingerprint_of
 from ..versions.lineage import MOST_BUILDERS
+from ..versions.location import Staging
 from ..versions.manifest import Manifest
-from ..versions.staging import Staging
 from .submission import prepared, warn_of_random_rows
+
+_log = logging.getLogger("torchyoga")
+_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
+_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
+_LOOKS = 8  # rows that each builder compares
+_TRIES = 5
+_HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
 
 
 @dataclass(frozen=True)
@@ -147,19 +154,13 @@ class Pools:
 
     def close(self) -> None:
         """Ends the workers, if they were begun here."""
-        pool, self._made = self._made, None if self.can_renew else self._made
-        if self.can_renew and pool is not None:
-            try:
-                pool.shutdown(wait=False, cancel_futures=True)
-            except TypeError:  # loky's and others' take no such argument
-                pool.shutdown(wait=False)
-
-
-_log = logging.getLogger("torchyoga")
-_PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
-_PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
-_LOOKS = 8  # rows that each builder compares
-_TRIES = 5
+        if not self.can_renew or self._made is None:
+            return
+        pool, self._made = self._made, None
+        try:
+            pool.shutdown(wait=False, cancel_futures=True)
+        except TypeError:  # loky's and others' take no such argument
+            pool.shutdown(wait=False)
 
 
 def agreed_job(
@@ -289,9 +290,6 @@ def _differs(
 def _differing_row(plan: Plan, splits: Splits) -> int | None:
     """The first of the plan's rows that differs here; None if all are equal."""
     return None if plan.schema is None else splits.differing(plan.looks, plan.schema)
-
-
-_HERE = threading.local()  # the last job of each thread, since datasets are not for several at once
 
 
 @dataclass(frozen=True)

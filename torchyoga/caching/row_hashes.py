@@ -18,7 +18,7 @@ from ..building.build import BuildOptions, Target
 from ..building.sources import BlockSource
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.lazy import later
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
@@ -42,6 +42,9 @@ _log = logging.getLogger("torchyoga")
 Ranges = Sequence[tuple[int, int]]
 _BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
 _RAGGED_BYTES = 2**10  # of a value, where they are not known
+_PATIENCE = 86400.0  # seconds, while another process makes them
+_SCHEMA = Schema.of({"hash": np.zeros(2, np.uint64)})
+_LOOKS = 8  # rows that are hashed again when kept hashes are read, besides the first and the last
 
 
 def block_at(ref: DataRef, rows: Ints) -> Block:
@@ -59,11 +62,6 @@ def blocks_within(ref: DataRef, ranges: Ranges) -> Iterator[tuple[int, Block]]:
     for start, stop in ranges:
         for first in range(start, stop, step):
             yield first, block_at(ref, np.arange(first, min(first + step, stop)))
-
-
-_PATIENCE = 86400.0  # seconds, while another process makes them
-_SCHEMA = Schema.of({"hash": np.zeros(2, np.uint64)})
-_LOOKS = 8  # rows that are hashed again when kept hashes are read, besides the first and the last
 
 
 class KeptHashes:

@@ -18,14 +18,14 @@ from ..adapters.sources import dataset_and_source
 from ..building.build import BuildOptions, Target, build
 from ..building.sources import BlockSource, RowSource, Source
 from ..errors import SchemaError
+from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack
-from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
 from ..rows.comparing import row_hashes
 from ..rows.types import Json, Row
 from ..stores.refs import ref_of
-from ..versions.info import plain
+from ..versions.lineage import plain
 from ..views.info import info_of
 
 _log = logging.getLogger("torchyoga")

@@ -23,9 +23,9 @@ import torch
 from ..errors import CorruptError, NotFoundError, StateError, YogaError
 from ..loading.loader import DataLoader, DeviceLoader
 from ..order.contract import Saved
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stops import Stops
-from ..process.warned import warn_user
 from ..sampling.ranks import is_one_of_several
 from . import generators, items
 from .loop import Loop

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..process.messages import warn_user
 from ..process.seeding import sampler_seed, seeder
-from ..process.warned import warn_user
 from .processes import Processes
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device

@@ -23,8 +23,8 @@ from torch.utils.hooks import RemovableHandle
 from ..errors import StateError
 from ..loading.loader import parts_of
 from ..order.contract import Saved
+from ..process.messages import warn_user
 from ..process.seeding import sampler_seed
-from ..process.warned import warn_user
 from ..rows.types import Batch
 from . import generators
 from .processes import Processes

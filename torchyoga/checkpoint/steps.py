@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..files.checksum import crc32, crc32_of
-from ..files.regular import open_regular
-from ..files.root import sync_folder
+from ..files.root import open_regular, sync_folder
 from ..order.contract import Saved
 from ..stores.address import directory_of, is_url
 

@@ -19,10 +19,10 @@ from ..errors import CorruptError, SchemaError
 from ..process.buffers import BufferPool
 from ..process.control_group import usable_cpus
 from ..process.digests import hexdigest
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.seeding import drawn_seeds, seeds_within
 from ..process.stages import Stage, timed
-from ..process.warned import warn_user
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch

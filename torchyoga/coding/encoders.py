@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, SchemaError
+from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.warned import warn_user
 from ..rows.column import Codec
 from ..rows.image_formats import format_of
 from ..rows.types import Json, Row

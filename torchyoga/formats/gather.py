@@ -26,11 +26,10 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..files.regular import open_regular
-from ..process.background import are_ahead
+from ..files.root import open_regular
 from ..process.buffers import address_of, is_placing
-from ..process.forks import in_forked_child
 from ..process.lazy import torch
+from ..process.threads import are_ahead, in_forked_child
 from ..rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..process.buffers import address_of
-from ..process.forks import renew_in_children
 from ..process.numbers import distinct
+from ..process.threads import renew_in_children
 from ..rows.data import joined_runs, numbered_within
 from ..rows.types import Array, Ints
 from .gather import Bytes, Memory

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..order.place import Remainder
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..rows.types import Batch, Collate, Index, Row
 from ..sampling.indices import Indices
 from ..sampling.trainers import gradient_state, is_accelerate_asking, is_skipping_batches, num_skipped

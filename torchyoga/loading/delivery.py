@@ -19,9 +19,9 @@ import torch
 from ..errors import StateError
 from ..order.contract import Saved
 from ..order.epoch import Iteration, IterationOptions
-from ..process.forks import renew_in_children
 from ..process.seeding import GeneratorsPutBack, worker_seed
 from ..process.stages import Stage, Stopwatch
+from ..process.threads import renew_in_children
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, MapStyle, Row, mapped

@@ -18,7 +18,7 @@ from ..errors import StateError
 from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
 from ..process.lazy import later
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row

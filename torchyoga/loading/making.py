@@ -14,11 +14,11 @@ import torch
 from torch.utils.data import Subset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.background import Ahead, Task
 from ..process.exceptions import add_note, note_batch, note_row, notes_of
+from ..process.messages import warn_user
 from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
 from ..process.stages import Stage, Stopwatch, timed
-from ..process.warned import warn_user
+from ..process.threads import Ahead, Task
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
@@ -168,7 +168,7 @@ class Maker:
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         many = None if self._is_single else getattr(dataset, "__getitems__", None)
         if self.seeding.rows:
-            named = self._numbers(job)
+            named = self._places(job) if self.seeding.by_place else np.asarray(rows, np.int64)
             if many is None or isinstance(rows, _SEVERAL):
                 by_one = self._is_single or isinstance(dataset, DataRef)
                 return self._seeded(job, rows, named, None if by_one else made_together(dataset))
@@ -196,10 +196,8 @@ class Maker:
             self._bound = epoch, self.dataset.in_epoch(epoch)
         return self._bound[1]
 
-    def _numbers(self, job: Job) -> npt.NDArray[np.int64]:
-        """The numbers from which those drawn for each row come."""
-        if not self.seeding.by_place:
-            return job.window.numbers
+    def _places(self, job: Job) -> npt.NDArray[np.int64]:
+        """The places of rows in the epoch, from which the numbers drawn for each come."""
         bounds = zip(job.firsts, job.window.bounds, strict=True)
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..order.epoch import Iteration
 from ..process.control_group import usable_cpus
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stages import Stage, Stopwatch
-from ..process.warned import warn_user
 from ..reading.contract import title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
@@ -244,10 +244,10 @@ class EpochIndices:
         self, iteration: Iteration, read_here: bool, most: int | None, read_bytes: int | None
     ) -> Iterator[Window]:
         """The batches in windows of about so many bytes, as they are read."""
-        if self.way.is_single and self.indices.may_repeat:
+        if self.way.is_single:
             keys: Iterator[Any] = (Keys([row], 1) for row in self.indices.rows(iteration))
             return self._asked((Window(key, [1]) for key in keys), None)
-        first = None if self.way.is_single else iteration.steps_before
+        first = iteration.steps_before
         # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):

@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from ..order.contract import Saved
+from ..process.messages import warn_user
 from ..process.seeding import generators
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 
 _SAMPLED = 16  # entries of an attribute

@@ -240,10 +240,6 @@ class _Plan:
             self.unit_slot, self.unit_slices = self.slot_unit, np.ones(len(units), np.int64)
             self.slots = 1
             self.cell_start = layout.shard_starts
-            self.cell_slot = np.searchsorted(self.unit_shard, np.arange(self.world + 1))
-        most = int(np.diff(self.cell_slot).max(initial=1))
-        self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
-        self.last_slot = max(len(self.slot_start) - 1, 0)
         if order.shuffle:
             self.in_cells = Permutations(np.diff(self.cell_start), "cell", order.seed, epoch)
 
@@ -270,22 +266,17 @@ class _Plan:
         self.slot_start, self.slot_unit = starts[:-1], unit.reshape(-1)
         self.slot_shift = inner.reshape(-1) - self.slot_start
         self.slot_cell = np.repeat(np.arange(num_cells), width)
-        self.cell_slot = np.arange(num_cells + 1) * width
-        self.cell_start = starts[self.cell_slot]
+        self.cell_start = starts[::width]
 
     def rows(self, positions: Ints) -> Ints:
         """The row at each position."""
         line = positions
         if self.world > 1:
             line = self.layout.shard_starts[positions % self.world] + positions // self.world
-        cell = np.searchsorted(self.cell_start, line, "right") - 1
         if self.in_cells is not None:
+            cell = np.searchsorted(self.cell_start, line, "right") - 1
             line = self.in_cells.within(line, self.cell_start, cell, forward=True)
-        slot = self.cell_slot[cell]
-        # The last slot of the cell that begins at or before it; slots of later cells begin after it.
-        for step in self.halvings:
-            ahead = np.minimum(slot + step, self.last_slot)
-            slot = np.where(self.slot_start[ahead] <= line, ahead, slot)
+        slot = np.searchsorted(self.slot_start, line, "right") - 1  # the last that begins there or before
         unit = self.slot_unit[slot]
         inner = line + self.slot_shift[slot]
         if self.in_units is not None:

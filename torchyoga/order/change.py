@@ -8,7 +8,7 @@ these counts: a new source begins, and one that has grown has its new rows in it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -67,14 +67,6 @@ def where_of(state: State) -> str:
     """The place of a state, for messages."""
     step = "" if state.at.steps is None else f"step {state.at.steps} of "
     return f"{step}epoch {state.epoch}, position {state.position}"
-
-
-def weighed(state: State, weigh: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """Weights from a state on; their errors say where that is."""
-    try:
-        return weigh()
-    except ValueError as error:
-        raise ValueError(f"from {where_of(state)} on: {error}") from error
 
 
 def changed(
@@ -159,25 +151,16 @@ def going_on(mixture: Mixture, state: State, appended: Appended | None) -> Mixtu
             "until= of mix. Make the mixture as it was; for other weights from there on, give the loader "
             "reweighted(weights, at=state)"
         )
-    if any(stage.start > state.place for stage in mixture.stages):
+    has_stages = any(stage.start > state.place for stage in mixture.stages)
+    are_sizes = last == whole_weights(list(map(Fraction, mixture.lengths)))
+    if has_stages or order != tuple(range(len(last))) or not (were == last or are_sizes):
         raise StateError(
-            f"rows were appended since the state, at {where}, and the mixture has stages that are to come; "
-            "give the loader mix.reweighted(weights, at=state), made without them"
+            f"up to the state, at {where}, the sources {list(found.names)[:20]} had the weights "
+            f"{list(were)[:20]}, here {list(mixture.names)[:20]} have {list(last)[:20]}"
+            f"{', and other stages to come' * has_stages}; for other weights from there on, give the loader "
+            "mix.reweighted(weights, at=state), made without stages"
         )
-    if order != tuple(range(len(last))):
-        raise StateError(
-            f"the state mixes the sources {list(found.names)[:20]} in this order, here they are "
-            f"{list(mixture.names)[:20]}; give the loader mix.reweighted(weights, at=state)"
-        )
-    if were == last:
-        return found
-    if last != whole_weights(list(map(Fraction, mixture.lengths))):
-        raise StateError(
-            f"up to the state, at {where}, the weights were {list(were)[:20]}, here they are "
-            f"{list(last)[:20]}; for other weights from there on, give the loader "
-            "mix.reweighted(weights, at=state)"
-        )
-    return changed(mixture, last, state, appended)[0]  # sizes that have grown
+    return found if were == last else changed(mixture, last, state, appended)[0]  # sizes that have grown
 
 
 def counts_at(mixture: Mixture, state: State) -> tuple[Mixture, list[int]]:

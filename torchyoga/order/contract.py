@@ -132,7 +132,7 @@ class AnyOrder(ABC):
 
     def length_in(self, epoch: int) -> int:
         """Positions of an epoch: N, unless it was begun before rows were appended."""
-        return self.order_in(epoch).length
+        return self.length
 
     def dealt(self, num_replicas: int) -> Self:
         """This order for so many ranks, which matters if each has files of its own."""
@@ -285,6 +285,10 @@ class BegunOrder(OrderOver):
         """The order of an epoch."""
         return self.first if epoch == self.epoch else self.whole
 
+    def length_in(self, epoch: int) -> int:
+        """Positions of an epoch."""
+        return self.order_in(epoch).length
+
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch; see `AnyOrder.rows`."""
         return self.order_in(epoch).rows(epoch, positions)
@@ -310,7 +314,7 @@ def begun_in(order: AnyOrder, first: AnyOrder, epoch: int) -> AnyOrder:
     """An order whose epoch goes on in the order that it was begun in, `first`, if that is another one."""
     if order.order_in(epoch) is first:
         return order
-    return BegunOrder(order.whole if isinstance(order, BegunOrder) else order, first, epoch)
+    return BegunOrder(order.whole if type(order) is BegunOrder else order, first, epoch)
 
 
 def in_effect(pin: Pin, first: int, last: int) -> tuple[tuple[Pin, ...], ...]:

@@ -24,9 +24,9 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from ..errors import StateError
-from ..process.forks import renew_in_children
+from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.warned import warn_user
+from ..process.threads import renew_in_children
 from .contract import (
     AnyOrder,
     Appended,
@@ -153,10 +153,6 @@ class Cursor:
         if not self._is_seeded:
             self.fix_seed()
         return self._order
-
-    @order.setter
-    def order(self, order: AnyOrder) -> None:
-        self._order = order
 
     @property
     def length(self) -> int:
@@ -666,8 +662,7 @@ class Cursor:
         if appended is not None:
             check_appended(appended)
         saved = State.from_dict(state, only_place=not strict)
-        order = self._order.whole if isinstance(self._order, BegunOrder) else self._order
-        first = order
+        first = order = self._order.whole if type(self._order) is BegunOrder else self._order
         if strict:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
@@ -676,15 +671,16 @@ class Cursor:
                 order, saved = self.arrangement.going_on(order, saved, when, self.fingerprint, self.pins)
             saved, first = carried(saved, order, self.fingerprint, self.prefixes, when, seed, self.pins)
             shards = saved.pins.get("shards")
-            if saved.position and isinstance(shards, int):
+            if type(shards) is int and saved.at.place.position:
                 first = first.dealt(shards)
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
         if entry.place.share[1] > 1:
             self._check_rank(entry.place)
-        order = begun_in(order, first, saved.epoch)
-        if entry.place.position >= order.length_in(saved.epoch):
+        if first is not order:
+            order = BegunOrder(order, first, entry.place.epoch)
+        if entry.place.position >= order.length_in(entry.place.epoch):
             entry = entry.next
         place = entry.place
         try:

@@ -176,12 +176,12 @@ class State:
                 f"the state is of locality {kinds['shards' in found]}, but here it is "
                 f"{kinds['shards' in mine]}; use that, {_LENIENT}"
             )
-        mixed = next((key for key in ("sources", "passes") if key in self.pins), None)
-        if mixed and "sources" not in mine:
-            raise StateError(
-                f"the state has the {mixed} of a mixture, {_shown(self.pins[mixed])}, but what is read here "
-                f"is none. Load it into a loader of that mixture, {_LENIENT}"
-            )
+        for key in ("sources", "passes"):
+            if key in self.pins and "sources" not in mine:
+                raise StateError(
+                    f"the state has the {key} of a mixture, {_shown(self.pins[key])}, but what is read here "
+                    f"is none. Load it into a loader of that mixture, {_LENIENT}"
+                )
         stages = mine.get("stages")
         if self.pins.get("stages") != stages:
             self._check_stages(stages if isinstance(stages, tuple) else None)

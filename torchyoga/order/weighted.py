@@ -13,8 +13,8 @@ stay equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -65,8 +65,7 @@ def whole_ends(weights: _Weights) -> Ints:
     return np.cumsum(whole)
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedStage:
+class WeightedStage(NamedTuple):
     """The weights from a place on.
 
     Attributes:
@@ -79,17 +78,15 @@ class WeightedStage:
 
     start: int
     ends: Ints | None
-    told: str = ""
-    total: int = 0
-    largest: int = 0
+    told: str
+    total: int
+    largest: int
 
-    def __post_init__(self) -> None:
-        if self.ends is None or self.told:
-            return
-        told = hexdigest(self.ends.astype("<i8").tobytes(), size=8)
-        largest = int(np.diff(self.ends, prepend=0).max())
-        for name, value in {"told": told, "total": int(self.ends[-1]), "largest": largest}.items():
-            object.__setattr__(self, name, value)
+    @classmethod
+    def of(cls, start: int, ends: Ints) -> WeightedStage:
+        """The stage of weights whose sums up to each row are `ends`."""
+        told = hexdigest(ends.astype("<i8").tobytes(), size=8)
+        return cls(start, ends, told, int(ends[-1]), int(np.diff(ends, prepend=0).max()))
 
     def most_copies(self, count: int) -> int:
         """How often a row may come in so many places."""
@@ -98,7 +95,7 @@ class WeightedStage:
     @property
     def spent(self) -> WeightedStage:
         """The facts about it that later stages need."""
-        return replace(self, ends=None)
+        return self._replace(ends=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ import numpy as np
 
 from .buffers import Ints, Seeds
 from .digests import splitmix, word_of, words_at
-from .forks import renew_in_children
 from .lazy import torch
+from .threads import renew_in_children
 
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 4  # numbers that are mixed in less time by themselves than as an array

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from .warned import warn_user
+from .messages import warn_user
 
 _POLL = 0.5  # seconds between two looks whether the parent is there
 _listening: set[int] = set()  # signals that this process notes

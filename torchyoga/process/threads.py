@@ -1,23 +1,64 @@
-"""Threads that end before the interpreter does, and tasks on a thread of their own.
+"""Threads: they end before the interpreter does, and a forked child has none of its parent.
 
-As it ends, Python stops each daemon thread where that next wants the interpreter's lock. Within C++, as where
-a tensor is freed, this aborts the process. So our threads are asked to end, and waited for, before.
+As it ends, Python stops each daemon thread where that next wants the interpreter lock. Within C++, as where a
+tensor is freed, this aborts the process. So our threads are asked to end, and waited for, before.
 
 Ctrl-C at any point leaves a `TaskThread` usable, so that an interrupted build can write what it has: the
 caller, who may be interrupted between a step and its count, counts nothing and holds no lock. The queues are
 C code and need none.
+
+`Ahead` makes results in order: threads work ahead while the consumer is busy elsewhere, and a result that
+none has begun is made by the thread that needs it. A thread that was not asked for is started only if it can
+save time, from half a millisecond between two results on: in a loop that does nothing else it would cost more
+than it saves. Threads that were asked for always work, and the consumer helps them instead of waiting.
+
+Note 16. A forked child waits for no lock or thread of its parent.
+Everything with locks or threads makes them again in each child. Cached properties take no lock: see `lazy`.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+
+
+class Forkable(Protocol):
+    """An object with locks or threads of its own."""
+
+    def renew(self) -> None:
+        """Makes them anew, in a child whose only thread is the one that forked."""
+
+
+_alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_PID = os.getpid()
+
+
+def renew_in_children(thing: Forkable) -> None:
+    """Renews an object in each forked child, as long as the object lives."""
+    _alive.add(thing)
+
+
+def in_forked_child() -> bool:
+    """True in a child of a fork, which has none of the threads of libraries."""
+    return os.getpid() != _PID
+
+
+def _renew_all() -> None:
+    for thing in list(_alive):
+        thing.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
 
 _PATIENCE = 10.0  # seconds for all threads: one that waits for a silent store may take longer
 _begun: dict[threading.Thread, weakref.WeakMethod[Callable[[], object]]] = {}
@@ -188,3 +229,202 @@ def _run(shared: _Shared) -> None:
             except BaseException as error:
                 shared.error = error
         del task  # its memory is not needed while the thread waits
+
+
+T = TypeVar("T")
+_WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
+
+
+class Task(NamedTuple, Generic[T]):
+    """Work to do, and the number of batches that it makes."""
+
+    run: Callable[[], T]
+    size: int
+
+
+class _Ticket(Generic[T]):
+    """A task that a thread has begun."""
+
+    result: T  # once it was run, unless it raised an error
+
+    def __init__(self, task: Task[T]) -> None:
+        self.task = task
+        self.is_done = False
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.task.run()
+        except BaseException as error:
+            self.error = error
+        self.task = self.task._replace(run=_done)
+
+
+def _done() -> NoReturn:
+    """Replaces the work of a task that is done."""
+    raise AssertionError
+
+
+class _SharedResults(Generic[T]):
+    """The state that threads share with the consumer of results; it has no reference to the consumer."""
+
+    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int) -> None:
+        self.tasks = tasks
+        self.most, self.num_threads = most, max(1, num_threads)
+        # One of each thread, one of the consumer, which helps, and one that is done: else they wait in turn.
+        self._least = max(self.num_threads, min(most, num_threads + 2)) if num_threads else 1
+        self.tickets: deque[_Ticket[T]] = deque()  # in order
+        self.is_wanted = self.is_over = self.is_stopped = False
+        self.threads: list[threading.Thread] = []
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child."""
+        self.beginning = threading.Lock()  # held while the next task is found
+        self.changed = threading.Condition()
+
+    def begin(self, only_if_none: bool) -> _Ticket[T] | None:
+        """The next task, which the caller must run; None if there is none, or another one is running."""
+        with self.beginning:
+            if self.is_over or (only_if_none and self.tickets):
+                return None
+            try:
+                ticket = _Ticket(next(self.tasks))
+            except StopIteration:
+                self.is_over = True
+                return None
+            except BaseException as error:
+                ticket = _Ticket[T](Task(_done, 1))
+                ticket.error, self.is_over = error, True
+            with self.changed:
+                self.tickets.append(ticket)
+            return ticket
+
+    def has_room(self) -> bool:
+        """True if a task may be done ahead."""
+        sizes = [ticket.task.size for ticket in tuple(self.tickets)]
+        return len(sizes) < self._least or sum(sizes) < self.most
+
+    def stop(self) -> None:
+        """Ends each thread after its current task; the consumer may go on alone."""
+        with self.changed:
+            self.is_stopped = True
+            self.changed.notify_all()
+
+
+def _work(shared: _SharedResults[T], consumer: Callable[[], object]) -> None:
+    while True:
+        with shared.changed:
+            while not (shared.is_over or shared.is_stopped or (shared.is_wanted and shared.has_room())):
+                shared.changed.wait(_LOOK_EVERY)
+                shared.is_stopped |= consumer() is None  # Ctrl-C may have come while that was to be said
+            if shared.is_over or shared.is_stopped:
+                return
+        ticket = shared.begin(only_if_none=False)
+        if ticket is None:
+            continue
+        if ticket.error is None:
+            ticket.run()
+        with shared.changed:
+            ticket.is_done = True
+            shared.changed.notify_all()
+
+
+class Ahead(Iterator[T]):
+    """The results of tasks, in order; an exception is raised in the place of its task's result.
+
+    Results are made when they are needed. If the consumer takes longer between two of them, a thread makes
+    the next ones meanwhile, `most` batches at most; or so do `num_threads`, if there are to be some, one task
+    each at least, however long it takes, and two more of up to `most` tasks. They end with the iterator, or
+    the process; a forked child must make a new iterator.
+    """
+
+    def __init__(self, tasks: Iterator[Task[T]], most: int, num_threads: int = 0) -> None:
+        self._shared = _SharedResults(tasks, most, num_threads)
+        self._helps = num_threads > 0
+        self._worth = 0.0 if num_threads else _WORTH_A_THREAD
+        # What this thread made while it helped: no other keeps it, for an error leads to this iterator.
+        self._own: dict[_Ticket[T], _Ticket[T]] = {}
+        self._returned = 0.0
+        self._away = 0.0  # seconds between two calls, on average
+
+    def __next__(self) -> T:
+        if self._returned:
+            self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
+        try:
+            return self._result()
+        finally:
+            self._returned = time.perf_counter()
+
+    def _result(self) -> T:
+        """The next result, made here unless a thread has begun it."""
+        shared = self._shared
+        ticket = None if shared.tickets else shared.begin(only_if_none=True)
+        if ticket is None:
+            if self._helps:
+                self._help()
+            ticket = self._awaited()
+        else:
+            if not shared.threads and self._away >= self._worth and shared.most > 0:
+                self._start()
+            if ticket.error is None:
+                ticket.run()
+        with shared.changed:
+            shared.tickets.remove(ticket)
+            shared.is_wanted = self._away >= self._worth
+            if shared.is_wanted:
+                shared.changed.notify_all()
+        ticket = self._own.pop(ticket, ticket)
+        if ticket.error is None:
+            return ticket.result
+        error, ticket.error = ticket.error, None
+        try:
+            raise error
+        finally:
+            del error  # through its traceback it would hold itself, and this iterator
+
+    def _help(self) -> None:
+        """Makes results that come later, as long as the next one is not done."""
+        shared = self._shared
+        while shared.tickets and not shared.tickets[0].is_done and shared.has_room():
+            ticket = shared.begin(only_if_none=False)
+            if ticket is None:
+                return
+            own = _Ticket(ticket.task)
+            if ticket.error is None:
+                own.run()
+                self._own[ticket], ticket.task = own, own.task
+            ticket.is_done = True  # no thread waits for it
+            if own.error is not None and not isinstance(own.error, Exception):
+                raise own.error  # such as a KeyboardInterrupt, which is this thread's
+
+    def _awaited(self) -> _Ticket[T]:
+        """The first running task, once it is done."""
+        shared = self._shared
+        with shared.changed:
+            if not shared.tickets:
+                raise StopIteration
+            ticket = shared.tickets[0]
+            while not ticket.is_done:
+                shared.changed.wait(_LOOK_EVERY)
+                if not ticket.is_done and not any(thread.is_alive() for thread in shared.threads):
+                    raise RuntimeError("the thread that reads ahead is gone; make a new iterator")
+            return ticket
+
+    def _start(self) -> None:
+        shared = self._shared
+        shared.is_wanted = True
+        weakref.finalize(self, shared.stop).atexit = False
+        _running.add(shared)
+        for _ in range(shared.num_threads):
+            thread = begin_thread("torchyoga-ahead", _work, shared, weakref.ref(self), stop=shared.stop)
+            shared.threads.append(thread)
+
+
+_running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
+
+
+def are_ahead() -> bool:
+    """True while threads of this process make results ahead."""
+    return any(shared.is_wanted and not (shared.is_over or shared.is_stopped) for shared in tuple(_running))

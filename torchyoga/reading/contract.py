@@ -16,9 +16,9 @@ import numpy as np
 from ..order.by_file import equal_runs
 from ..order.contract import ARRANGED, Arrangement, digest
 from ..process.lazy import cached_property, later
+from ..process.messages import count_of
 from ..process.numbers import distinct
 from ..process.seeding import seeder
-from ..process.texts import count_of
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
 from ..rows.data import check_parts, taken_runs

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..process.messages import progress_bar
 from ..process.numbers import as_int
-from ..process.progress import progress_bar
 from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.schema import Schema
@@ -21,7 +21,7 @@ from ..rows.types import Json, Row
 from .dataref import DataRef
 from .reader import Reader
 from .stream import in_epoch
-from .version_ref import VersionRef
+from .version_ref import kept_stats
 
 _log = logging.getLogger("torchyoga")
 _BYTES, _ROWS = 2**22, 2**16  # read at once
@@ -109,8 +109,9 @@ def stats(
         2
     """
     limit = None if rows is None else as_int("rows", rows, low=1)
-    if isinstance(ref, VersionRef) and ref.manifest.stats:
-        return ref.manifest.known_stats(ref._of)
+    kept = kept_stats(ref)
+    if kept is not None:
+        return kept
     schema, total = ref.schema, len(ref)
     numbers = None
     if limit is not None and limit < total:

@@ -20,12 +20,12 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..errors import CorruptError, NotFoundError
-from ..files.regular import open_regular
+from ..files.root import open_regular
 from ..process.buffers import BufferPool
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
+from ..process.messages import warn_user
 from ..process.stages import Stage, timed
-from ..process.warned import warn_user
 from ..rows.block import Block, Rows
 from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection

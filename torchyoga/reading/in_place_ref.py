@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import CorruptError, RemoteError
-from ..files.regular import refuse_irregular
+from ..files.root import refuse_irregular
 from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
 from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
 from ..process.buffers import BufferPool
-from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
+from ..process.threads import renew_in_children
 from ..rows.block import Block
 from ..rows.data import Data, check_parts
 from ..rows.projection import Projection

@@ -21,9 +21,9 @@ from ..formats.gather import MappedFile
 from ..formats.items import Numbering
 from ..formats.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
-from ..process.forks import renew_in_children
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
+from ..process.threads import renew_in_children
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data, bounds_of, check_parts, joined_runs

@@ -14,14 +14,15 @@ import numpy as np
 from ..errors import CorruptError, NotFoundError
 from ..formats.checks import Marks
 from ..process.lazy import cached_property
-from ..process.texts import bytes_text
+from ..process.messages import bytes_text
 from ..rows.block import Block, Rows
 from ..rows.data import Data, bounds_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
+from ..rows.statistics import TableStats
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of
-from ..versions.listed import pieces_of
+from ..versions.file_entry import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
@@ -182,6 +183,13 @@ class VersionRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (*self._version.reopening(), self._of)
+
+
+def kept_stats(ref: DataRef) -> TableStats | None:
+    """The statistics that were kept with a version, of the columns that `ref` has; None if none were."""
+    if not isinstance(ref, VersionRef) or not ref.manifest.stats:
+        return None
+    return ref.manifest.known_stats(ref._of)
 
 
 class Versions:

@@ -7,7 +7,7 @@ The items of all rows are one list, made of whole columns; then it is cut into t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise, repeat
@@ -440,16 +440,3 @@ def _interleaved(
     for places, piece in pieces:
         shapes[places] = piece.part("shapes")
     return Data(out.view(first.dtype), offsets, shapes)
-
-
-def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
-    """True if both hold the same bytes in these rows."""
-    if one.schema != other.schema or one.num_rows != other.num_rows:
-        return False
-    pairs = list(zip(one.schema.columns, one.data, other.data, strict=True))
-    return all(
-        array_of(c, a, i).shape == array_of(c, b, i).shape
-        and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
-        for c, a, b in pairs
-        for i in rows
-    )

@@ -118,11 +118,11 @@ _MIDNIGHT = datetime.datetime(1970, 1, 1)  # the day does not matter
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
-def _encode_datetime(value: datetime.datetime) -> tuple[str, str, Array, Meaning]:
+def _encode_datetime(value: datetime.datetime) -> Leaf:
     if value.tzinfo is None:
-        return "datetime", "<M8[us]", np.array(value, "<M8[us]"), PLAIN
+        return Leaf("datetime", "<M8[us]", np.array(value, "<M8[us]"))
     plain = value.astimezone(_UTC).replace(tzinfo=None)
-    return "datetime", "<M8[us]", np.array(plain, "<M8[us]"), Meaning(timezone=_name_of(value))
+    return Leaf("datetime", "<M8[us]", np.array(plain, "<M8[us]"), Meaning(timezone=_name_of(value)))
 
 
 def _name_of(value: datetime.datetime) -> str:
@@ -176,8 +176,8 @@ def _decode_datetime(value: Any, meaning: Meaning) -> Row:
         raise CorruptError(f"{value!r} is not a datetime of Python's in {meaning.timezone}") from None
 
 
-def _encode_date(value: datetime.date) -> tuple[str, str, Array, Meaning]:
-    return "date", "<M8[D]", np.array(value, "<M8[D]"), PLAIN
+def _encode_date(value: datetime.date) -> Leaf:
+    return Leaf("date", "<M8[D]", np.array(value, "<M8[D]"))
 
 
 def _decode_date(value: Any, meaning: Meaning) -> Row:
@@ -187,11 +187,11 @@ def _decode_date(value: Any, meaning: Meaning) -> Row:
     return found
 
 
-def _encode_time(value: datetime.time) -> tuple[str, str, Array, Meaning]:
+def _encode_time(value: datetime.time) -> Leaf:
     if value.tzinfo is not None:
         raise SchemaError("a time with a timezone cannot be kept; keep a datetime, or the time in UTC")
     since = datetime.datetime.combine(_MIDNIGHT, value) - _MIDNIGHT
-    return "time", "<i8", np.array(since // _MICROSECOND, "<i8"), PLAIN
+    return Leaf("time", "<i8", np.array(since // _MICROSECOND, "<i8"))
 
 
 def _decode_time(value: Any, meaning: Meaning) -> Row:
@@ -201,20 +201,20 @@ def _decode_time(value: Any, meaning: Meaning) -> Row:
     return (_MIDNIGHT + microseconds * _MICROSECOND).time()
 
 
-def _encode_timedelta(value: datetime.timedelta) -> tuple[str, str, Array, Meaning]:
+def _encode_timedelta(value: datetime.timedelta) -> Leaf:
     microseconds = value // _MICROSECOND
     if not -(2**63) < microseconds < 2**63:
         raise SchemaError(
             f"a timedelta of {value.days} days does not fit 64 bits of microseconds; keep its days"
         )
-    return "timedelta", "<m8[us]", np.array(microseconds, "<i8").view("<m8[us]"), PLAIN
+    return Leaf("timedelta", "<m8[us]", np.array(microseconds, "<i8").view("<m8[us]"))
 
 
 def _decode_timedelta(value: Any, meaning: Meaning) -> Row:
     return int(value.astype("<i8")) * _MICROSECOND
 
 
-def _encode_decimal(value: Decimal) -> tuple[str, str, Array, Meaning]:
+def _encode_decimal(value: Decimal) -> Leaf:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise SchemaError(f"the decimal {value} cannot be kept; keep it as a float or as str")
@@ -222,7 +222,9 @@ def _encode_decimal(value: Decimal) -> tuple[str, str, Array, Meaning]:
         raise SchemaError(f"the decimal {value!s:.40} has more than {MOST_DIGITS} digits; keep it as str")
     # Not by methods of Decimal, which round as the thread's context says.
     number = int("".join(map(str, digits))) * 10 ** max(0, exponent)
-    return "decimal", "<i8", np.array(-number if sign else number, "<i8"), Meaning(scale=max(0, -exponent))
+    return Leaf(
+        "decimal", "<i8", np.array(-number if sign else number, "<i8"), Meaning(scale=max(0, -exponent))
+    )
 
 
 def _decode_decimal(value: Any, meaning: Meaning) -> Row:
@@ -232,7 +234,7 @@ def _decode_decimal(value: Any, meaning: Meaning) -> Row:
 
 
 # What `leaf.encode` does with values of a type, and `leaf.decode` with those of a kind.
-ENCODE: Mapping[type, Callable[[Any], tuple[str, str, Array, Meaning]]] = MappingProxyType(
+ENCODE: Mapping[type, Callable[[Any], Leaf]] = MappingProxyType(
     {
         datetime.datetime: _encode_datetime,
         datetime.date: _encode_date,
@@ -377,7 +379,7 @@ def encode(value: Row) -> Leaf:
     if cls is torch.Tensor:
         return _encode_tensor(value)
     if cls in NUMBERS:
-        return encode_numbers(value, cls)
+        return encode_numbers(value)
     if cls is str or cls is np.str_:
         kind = "str" if cls is str else "numpy.str"
         return Leaf(kind, "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
@@ -388,17 +390,17 @@ def encode(value: Row) -> Leaf:
     if isinstance(value, np.generic):
         return _encode_array("scalar", np.asarray(value))
     if cls in ENCODE:
-        return Leaf(*ENCODE[cls](value))
+        return ENCODE[cls](value)
     raise SchemaError(f"a value of type {type_name(cls)} cannot be kept; {_advice(value)}")
 
 
-def encode_numbers(values: Row, cls: type) -> Leaf:
-    """The leaf of a Python number of a type, or of a list of such numbers.
+def encode_numbers(values: Row) -> Leaf:
+    """The leaf of a number of Python's, or of a list of such numbers, all of one type.
 
     Raises:
         SchemaError: an int does not fit 64 bits.
     """
-    kind, dtype = NUMBERS[cls]
+    kind, dtype = NUMBERS[type(values[0] if isinstance(values, list) else values)]
     try:
         return Leaf(kind, dtype, np.array(values, dtype))
     except OverflowError:

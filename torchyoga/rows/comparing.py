@@ -220,6 +220,12 @@ def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None =
     return found
 
 
+def equal_blocks(one: Block, other: Block) -> bool:
+    """True if both are the same rows, bit by bit."""
+    is_alike = one.schema == other.schema and one.num_rows == other.num_rows
+    return is_alike and not differing(one, other).any()
+
+
 def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance: float | None) -> Bools:
     if not column.is_ragged:
         apart = _unequal(column, one.values, other.values, tolerance)

@@ -9,7 +9,7 @@ writing everything again, and one odd array behind hundreds alike is more likely
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
@@ -86,7 +86,7 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
         children = tuple(_split(item, (*path, key), found) for key, item in value.items())
         return Node("dict", tuple(value), children)
     if cls is list and len(value) >= _LONG_LIST and _are_numbers(value):
-        found.append(_numbers(value, path))
+        found.append(_encoded(value, path, encode_numbers))
         return Node("varying", (), (Node("leaf", type_name=look_of(found[-1])),))
     if cls is tuple or cls is list:
         return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
@@ -107,16 +107,9 @@ def _are_numbers(items: Sequence[Row]) -> bool:
     return type(items[0]) in NUMBERS and len(set(map(type, items))) == 1
 
 
-def _encoded(value: Row, path: Path) -> Leaf:
+def _encoded(value: Row, path: Path, encoder: Callable[[Row], Leaf] = encode) -> Leaf:
     try:
-        return encode(value)
-    except SchemaError as error:
-        raise SchemaError(f"at {path_name(path)!r}: {error}") from None
-
-
-def _numbers(items: Sequence[Row], path: Path) -> Leaf:
-    try:
-        return encode_numbers(items, type(items[0]))
+        return encoder(value)
     except SchemaError as error:
         raise SchemaError(f"at {path_name(path)!r}: {error}") from None
 
@@ -253,7 +246,7 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
 def _stacked(items: Sequence[Row], path: Path) -> Found:
     types = set(map(type, items))
     if len(types) == 1 and types <= NUMBERS.keys():
-        return _numbers(items, path)
+        return _encoded(items, path, encode_numbers)
     found = [None if item is _MISSING else _single(item, path) for item in items]
     there = [leaf for leaf in found if leaf is not None]
     if not there:

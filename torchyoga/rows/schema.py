@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
-from ..process.texts import escaped, in_columns
+from ..process.messages import escaped, in_columns
 from .column import Column, is_ragged_kind
 from .learning import Learner
 from .node import MAX_COLUMNS, MAX_NODES, Node, Path, leaf_names, path_name, readable_name

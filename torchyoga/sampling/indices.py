@@ -18,9 +18,9 @@ from ..order.cursor import Cursor
 from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.place import Shard, batches, chunks, first_positions
 from ..order.proof import PINS, SAME, Proof, prove
+from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
-from ..process.warned import warn_user
 from ..rows.types import Index
 from ..views.flattened import flattened
 from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank

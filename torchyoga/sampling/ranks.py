@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..errors import StateError
 from ..order.contract import Saved
 from ..order.proof import PINS, SAME
-from ..process.warned import warn_user
+from ..process.messages import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
 Group: TypeAlias = DeviceMesh | ProcessGroup

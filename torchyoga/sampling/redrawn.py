@@ -25,8 +25,8 @@ from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.full import ORDER_VERSION, Order
 from ..order.place import Shard
 from ..order.state import without_keys
+from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
 from .indices import Indices, drawn_seed

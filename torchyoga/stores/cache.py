@@ -45,8 +45,7 @@ import filelock
 
 from ..errors import BusyError, YogaError
 from ..files.checksum import crc32
-from ..files.regular import check_regular, open_regular
-from ..files.root import Entry, Root
+from ..files.root import Entry, Root, check_regular, open_regular
 from ..process.digests import hexdigest
 from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property, np

@@ -12,13 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.exceptions import contextmanager
-from ..versions.file_entry import FileEntry, is_data_file
-from ..versions.listed import pieces_of
-from ..versions.location import MANIFEST, Files, is_foreign, list_bytes
+from ..versions.file_entry import FileEntry, is_data_file, pieces_of
+from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
 from ..versions.names import HASHES, encoded, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .notes import Notes, are_at_work
 
 K = TypeVar("K", Manifest, Outline)
@@ -323,7 +321,7 @@ class Versions(ABC):
 
     def missing(self, manifest: Manifest) -> set[str]:
         """The names of files of a version that are not in their place, or have another size."""
-        present = self.sizes(manifest)
+        present = self.sizes(manifest) if manifest.own_files else {}
         return {file.name for file in manifest.own_files if present.get(file.name) != file.nbytes}
 
     def each(self, items: Iterable[S], call: Callable[[S], T]) -> Iterator[T]:

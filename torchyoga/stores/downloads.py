@@ -33,11 +33,10 @@ from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
 from ..process.exceptions import contextmanager
-from ..process.forks import renew_in_children
+from ..process.messages import warn_user
 from ..process.numbers import first_places
 from ..process.stages import Stage, timed
-from ..process.threads import begin_thread
-from ..process.warned import warn_user
+from ..process.threads import begin_thread, renew_in_children
 from ..reading.reader import Reader
 from ..rows.types import Ints
 from ..versions.columns import ColumnGroup

@@ -30,12 +30,11 @@ from typing import TypeAlias, overload
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
+from ..process.messages import bytes_text, count_of, escaped, in_columns, short
 from ..process.numbers import as_int
-from ..process.texts import bytes_text, count_of, escaped, in_columns, short
 from ..rows.types import Json
-from ..versions.file_entry import is_token
+from ..versions.file_entry import Listed, is_token, pieces_of
 from ..versions.lineage import Lineage, Parent
-from ..versions.listed import Listed, pieces_of
 from ..versions.manifest import Manifest
 from ..versions.names import decoded, encoded, natural
 from ..versions.outline import Outline

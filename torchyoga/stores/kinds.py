@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import RemoteError
-from ..process.forks import in_forked_child
+from ..process.threads import in_forked_child
 from .retry import causes, is_beyond, statuses
 
 if TYPE_CHECKING:

@@ -34,16 +34,14 @@ from typing import BinaryIO
 import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
-from ..files.regular import read_regular
-from ..files.root import Entry, Root, beside
+from ..files.root import Entry, Root, beside, read_regular
 from ..process.exceptions import contextmanager
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
-from ..versions.location import MANIFEST, Folder, list_bytes
+from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .contract import Held, Seen, Shown, Sweep, Versions, sealed
 from .notes import FolderNotes
 from .sharing import Sharing

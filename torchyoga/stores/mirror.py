@@ -39,11 +39,10 @@ from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
-from ..versions.location import MANIFEST, Folder, list_bytes
+from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from ..versions.staging import Staging
 from .cache import Cache
 from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
 from .kinds import Found
@@ -261,7 +260,7 @@ class Mirror(Versions):
         if lease.is_another_deleting():
             lease.check()
         self._create(manifest, text, replaces)
-        if (lease.may_be_deleted or lease.is_another_deleting()) and self._is_torn(manifest):
+        if (lease.may_be_deleted or lease.is_another_deleting()) and self.missing(manifest):
             raise LostError(
                 f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
                 "or by remove; submit it again with overwrite=True when no process does that"
@@ -299,7 +298,11 @@ class Mirror(Versions):
 
             pairs = zip(manifest.own_files, named.own_files, strict=True)
             crcs = dict(_in_turn(pairs, upload, _UPLOADS, "torchyoga upload"))
-        self._check_arrived(folder, manifest.own_files, named.own_files, opened)
+        missing = self.missing(named)  # one listing, rather than a request for each file
+        for entry, copy in zip(manifest.own_files, named.own_files, strict=True):
+            if copy.name in missing:
+                with opened(entry) as path:
+                    self._remote.upload(path, f"{folder}/{copy.name}")
         published = named.with_own(lambda file: replace(file, crc=crcs[file.name]))
         text = sealed(published)
         if not manifest.own_files and any(map(is_data_file, present)):
@@ -308,7 +311,7 @@ class Mirror(Versions):
         if lease.is_another_deleting():
             lease.check()
         self._create(published, text, replaces, hosts)
-        if lease.is_another_deleting() or self._is_torn(published):
+        if lease.is_another_deleting() or self.missing(published):
             return self._put_again(manifest, held, published, progress, hosts, tries - 1)
         return published
 
@@ -361,7 +364,7 @@ class Mirror(Versions):
             seen = self.seen(id, version)
             if seen is None or seen.build != published.build:
                 return published  # it was removed or replaced since
-            if last.deleter <= lease.number and not self._is_torn(published):
+            if last.deleter <= lease.number and not self.missing(published):
                 return published
             if not tries:
                 raise LostError(
@@ -376,24 +379,6 @@ class Mirror(Versions):
                 return self.receive(manifest, held, seen, progress, hosts, tries)
             finally:
                 self._leases[id, version] = lease
-
-    def _is_torn(self, manifest: Manifest) -> bool:
-        """True if a file of a version is missing."""
-        folder = folder_of(manifest.id, manifest.version)
-        present = self._remote.find(folder) if manifest.own_files else {}
-        missing = [file.name for file in manifest.own_files if file.name not in present]
-        return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
-
-    def _check_arrived(
-        self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
-    ) -> None:
-        """Uploads again files that are incomplete: one listing, rather than a request for each file."""
-        present = self._remote.find(folder) if files else {}
-        for entry, name in zip(files, (file.name for file in named), strict=True):
-            found = present.get(name)
-            if found is None or found.nbytes not in (None, entry.nbytes):
-                with held(entry) as path:
-                    self._remote.upload(path, f"{folder}/{name}")
 
     def places(self, id: str) -> dict[str, Shown]:
         """The manifests of an id; where the store does not list tags, each look has to read them again."""

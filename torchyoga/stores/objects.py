@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 
 from ..errors import CorruptError, RemoteError
 from ..process.exceptions import contextmanager
-from ..process.forks import renew_in_children
 from ..process.lazy import cached_property
+from ..process.threads import renew_in_children
 from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 

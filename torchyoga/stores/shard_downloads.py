@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 
 from ..errors import CorruptError
-from ..files.regular import read_regular
+from ..files.root import read_regular
 from ..process.digests import hexdigest
 from ..rows.types import Ints
 from ..versions.location import Progress

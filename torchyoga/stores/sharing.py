@@ -27,7 +27,7 @@ from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.exceptions import contextmanager
-from ..process.progress import progress_bar
+from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of
 from ..versions.outline import DataFile, Outline

@@ -22,12 +22,11 @@ from typing import Any
 
 from ..errors import CorruptError, ExistsError, NotFoundError
 from ..process.exceptions import contextmanager
-from ..process.progress import Bar, progress_bar
+from ..process.messages import Bar, progress_bar
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import FileEntry, pieces_of
 from ..versions.lineage import sendable
-from ..versions.listed import pieces_of
 from ..versions.manifest import Manifest
 from .contract import Held, Versions, some
 from .history import Moves, add_moves, all_moves, in_time, line_of
@@ -255,6 +254,8 @@ class Transfer:
             hosts.add(twin[1])
             return twin[0]
 
+        if not self._missing:  # a version that is copied alone has no lists
+            manifest = replace(manifest, parents=tuple(manifest.parents))
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
         held = checked_files(self._store, manifest)
 

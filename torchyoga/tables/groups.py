@@ -22,10 +22,9 @@ from torch.utils.data import get_worker_info
 
 from ..process.buffers import BufferPool
 from ..process.control_group import free_memory
-from ..process.forks import renew_in_children
+from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
-from ..process.texts import bytes_text
-from ..process.warned import warn_user
+from ..process.threads import renew_in_children
 from ..reading.files_ref import Threads
 from ..rows.block import Block, interleaved
 from ..rows.data import Data

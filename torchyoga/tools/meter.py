@@ -113,8 +113,10 @@ class Meter:
                 once that has begun.
         """
         if delivery.iteration is None:
-            self._setting = _setting_of(delivery.loader, delivery.plan)
-            self._begin_epoch(delivery.loader.steps)
+            loader, plan = delivery.loader, delivery.plan
+            self._setting = _setting_of(loader, plan)
+            # Not `loader.steps`: a Checkpoint takes note of who asks for that.
+            self._begin_epoch(plan.indices.steps_before(loader.batch_size or 1, loader.drop_last))
             self._sums.epochs += 1
         if self._counts_cpu:
             self._cpu_asked = process_time()

@@ -12,7 +12,7 @@ from itertools import compress, islice
 from typing import NamedTuple
 
 from ..errors import CorruptError, NotFoundError
-from ..files.regular import open_regular, read_regular
+from ..files.root import open_regular, read_regular
 from ..reading.dataref import DataRef
 from ..stores.address import directory_of, is_url
 from ..stores.objects import Remote

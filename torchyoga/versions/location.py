@@ -1,19 +1,22 @@
-"""Where the files of a version are: in a directory, or in a store from which they can be downloaded."""
+"""Where the files of a version are: in a directory, in a store, or in a build that is not finished."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from ..errors import NotFoundError
-from ..files.regular import read_regular
-from ..files.root import beside
-from ..rows.types import Ints
-from .file_entry import FileEntry, is_data_file
-from .listed import LARGEST_LIST
+from ..errors import NotFoundError, YogaError
+from ..files.checksum import crc32_of
+from ..files.root import Root, beside, read_regular
+from ..process.digests import json_digest
+from ..rows.types import Ints, Json
+from .file_entry import LARGEST_LIST, FileEntry, is_data_file
 from .manifest import LARGEST_MANIFEST, Manifest
 from .names import encoded
 
@@ -143,3 +146,108 @@ class Folder:
 
     def download_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Does nothing: the files are local."""
+
+
+_PROGRESS = "progress.json"
+_LARGEST = 256 * 2**20  # bytes of the progress note
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The files of an unfinished build, and the list of those that are finished.
+
+    Foreign files next to them stay.
+
+    Attributes:
+        root: their folder.
+        replaces: the version that may be replaced, as the store gave it; None if none may.
+        is_sent: the files are to be uploaded, and compared with their checksums before that.
+    """
+
+    root: Root
+    replaces: object = None
+    is_sent: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return self.root.path
+
+    def load(self) -> Json:
+        """The progress that `save` recorded last, with the files added since; empty if there is none.
+
+        Raises:
+            CorruptError: something other than a file has the name of the note.
+        """
+        try:
+            text = self.root.read(_PROGRESS, _LARGEST)
+        except FileNotFoundError:
+            return {}
+        first, *lines = text.split(b"\n")
+        found = unsealed(first)
+        for line in lines:
+            added = unsealed(line)
+            if "file" not in added or not isinstance(found.get("files"), list):
+                break  # the line was being written when the build ended
+            found["files"].append(added["file"])
+        return found
+
+    def save(self, progress: Json) -> None:
+        """Records finished, synced files, in one step."""
+        self.root.sync_way()
+        self.root.sync()
+        self.root.write(_PROGRESS, sealed(progress))
+
+    def add(self, file: Json) -> None:
+        """Records one more finished, synced file after those of `save`; each costs the same."""
+        self.root.sync()
+        with self.root.reopen(_PROGRESS) as note:
+            note.write(b"\n" + sealed({"file": file}))
+            note.flush()
+            os.fsync(note.fileno())
+
+    def new_file(self, name: str) -> str:
+        """The path of a new, empty file."""
+        self.root.create_anew(name).close()
+        return str(self.path / name)
+
+    def crc_of(self, name: str) -> int | None:
+        """The CRC-32 of a file that has just been finished; None if it will not be needed."""
+        if not self.is_sent:
+            return None
+        with open(self.path / name, "rb") as file:
+            return crc32_of(file)[0]
+
+    def keep_only(self, files: Sequence[FileEntry]) -> None:
+        """Deletes files that earlier builds have written, except these and the note."""
+        named = {file.name for file in files} | {_PROGRESS}
+        for entry in self.root.scan():
+            if entry.name not in named and _is_own(entry.name):
+                self.root.unlink(entry.name)
+
+    def clear(self) -> None:
+        """Deletes files that builds have written, and the folder if it is then empty."""
+        with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
+            for entry in self.root.scan():
+                if _is_own(entry.name):
+                    self.root.unlink(entry.name)
+            self.root.remove_empty()
+
+
+def _is_own(name: str) -> bool:
+    return is_data_file(name) or name.startswith(_PROGRESS)
+
+
+def sealed(content: Json) -> bytes:
+    """A line with its own checksum."""
+    return json.dumps({**content, "checksum": json_digest(content)}).encode()
+
+
+def unsealed(line: bytes) -> Json:
+    """The content that `sealed` wrote; empty if it is cut or changed."""
+    try:
+        found = json.loads(line)
+        sound = isinstance(found, dict) and found.pop("checksum", None) == json_digest(found)
+        return found if sound else {}
+    except (ValueError, RecursionError):
+        return {}

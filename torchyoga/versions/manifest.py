@@ -20,12 +20,21 @@ from ..process.digests import json_digest
 from ..process.lazy import cached_property, later
 from ..rows.schema import Schema
 from ..rows.types import Json
-from .checks import fingerprint_of, list_of, refuse_unfit
-from .columns import MOST_GROUPS, ColumnGroup, Keys, groups_of
-from .file_entry import MOST_DELETED, FileEntry, is_data_file, is_token
-from .info import plain
-from .lineage import Parent
-from .listed import LIST, SIZES, Listed, entries_of, grouped, pieces_of, text_of
+from .columns import MOST_GROUPS, ColumnGroup, Keys, fingerprint_of, groups_of, list_of, refuse_unfit
+from .file_entry import (
+    LIST,
+    MOST_DELETED,
+    SIZES,
+    FileEntry,
+    Listed,
+    entries_of,
+    grouped,
+    is_data_file,
+    is_token,
+    pieces_of,
+    text_of,
+)
+from .lineage import Parent, plain
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,8 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from ..rows.types import Json
-from .file_entry import FileEntry, is_data_file
+from .file_entry import LIST, FileEntry, Listed, entries_of, is_data_file
 from .lineage import Parent
-from .listed import LIST, Listed, entries_of
 from .manifest import content_of, parents_in, telling_damage, telling_damage_of
 from .names import encoded
 

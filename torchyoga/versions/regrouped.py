@@ -12,8 +12,7 @@ from ..rows.node import Node
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from .columns import ColumnGroup, groups_of, joined, parts_of
-from .file_entry import Deleted, FileEntry
-from .listed import pieces_of, with_more
+from .file_entry import Deleted, FileEntry, pieces_of, with_more
 from .manifest import Manifest
 
 

@@ -26,9 +26,9 @@ import torch
 from ..errors import SchemaError
 from ..process.digests import hexdigest, splitmix
 from ..process.exceptions import note_batch, note_row
+from ..process.messages import warn_user
 from ..process.seeding import drawn_seeds, generators, seeder, seeds_within
 from ..process.stages import Stage, timed
-from ..process.warned import warn_user
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised

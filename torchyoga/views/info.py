@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from ..reading.dataref import DataRef
 from ..rows.types import Json
-from ..versions.info import plain
+from ..versions.lineage import plain
 from .recoded import named_alike
 
 Function: TypeAlias = Callable[[Any], object]  # of a dataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -285,7 +285,9 @@ class JoinedRef(DataRef):
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: the places of its rows among them, and their numbers
         in the source."""
-        yield from self._parts_of()(rows)
+        source, numbers = self._apart(rows)
+        for index, places in by_source(source):
+            yield self.sources[index], places, numbers[places]
 
     def rows_at(self, numbers: Ints) -> Ints:
         """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
@@ -334,14 +336,11 @@ class JoinedRef(DataRef):
         found = [source._prefetch for source in self.sources]
         if all(prefetch is None for prefetch in found):
             return None
-        return _Dealt(self.rows, self._starts, found, self._parts_of())
+        return _Dealt(self._copy(), found)
 
-    def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
-        """Finds the rows of the sources, as `_of_sources` does, but holds nothing that holds itself."""
-        sources, rows, starts = self.sources, self.rows, self._starts
-        return lambda wanted: (
-            (sources[index], places, own) for index, places, own in _dealt(rows.rows(wanted), starts)
-        )
+    def _copy(self) -> JoinedRef:
+        """The same view, for what this one holds, which must not hold it in turn."""
+        return JoinedRef(self.sources, self.rows)
 
     @property
     def file_starts(self) -> Ints:
@@ -490,21 +489,16 @@ def _spaced(ref: DataRef) -> tuple[DataRef, int, int]:
         first, step = rows.start + rows.step * first, rows.step * step
 
 
-def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-    """For each source that has some of these rows: its index, the places of its rows among them, their
-    numbers in it.
-
-    Args:
-        numbers: row numbers in all sources laid end to end.
-        starts: (sources + 1,) the number of each source's first row, and that of all rows.
-    """
-    if len(starts) == 2:
-        yield 0, np.arange(len(numbers)), numbers
-        return
-    which = np.searchsorted(starts, numbers, side="right") - 1
-    for index in distinct(which).tolist():
-        places = np.flatnonzero(which == index)
-        yield index, places, numbers[places] - starts[index]
+def by_source(source: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each source among these (B,), and its places among them, ascending."""
+    small = not len(source) or int(source.max()) < 2**16
+    order = np.argsort(source.astype(np.uint16) if small else source, kind="stable")  # 16 bits by radix
+    ordered = source[order]
+    bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
+    for index, (low, high) in zip(
+        ordered[bounds[:-1]].tolist(), itertools.pairwise(bounds.tolist()), strict=True
+    ):
+        yield index, order[low:high]
 
 
 def _of_source(start: int, stop: int, numbers: Ints) -> tuple[Ints, Ints]:
@@ -555,30 +549,22 @@ class Prefetches:
 class _Dealt(Prefetches):
     """The prefetches of sources that each have some of the rows; None for those whose rows are in memory."""
 
-    def __init__(
-        self,
-        rows: Chosen,
-        starts: Ints,
-        prefetches: Sequence[Prefetch | None],
-        parts: Callable[[Ints], Iterable[RowsOf]],
-    ) -> None:
+    def __init__(self, view: JoinedRef, prefetches: Sequence[Prefetch | None]) -> None:
         super().__init__([prefetch for prefetch in prefetches if prefetch is not None])
-        self._parts = parts
-        self._rows = rows
-        self._starts = starts
+        self._view = view
         self._prefetches = prefetches
 
     def announce(self, rows: Ints, values: bool) -> None:
-        _announce(self._parts(rows), values)
+        _announce(self._view._of_sources(rows), values)
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        numbers = (self._rows.rows(rows) for rows in order)
+        numbers = (self._view.rows_at(rows) for rows in order)
         if len(self._prefetches) == 1:
             self._some[0].follow(numbers, progress)
             return
         indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
         for index, prefetch, copy in zip(indices, self._some, self._copies(numbers), strict=True):
-            part = Followed(copy, progress, partial(_of_source, *self._starts[index : index + 2]))
+            part = Followed(copy, progress, partial(_of_source, *self._view._starts[index : index + 2]))
             prefetch.follow(part, part.progress)
 
 

@@ -12,8 +12,8 @@ import torch
 
 from ..order.full import Order
 from ..process.digests import keyed_bytes, splitmix
+from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
 from ..rows.data import bounds_of

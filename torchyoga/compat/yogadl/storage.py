@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, ParamSpec
 
-from ...process.warned import warn_user
+from ...process.messages import warn_user
 from ...storage import Storage as _Storage
 from ..yogadl import DataRef, Storage, Submittable
 from .dataref import CachedDataRef

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError
-from ...files.regular import open_regular, read_regular
+from ...files.root import open_regular, read_regular
 from ...process.digests import hexdigest
 from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptError, SchemaError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, MappedShards

@@ -15,7 +15,7 @@ from glob import glob, has_magic
 from itertools import islice
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
 from ...formats.gather import Memory
 from ...formats.items import MappedRuns

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import CorruptError, SchemaError
 from ...files.crc32c import crc32c, crc32c_of_words, masked
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
 from ...process.digests import hexdigest

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.regular import open_regular
+from ...files.root import open_regular
 from ...formats.gather import Memory
 from ...formats.items import MappedRuns
 from ...process.digests import hexdigest

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ...errors import CorruptError, SchemaError
 from ...process.lazy import cached_property
-from ...process.warned import warn_user
+from ...process.messages import warn_user
 from ...rows.block import Block
 from ...rows.data import bounds_of
 from ...rows.node import leaf_paths, path_name

@@ -22,7 +22,7 @@ import pyarrow.fs
 
 from ...errors import CorruptError
 from ...process.lazy import cached_property
-from ...process.texts import count_of
+from ...process.messages import count_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef

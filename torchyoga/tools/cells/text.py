@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ...process.texts import short
+from ...process.messages import short
 from ...rows.column import Column
 from ...rows.schema import Schema
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import CorruptError
-from ...process.texts import short
+from ...process.messages import short
 from .output import Asked, Table
 from .places import (
     VersionName,

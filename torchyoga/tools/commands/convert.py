@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import bytes_text, count_of
+from ...process.messages import bytes_text, count_of
 from .output import Asked
 from .places import (
     fetched,

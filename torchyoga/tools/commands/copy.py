@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ...process.texts import bytes_text, count_of, short
+from ...process.messages import bytes_text, count_of, short
 from .output import Asked, Table
 from .places import id_argument, opened, placed, storage_command, version_argument
 

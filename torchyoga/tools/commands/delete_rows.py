@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import count_of
+from ...process.messages import count_of
 from .output import Asked
 from .places import fetched, id_argument, message_option, opened, storage_command, version_argument
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import bytes_text, count_of, short
+from ...process.messages import bytes_text, count_of, short
 from .output import Asked, Table
 from .places import id_argument, known_versions, placed, storage_command, version_argument, versions_in
 

@@ -21,7 +21,7 @@ import click
 
 from ... import __version__
 from ...errors import CorruptError
-from ...process.texts import escaped
+from ...process.messages import escaped
 from .places import DEFAULT, storage_options
 
 _SECTIONS = {  # the commands by what they are for, and what each does

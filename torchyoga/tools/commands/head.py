@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import count_of, short
+from ...process.messages import count_of, short
 from ..cells.flat import flat, flat_names
 from .output import Asked, Table, value_text
 from .places import column_names, columns_option, id_argument, shown, storage_command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ...process.texts import bytes_text, count_of, short
+from ...process.messages import bytes_text, count_of, short
 from .output import MOST_LINES, Asked, Table, picked
 from .places import id_argument, placed, storage_command, version_argument, versions_in
 

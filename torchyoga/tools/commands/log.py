@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ...errors import CorruptError, NotFoundError, StateError
-from ...process.texts import count_of
+from ...process.messages import count_of
 from .output import Asked, Table, picked
 from .places import id_argument, known_versions, storage_command, versions_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import bytes_text
+from ...process.messages import bytes_text
 from ...versions.names import natural
 from .output import Asked, Table, picked
 from .places import storage_command, versions_in

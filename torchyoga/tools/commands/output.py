@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ...process.texts import bytes_text, count_of, escaped, in_columns, short
+from ...process.messages import bytes_text, count_of, escaped, in_columns, short
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef

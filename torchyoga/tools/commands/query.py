@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import click
 
-from ...process.texts import count_of, short
+from ...process.messages import count_of, short
 from .output import Asked, Table, value_text
 from .places import id_argument, opened, shown, storage_command, version_argument
 

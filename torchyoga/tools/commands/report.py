@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...process.texts import bytes_text
+from ...process.messages import bytes_text
 from .output import Asked
 from .places import id_argument, shown, storage_command, version_argument
 

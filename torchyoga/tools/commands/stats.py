@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import count_of, short
+from ...process.messages import count_of, short
 from ...rows.node import readable_name
 from ...rows.projection import Projection
 from ...rows.statistics import TITLES, cells_of

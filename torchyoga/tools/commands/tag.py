@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...process.texts import short
+from ...process.messages import short
 from .output import Asked, Table, picked
 from .places import (
     id_argument,

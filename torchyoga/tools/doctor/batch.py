@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...process.texts import bytes_text
+from ...process.messages import bytes_text
 from .diagnosis import Check, Finding, Measured, Seen
 from .patient import Patient
 from .rows import is_dense, rows_of

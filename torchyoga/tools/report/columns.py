@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ...errors import SchemaError
-from ...process.texts import escaped, number, share
+from ...process.messages import escaped, number, share
 from ...reading.dataref import DataRef
 from ...rows.statistics import Bars, ColumnStats, TableStats
 from ..cells.text import class_names, is_label, named_class, shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from .columns import ColumnCard, columns_of, first_columns
 from .page import rendered

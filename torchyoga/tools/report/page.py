@@ -23,8 +23,8 @@ import jinja2
 from markupsafe import Markup
 
 from ...errors import YogaError
+from ...process.messages import bytes_text, count_of, escaped, number
 from ...process.numbers import as_int
-from ...process.texts import bytes_text, count_of, escaped, number
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
@@ -137,7 +137,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
-        found["where"] = "" if ref._of is None else ref.location.name
+        found["where"] = "" if ref.schema is manifest.schema else ref.location.name
     elif ref._row_bytes:
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef

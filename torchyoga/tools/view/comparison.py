@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SchemaError
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...rows.column import Column, column_of, encode, timezone_of
 from ...views.scan import RaggedColumn, plain
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.block import leaf_values, node_values

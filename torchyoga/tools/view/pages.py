@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...process.texts import bytes_text, count_of, escaped, number
+from ...process.messages import bytes_text, count_of, escaped, number
 from ...reading.version_ref import VersionRef
 from ..cells.text import shown
 from ..report.page import style, templates

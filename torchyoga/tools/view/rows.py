@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...coding.pictures import opened
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.image_formats import format_of

@@ -14,7 +14,7 @@ import numpy as np
 from ...coding.decoders import decoder_of
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...process.texts import escaped
+from ...process.messages import escaped
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
@@ -210,7 +210,7 @@ class Shelf:
         ref = self._own.ref
         return (
             f"{ref.manifest.id} {ref.manifest.version}"
-            if isinstance(ref, VersionRef) and ref._of is None
+            if isinstance(ref, VersionRef) and ref.schema is ref.manifest.schema
             else escaped(title_of(ref).removeprefix("DataRef "))
         )
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...process.texts import escaped
-from ...process.texts import number as number_text
+from ...process.messages import escaped
+from ...process.messages import number as number_text
 from ...reading.dataref import DataRef
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import shown

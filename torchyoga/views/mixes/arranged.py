@@ -18,7 +18,7 @@ from ...order.mixed import MixOrder
 from ...order.mixture import MixStage, Mixture
 from ...order.state import State
 from ...process.lazy import cached_property
-from ...process.warned import warn_user
+from ...process.messages import warn_user
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...rows.types import Ints, RowT

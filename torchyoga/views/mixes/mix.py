@@ -7,14 +7,13 @@ import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
-from ...order.change import changed, weighed
+from ...order.change import changed
 from ...order.contract import Arrangement, Shuffle, described
 from ...order.mixed import MixOrder, unpacked
 from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
@@ -33,8 +32,8 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
-from ..joined import Evenly, JoinedRef
-from ..over import ChangedBlocks, ProjectedRef, RowsOf
+from ..joined import Evenly, JoinedRef, by_source
+from ..over import ChangedBlocks, ProjectedRef
 from .arranged import Account, MixArrangement, SourceAccount, account_of, accounts_of, warn_if_arranged
 
 if TYPE_CHECKING:
@@ -443,7 +442,7 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        found = weighed(state, lambda: self.whole_weights(weights, temperature))
+        found = self.whole_weights(weights, temperature)
         asked = self.mixture.asked._replace(temperature=temperature if isinstance(weights, str) else None)
         mixture, numbers = changed(replace(self.mixture, asked=asked), found, state)
         made = self._over(mixture, numbers)
@@ -567,17 +566,13 @@ class MixRef(JoinedRef):
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         return ((ref, places, wanted) for ref, _, places, wanted in self.dealt(rows))
 
-    def _parts_of(self) -> Callable[[Ints], Iterable[RowsOf]]:
-        return self._over(self.mixture)._of_sources
+    def _copy(self) -> JoinedRef:
+        return self._over(self.mixture)
 
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
         source, passes, numbers = self._numbers.apart(rows)
-        order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix: _MOST_SOURCES fit
-        ordered = source[order]
-        bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
-        for index, (low, high) in zip(ordered[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True):
-            some = order[low:high]
+        for index, some in by_source(source):
             if not self._changes[index]:
                 yield self.sources[index], index, some, numbers[some]
                 continue

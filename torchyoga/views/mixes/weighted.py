@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from ...errors import StateError
 from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
-from ...order.change import changed, check_shuffle, place_of, weighed, where_of
+from ...order.change import changed, check_shuffle, place_of, where_of
 from ...order.contract import AnyOrder, Arrangement, Shuffle, described
 from ...order.full import Order
 from ...order.mixed import MixOrder, unpacked
@@ -58,7 +57,7 @@ def weighted(ref: DataRef[RowT], weights: Weights, rows: int | None = None) -> A
     length = len(ref) if rows is None else as_int("rows", rows, 1, MOST_PLACES)
     if length > MOST_PLACES:
         raise ValueError(f"an epoch of weighted rows has at most {MOST_PLACES} of them; pass rows=")
-    return WeightedRef(ref, (WeightedStage(0, _ends(ref, weights)),), length)
+    return WeightedRef(ref, (WeightedStage.of(0, _ends(ref, weights)),), length)
 
 
 def _ends(ref: DataRef, weights: Weights) -> Ints:
@@ -99,7 +98,7 @@ class WeightedRef(ArrangedRef):
         files = self.whole.file_starts if shuffle == "block" else None
         stages = self._stages
         if not (shuffle and reshuffle):  # every epoch is the same
-            stages = (replace(stages[-1], start=0),)
+            stages = (stages[-1]._replace(start=0),)
         return WeightedOrder(stages, self._length, seed, shuffle, reshuffle, window, files)
 
     def reweighted(
@@ -146,9 +145,10 @@ class WeightedRef(ArrangedRef):
                 "there; make it with the same weights, in the same order, as in the program that saved the "
                 "state"
             )
-        stages, found = [stage for stage in self._stages if stage.start < place], WeightedStage(place, ends)
+        stages = [stage for stage in self._stages if stage.start < place]
+        found = WeightedStage.of(place, ends)
         if stages and stages[-1].told == found.told:
-            found = replace(stages.pop(), ends=found.ends)
+            found = stages.pop()._replace(ends=found.ends)
         elif place:
             check_shuffle(state)
         after = [later.start for later in [*stages, found][1:]]
@@ -349,7 +349,7 @@ class BalancedRef(ArrangedRef):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        weights = weighed(state, lambda: _weights(self._labels, shares))
+        weights = _weights(self._labels, shares)
         mixture, numbers = changed(self.mixture, weights, state)
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]

@@ -15,9 +15,9 @@ from ...order.contract import described
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.messages import warn_user
 from ...process.numbers import as_int
 from ...process.seeding import seeds_within
-from ...process.warned import warn_user
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch

@@ -23,9 +23,9 @@ from ...order.by_file import Permutations
 from ...order.full import Order
 from ...process.digests import hexdigest, keyed_words
 from ...process.lazy import cached_property
+from ...process.messages import warn_user
 from ...process.numbers import as_int
 from ...process.seeding import seeds_within
-from ...process.warned import warn_user
 from ...reading.contract import known_schema, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch

@@ -20,8 +20,8 @@ from ...order.full import Order
 from ...process.buffers import BufferPool
 from ...process.digests import hexdigest, keyed_words, random_words
 from ...process.lazy import cached_property
+from ...process.messages import warn_user
 from ...process.numbers import as_int, distinct
-from ...process.warned import warn_user
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch

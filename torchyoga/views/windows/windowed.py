@@ -13,9 +13,9 @@ import numpy.typing as npt
 from ...errors import SchemaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
+from ...process.messages import warn_user
 from ...process.numbers import as_int, distinct
 from ...process.seeding import seeds_within
-from ...process.warned import warn_user
 from ...reading.contract import known_schema, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
