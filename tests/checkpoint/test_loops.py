@@ -231,6 +231,20 @@ def semi_supervised(story: Story) -> None:
             story.step(other)
 
 
+def looked(story: Story) -> None:
+    """A look at a first batch comes before the loop, and a loader for evaluations gives single batches."""
+    next(iter(story.train))
+    evaluations = iter(story.valid)
+    for _ in range(story.run.epoch, 3):
+        for batch in story.train:
+            story.step(batch)
+            try:
+                with torch.no_grad():
+                    next(evaluations)
+            except StopIteration:
+                evaluations = iter(story.valid)
+
+
 def caught(story: Story) -> None:
     for _ in story.run.epochs(3):
         for number, batch in enumerate(story.train, story.train.steps):
@@ -297,6 +311,7 @@ LOOPS: dict[Callable[[Story], None], dict[str, Any]] = {
     in_turn: {},
     twice: {"every": 2},
     semi_supervised: {},
+    looked: {},
     caught: {},
     held: {"hold": 1},
     prefetched: {"hold": 1},

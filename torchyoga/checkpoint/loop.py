@@ -200,11 +200,14 @@ class Loop:
         if now.is_over:
             raise StopIteration
         self._ask(one, now)
+        is_counted = one.is_counted
         try:
             batch = take()
         except StopIteration:
             self._over(one, now)
             raise
+        finally:
+            one.is_counted = is_counted  # a meter asks, too
         now.taken += 1
         one.since += 1
         self._num_taken += 1
@@ -246,7 +249,7 @@ class Loop:
         else:
             self._again.pop(name, None)
             one.before = found.first
-        if self.epoch and not (self.asks_epoch or self.asks_steps):
+        if self.epoch and not (self._resumed_at or self.asks_epoch or self.asks_steps):
             self._warn(
                 f"epoch {self.epoch} begins, and the loop has not asked how many are over, as it must after "
                 "a resume; write `for epoch in run.epochs(n)`, or `range(run.epoch, n)`"
@@ -258,18 +261,20 @@ class Loop:
         last = one.now
         if last is None or last.is_over or last.is_evaluation or self.hold:
             return
-        if is_begin and self._is_look(last):
+        if is_begin and self._is_look(one, last):
             one.since -= last.taken
             self.body.pop(one.name, None)
         else:
             self._leave(one, last)
 
-    def _is_look(self, now: Pass) -> bool:
-        return now.first + now.taken < 2 and now.steps == self.steps
+    def _is_look(self, one: Watched, now: Pass) -> bool:
+        """True if a batch was taken before the loop; one that counts may leave an epoch after a resume."""
+        is_before = not (now.first and (self.in_epochs or one.is_counted))
+        return now.taken < 2 and now.steps == self.steps and is_before
 
     def _dropped(self, one: Watched, now: Pass) -> None:
         """The iterator of a pass is gone."""
-        if now is one.now and not (now.is_over or self._is_look(now)):
+        if now is one.now and not (now.is_over or self._is_look(one, now)):
             self._check_count(one, now, warn_user)
             self._tell_left(one)
 
@@ -361,6 +366,8 @@ class Loop:
         if self._outside is not None:
             outside, self._outside = self._outside, None
             self._evaluating.clear()
+            for one in self.watched.values():
+                one.since = 0 if one.now is not None and one.now.is_evaluation else one.since
             generators.put_back(outside)
 
     # -- steps
