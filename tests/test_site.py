@@ -318,25 +318,25 @@ def test_a_name_in_no_group_is_named(change: str) -> None:
 
 
 def test_a_new_page_comes_into_the_contents(tmp_path: Path) -> None:
-    for name in ("index", "data", "brand-new", "doctor", "_build/x", "generated/y"):
+    for name in ("index", "data", "brand-new", "measure", "_build/x", "generated/y"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.md").write_text("# Page\n")
     found = extension("contents").sections(tmp_path)
     assert found["Guide"] == ["data"]
-    assert found["Tools and more"] == ["doctor", "brand-new"]
+    assert found["Tools and more"] == ["measure", "brand-new"]
     assert "Tutorials" not in found
 
 
 def test_links_to_files_of_the_repository_lead_to_pages() -> None:
     outside = extension("outside")
-    text = "[a](../README.md#more) [b](order.md) [c](../examples/views.py) [d](https://x.y/z.md) "
+    text = "[a](../README.md#more) [b](data.md) [c](../examples/views.py) [d](https://x.y/z.md) "
     text += "![e](images/order.svg)\n```python\n[f](../README.md)\n```\n"
     assert outside.relinked(text, DOCS) == (
-        "[a](/generated/readme.md#more) [b](/order.md) [c](/generated/files/examples/views.py.md) "
+        "[a](/generated/readme.md#more) [b](/data.md) [c](/generated/files/examples/views.py.md) "
         "[d](https://x.y/z.md) ![e](images/order.svg)\n```python\n[f](../README.md)\n```\n"
     )
     assert outside.relinked("[a](../examples)", DOCS) == "[a](/generated/files/examples.md)"
-    assert outside.relinked("[a](docs/order.md)", ROOT) == "[a](/order.md)"
+    assert outside.relinked("[a](docs/data.md)", ROOT) == "[a](/data.md)"
 
 
 @pytest.mark.rest

@@ -143,7 +143,7 @@ GROUPS = {
     ),
     "looks": Group(
         "Report and view",
-        "What is in a dataset, as a page, :doc:`/report`, or live, :doc:`/view`.",
+        "What is in a dataset, as a page or live: :doc:`/look`.",
         "torchyoga",
         ["report", "view"],
         ["torchyoga.tools.view.view.View"],
@@ -199,7 +199,7 @@ GROUPS = {
     ),
     "meter": Group(
         "Meter and doctor",
-        "How long the loop waited for data, and what for, :doc:`/meter`; what is wrong, :doc:`/doctor`.",
+        "How long the loop waited for data, and what for, and what is wrong: :doc:`/measure`.",
         "torchyoga",
         ["doctor"],
         [

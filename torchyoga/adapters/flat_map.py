@@ -33,7 +33,7 @@ def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapp
     How many rows there are is known only once they are made, so this is a source for `submit` and not a
     DataRef; `map` is for one row from one. Where rows of `data` are read by number, an interrupted build
     continues in the row that it had reached, whose first rows are made again and left out: the function
-    should give the same rows for the same row. Several can build it at once (docs/builds.md), each from rows
+    should give the same rows for the same row. Several can build it at once (docs/caching.md), each from rows
     of its own.
 
     Raises:

@@ -2,7 +2,7 @@
 
 An interrupted build continues, if its source is map-style.
 The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
-drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md. Of a
+drawn at random from each stretch. If the source has changed, the build starts over; see docs/caching.md. Of a
 source with a fingerprint, that is compared, and no rows.
 """
 

@@ -417,7 +417,7 @@ class BuildJob:
         """Publishes the version when all parts are done, and opens it. Any number of builders may do so.
 
         Returns:
-            The version; None if a part is not done, or its files are gone: it is built again.
+            The version; None if a part is not done, or its files are gone, since it is built again.
 
         Raises:
             ExistsError: another version has been published there since the plan was made.

@@ -635,8 +635,8 @@ class JointReader:
             rows: (N,) numbers of rows of all of them, end to end.
 
         Returns:
-            None while they must read by themselves: files are downloaded, compressed, cut by others, not all
-            open, or many of these rows are not compared with their checksums yet.
+            None while they must read by themselves, as files are downloaded, compressed, cut by others or not
+            all open, or many of these rows are not compared with their checksums yet.
         """
         shelves, made = [reader._shelf for reader, _ in parts], self._made
         if made is None or made[0] != shelves:
