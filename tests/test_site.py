@@ -139,7 +139,7 @@ def test_every_picture_says_what_it_shows(pages: dict[Path, Page]) -> None:
 def test_every_page_is_in_the_sidebar(site: Path, pages: dict[Path, Page]) -> None:
     shown = {os.path.normpath(file) for file, _ in _inside(pages[site / "index.html"].links)}
     written = extension("contents").pages(DOCS)
-    assert len(written) > 35
+    assert len(written) > 20
     for name in [*written, "generated/readme", "generated/changelog"]:
         assert f"{name}.html" in shown, name
 
@@ -241,7 +241,7 @@ def test_the_search_finds_pages_in_a_browser_without_a_server(site: Path) -> Non
         page = browser.new_page()
         page.on("request", lambda request: elsewhere.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
-        for words, expected in (("shuffle_quality", "loading.html"), ("loss spike", "spike.html")):
+        for words, expected in (("shuffle_quality", "loading.html"), ("loss spike", "resume.html")):
             page.goto(f"file://{site}/search.html?q={words.replace(' ', '+')}")
             page.wait_for_selector("#search-results li a", timeout=30_000)
             page.wait_for_function("() => /found|matching/i.test(document.body.innerText)", timeout=30_000)
