@@ -296,7 +296,6 @@ class Delivery(Iterator[Batch]):
         self._batches: Iterator[Batch] | None = None
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.cursor.num_begun
-        self._skipped = 0  # batches that were trained on before
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
         self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
@@ -371,10 +370,10 @@ class Delivery(Iterator[Batch]):
         return batch
 
     def skip(self, steps: int) -> None:
-        """It will begin after so many batches that were trained on before: they count as delivered."""
-        self._skipped = steps
+        """Begins after so many batches that were trained on before: they count as delivered."""
+        self._begin(steps)
 
-    def _begin(self) -> tuple[Iteration, Iterator[Batch]]:
+    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Batch]]:
         if self._over:
             raise StopIteration
         loader, pipeline, iteration = self.loader, self._pipeline, self.iteration
@@ -384,8 +383,8 @@ class Delivery(Iterator[Batch]):
             self.iteration = iteration = pipeline.begin(loader, self._made)
             iteration.hold(self)
             pipeline.latest = iteration
-            if self._skipped and not are_skipped(iteration, self._skipped):
-                iteration.skip(self._skipped)
+            if skipped and not are_skipped(iteration, skipped):
+                iteration.skip(skipped)
                 self._indices.cursor.reached(iteration)
             rows_in_step = (loader.batch_size or 1) * self._indices.num_replicas
             rest = self._indices.rows_in_last_step(iteration) % rows_in_step
