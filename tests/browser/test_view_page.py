@@ -121,7 +121,7 @@ def test_from_the_start_to_an_image_and_back(url: str, opened: Open) -> None:
     assert page.inner_text("main [role=status]") == "Rows 0 to 49 of 300."
     shown = "() => [...document.images].map(one => one.complete && one.naturalWidth > 0 && one.alt != '')"
     assert page.evaluate(shown) == [True] * 100
-    page.get_by_role("link", name="Next").click()
+    page.get_by_role("link", name="Next").first.click()
     assert page.inner_text("main [role=status]") == "Rows 50 to 99 of 300."
     page.get_by_role("link", name="53", exact=True).click()
     assert page.inner_text("h1") == "Row 53"
@@ -153,7 +153,7 @@ def test_a_click_on_a_name_sorts(url: str, opened: Open) -> None:
     )
     firsts = []
     for _ in range(3):
-        page.get_by_role("columnheader", name="score").get_by_role("link").click()
+        page.get_by_role("columnheader", name="score").get_by_role("link").first.click()
         page.wait_for_load_state()
         head = page.get_by_role("columnheader", name="score")
         firsts.append((head.get_attribute("aria-sort"), page.inner_text("tbody th")))
