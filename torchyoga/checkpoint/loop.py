@@ -200,14 +200,11 @@ class Loop:
         if now.is_over:
             raise StopIteration
         self._ask(one, now)
-        is_counted = one.is_counted
         try:
             batch = take()
         except StopIteration:
             self._over(one, now)
             raise
-        finally:
-            one.is_counted = is_counted  # a meter asks, too
         now.taken += 1
         one.since += 1
         self._num_taken += 1
