@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..process.exceptions import contextmanager
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest

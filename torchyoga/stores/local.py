@@ -35,7 +35,6 @@ import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.root import Entry, Root, beside, read_regular
-from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
@@ -108,7 +107,7 @@ class Store(Versions):
         """The notes in a folder below the root."""
         return FolderNotes(self._root.at(folder))
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
         """The directory of a version."""
         yield self.files(manifest)
@@ -196,7 +195,7 @@ class Store(Versions):
                         found[entry.name] = size_of(entry)
         return found
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies.
 

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
-from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
@@ -124,7 +123,7 @@ class Mirror(Versions):
         groups = [replace(group, files=()) for group in manifest.column_groups]
         return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
@@ -179,7 +178,7 @@ class Mirror(Versions):
 
     # -- writing
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         self._remote.refuse_read_only()
