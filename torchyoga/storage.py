@@ -180,8 +180,7 @@ class Storage:
                 `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
                 DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
-                Dask (`client.get_executor()`) or MPI, or your own over another engine; or a function that
-                makes one, which is called again when workers have died. See docs/caching.md.
+                Dask (`client.get_executor()`) or MPI, or your own over another engine. See docs/caching.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
