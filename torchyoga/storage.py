@@ -204,8 +204,8 @@ class Storage:
         map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
         over.
 
-        Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
-        is a warning.
+        Three rows of a map-style dataset are read twice more at the end; if they differ, as augmented rows
+        do, there is a warning.
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
