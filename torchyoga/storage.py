@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .caching import lineage as _lineage
     from .caching import many as _many
     from .caching import planned as _planned
-    from .caching import row_hashes as _row_hashes
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
     from .caching.lineage import Record
@@ -50,7 +49,6 @@ else:  # loaded when they are first called, so that a first dataset opens at onc
     _lineage = later("torchyoga.caching.lineage")
     _many = later("torchyoga.caching.many")
     _planned = later("torchyoga.caching.planned")
-    _row_hashes = later("torchyoga.caching.row_hashes")
 
 __all__ = ["Storage", "store_of"]
 
@@ -153,7 +151,6 @@ class Storage:
         stats: bool = True,
         record: Record = True,
         message: str | None = None,
-        row_hashes: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -183,8 +180,7 @@ class Storage:
                 `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
                 DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
-                Dask (`client.get_executor()`) or MPI, or your own over another engine; or a function that
-                makes one, which is called again when workers have died. See docs/caching.md.
+                Dask (`client.get_executor()`) or MPI, or your own over another engine. See docs/caching.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
@@ -192,8 +188,6 @@ class Storage:
                 docs/versions.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
-            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
-                else reads the rows and computes them.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -210,8 +204,8 @@ class Storage:
         map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
         over.
 
-        Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
-        is a warning.
+        Three rows of a map-style dataset are read twice more at the end; if they differ, as augmented rows
+        do, there is a warning.
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
@@ -235,8 +229,7 @@ class Storage:
                 if not overwrite:
                     self._store.refuse_existing(id, version)
                 self._store.check_place(id, version)  # before anything is built in vain
-            ref = _many.submitted_by(many, data, self._target(id, version, overwrite), options)
-            return _row_hashes.with_hashes(ref, self._store) if row_hashes else ref
+            return _many.submitted_by(many, data, self._target(id, version, overwrite), options)
 
     def plan(
         self,
@@ -958,7 +951,7 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
-        """Deletes a version, and its row hashes. Readers that have it open go on reading.
+        """Deletes a version. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded. Files that others share stay. Which
         ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
@@ -978,7 +971,7 @@ class Storage:
         spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
-        """Reads a whole version and compares it with its manifest, both ways; its row hashes, too.
+        """Reads a whole version and compares it with its manifest, both ways.
 
         Raises:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
@@ -987,7 +980,6 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         transfer.check(self._store, id, version)
-        _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

@@ -24,11 +24,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from ..errors import BusyError, CorruptError, SchemaError, YogaError
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import begin_thread
 from ..rows.types import Json

@@ -24,8 +24,10 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block, Rows
+from ..rows.collector import block_of
 from ..rows.comparing import (
     Hashes,
     SchemaDiff,
@@ -44,13 +46,14 @@ from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded
-from .row_hashes import Ranges, block_at, blocks_within, kept_hashes
 
 PART_ROWS = 2**21  # of both datasets in a part, about: unless a row occurs more often than that
 MEMORY_BYTES = 2**26  # that parts keep in memory; more goes to a temporary file
 _MOST_BITS = 16
-_STEP = 2**18  # rows, of hashes that are kept
+_BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
+_RAGGED_BYTES = 2**10  # of a value, where they are not known
 _Name: TypeAlias = tuple[object, ...]
+Ranges: TypeAlias = Sequence[tuple[int, int]]
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, which show for most other keys that they differ
@@ -123,8 +126,7 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
 
     The order of rows does not count, how often a row occurs does: of a row that the old one has three times
     and the new one twice, one is removed, the last. Versions of one fingerprint are not read, nor are files
-    that both versions have. Otherwise rows are compared by hashes of 128 bits, as they are kept beside a
-    version, see `submit(row_hashes=True)`, or as they are computed then. At most 2 million rows are in
+    that both versions have. Otherwise rows are compared by hashes of 128 bits. At most 2 million rows are in
     memory at once, about 300 MB, unless one row occurs more often; the hashes of others, 24 or 40 bytes a
     row, are in a temporary file. The numbers of rows that differ come in addition, 8 bytes each, up to four
     times for a moment.
@@ -545,26 +547,13 @@ class Side:
         With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
         the row.
         """
-        kept = None
-        if self._values is self.ref and _is_version(self.ref) and self.ranges:
-            kept = kept_hashes(self.ref)
-        if kept is None:
-            for first, block in blocks_within(self._values, self.ranges):
-                rows = np.arange(first, first + block.num_rows)
-                if self.keys:
-                    keys = Projection.of(block.schema, self.keys).block(block)
-                    yield _words(key_words(keys), rows, row_hashes(block))
-                else:
-                    yield _words(row_hashes(block), rows)
-        elif self.keys:
-            for first, keys in self.key_blocks(self.ranges):
-                stop = first + keys.num_rows
-                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
-        else:
-            for start, stop in self.ranges:
-                for first in range(start, stop, _STEP):
-                    last = min(first + _STEP, stop)
-                    yield _words(kept.read(first, last), np.arange(first, last))
+        for first, block in blocks_within(self._values, self.ranges):
+            rows = np.arange(first, first + block.num_rows)
+            if self.keys:
+                keys = Projection.of(block.schema, self.keys).block(block)
+                yield _words(key_words(keys), rows, row_hashes(block))
+            else:
+                yield _words(row_hashes(block), rows)
 
     def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
         """The columns of the key of some rows: the first row of each block, and the block."""
@@ -740,3 +729,20 @@ def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
             order[start:stop] = places
             is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
     return order, is_first
+
+
+def block_at(ref: DataRef, rows: Ints) -> Block:
+    """Some rows of a DataRef with a schema; of a random one those of epoch 0 with seed 0."""
+    return block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
+
+
+def blocks_within(ref: DataRef, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+    """The rows of some ranges, in order: the first row of each block, and the block."""
+    nbytes = ref._row_bytes
+    if not nbytes and ref.schema is not None:
+        columns = ref.schema.columns
+        nbytes = sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in columns)
+    step = max(1, min(_ROWS, _BYTES // max(1, nbytes)))
+    for start, stop in ranges:
+        for first in range(start, stop, step):
+            yield first, block_at(ref, np.arange(first, min(first + step, stop)))

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, Target, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, NotFoundError, SchemaError
-from ..process.exceptions import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.reader import Reader

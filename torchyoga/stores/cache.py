@@ -47,7 +47,6 @@ from ..errors import BusyError, YogaError
 from ..files.checksum import crc32
 from ..files.root import Entry, Root, check_regular, open_regular
 from ..process.digests import hexdigest
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property, np
 from ..rows.types import Array, Json
 from ..versions.names import CACHED
@@ -243,7 +242,7 @@ class Cache:
         self._delete(f"files/{key}")
         self._delete(f"parts/{key}")
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self, key: str) -> Iterator[Path]:
         """A second name of a file, which stays if the file is deleted; FileNotFoundError if it is gone."""
         stem, _, suffix = key.partition(".")
@@ -309,7 +308,7 @@ class Cache:
 
     # -- for checks
 
-    @contextmanager
+    @contextlib.contextmanager
     def scratch(self) -> Iterator[Cache]:
         """An empty cache of its own, deleted at the end, or by a later process if this one dies."""
         self.tidy()
@@ -363,7 +362,7 @@ class Cache:
         with self._advising():
             self.root.make(name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _advising(self) -> Iterator[None]:
         """Adds what to do where the system refuses."""
         try:
@@ -379,7 +378,7 @@ class Cache:
             error.errno, f"cannot keep files here ({reason}); pass another cache_dir", str(self.folder)
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _lock(self, key: str, what: str) -> Iterator[bool]:
         """Holds the lock of a key; gives False, without it, once another process has downloaded the file."""
         with contextlib.ExitStack() as stack:
@@ -420,7 +419,7 @@ class Cache:
         finally:
             lock.release()
 
-    @contextmanager
+    @contextlib.contextmanager
     def only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
         """Holds a lock of this name; BusyError if another process holds it for so long."""
         lock = self._filelock(name)

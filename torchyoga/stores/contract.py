@@ -5,17 +5,16 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..process.exceptions import contextmanager
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
 from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import HASHES, encoded, natural
+from ..versions.names import encoded, natural
 from ..versions.outline import Outline
 from .notes import Notes, are_at_work
 
@@ -116,11 +115,6 @@ class Versions(ABC):
     @abstractmethod
     def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
         """The files of a version as they are in the store, whatever copies this machine has."""
-
-    @property
-    @abstractmethod
-    def hashes(self) -> Versions:
-        """The row hashes that are kept beside these versions, each under the same id and version."""
 
     @abstractmethod
     def notes(self, folder: str) -> Notes:
@@ -259,11 +253,6 @@ class Versions(ABC):
             dry_run: remove nothing.
             sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
-
-    def clean_hashes(self, grace: float, dry_run: bool) -> dict[str, int]:
-        """The same for the row hashes that are kept beside the versions."""
-        found = self.hashes.clean(grace, None, dry_run)
-        return {f"{HASHES}/{name}": nbytes for name, nbytes in found.items()}
 
     def clean_plans(
         self, notes: Mapping[str, float | None], before: float, id: str | None, dry_run: bool

@@ -32,7 +32,6 @@ from ..errors import CorruptError, NotFoundError, RemoteError
 from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
-from ..process.exceptions import contextmanager
 from ..process.messages import warn_user
 from ..process.numbers import first_places
 from ..process.stages import Stage, timed
@@ -221,7 +220,7 @@ class Downloads(ABC, Generic[EntryT]):
         for entry in entries:
             self.cache.find(self.key(entry))
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self, entry: EntryT) -> Iterator[str]:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         with contextlib.ExitStack() as stack:

@@ -6,7 +6,6 @@
 <root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
 <root>/.builds/<id>/<version>/               what those builders agree on; see `building.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
-<root>/.hashes/                              the same again, with the row hashes that are kept beside versions
 
 Note 7. The manifest is the commit.
 Data files carry the token of their build in their names, so an overwrite puts new files beside the old ones
@@ -35,12 +34,11 @@ import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.root import Entry, Root, beside, read_regular
-from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
+from ..versions.names import decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from .contract import Held, Seen, Shown, Sweep, Versions, sealed
 from .notes import FolderNotes
@@ -99,16 +97,11 @@ class Store(Versions):
         """The directory of a version."""
         return Folder(self.where(manifest.id, manifest.version), self._root.shared)
 
-    @property
-    def hashes(self) -> Store:
-        """The store in a folder that no id has."""
-        return Store(self._root.at(HASHES))
-
     def notes(self, folder: str) -> FolderNotes:
         """The notes in a folder below the root."""
         return FolderNotes(self._root.at(folder))
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
         """The directory of a version."""
         yield self.files(manifest)
@@ -196,7 +189,7 @@ class Store(Versions):
                         found[entry.name] = size_of(entry)
         return found
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies.
 
@@ -422,8 +415,6 @@ class Store(Versions):
                 forgotten = partial(self._forgotten, of, before=before)
                 old = {version: forgotten(version) for version in self._versions_in("", of)}
                 found |= (sweep(of) if sweep else Sharing(self, of).clean)(old, forgotten, dry_run)
-        if id is None and any(entry.name == HASHES and entry.is_folder for entry in self._listed("")):
-            found |= self.clean_hashes(grace, dry_run)
         return dict(sorted(found.items()))
 
     def _cleared(self, name: str, dry_run: bool) -> dict[str, int]:

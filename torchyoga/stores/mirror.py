@@ -4,7 +4,6 @@
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.builds/<id>/<version>/                what many builders agree on; see `building.board`
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
-<url>/.hashes/                               the same again, with the row hashes that are kept beside versions
 
 Note 18. The manifest is created, never overwritten blindly.
 The builder that creates it first has published. Which version may be replaced is settled before anything is
@@ -35,13 +34,12 @@ from typing import TYPE_CHECKING, TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
-from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
+from ..versions.names import decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from .cache import Cache
 from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
@@ -124,16 +122,11 @@ class Mirror(Versions):
         groups = [replace(group, files=()) for group in manifest.column_groups]
         return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
             yield self._downloads(manifest, scratch)
-
-    @property
-    def hashes(self) -> Mirror:
-        """The versions under a folder that no id has."""
-        return Mirror(self._remote.at(HASHES), self._cache, self._lease_seconds)
 
     def notes(self, folder: str) -> RemoteNotes:
         """The notes in a folder behind the URL."""
@@ -179,7 +172,7 @@ class Mirror(Versions):
 
     # -- writing
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         self._remote.refuse_read_only()
@@ -457,8 +450,6 @@ class Mirror(Versions):
             forgotten = partial(self._forgotten, of, before=before)
             found |= (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, dry_run)
         if id is None:
-            if any(folder.startswith(f"{HASHES}/") for folder in folders):
-                found |= self.clean_hashes(grace, dry_run)
             # Parts of builds that go on may be built here.
             found |= self._local.clean(max(grace, _PART_SECONDS) if planned else grace, None, dry_run)
             found |= {} if dry_run else dict.fromkeys(self._cache.tidy(), 0)

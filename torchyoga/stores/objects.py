@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import CorruptError, RemoteError
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import renew_in_children
 from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
@@ -41,7 +40,7 @@ _OPTIONS: dict[str, dict[str, object]] = {}
 _INHERITED: list[object] = []
 
 
-@contextmanager
+@contextlib.contextmanager
 def sent_with_options() -> Iterator[None]:
     """Stores that this thread pickles meanwhile keep their options: for workers that the user has started."""
     _SENDING.options = True

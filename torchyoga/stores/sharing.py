@@ -19,14 +19,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
-from ..process.exceptions import contextmanager
 from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of

@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import CorruptError, ExistsError, NotFoundError
-from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
