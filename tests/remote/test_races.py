@@ -16,7 +16,7 @@ from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.stores.objects import Found, Remote
+from torchyoga.stores.objects import Found, Objects
 
 OURS, THEIRS, LATEST = [1, 2, 3], [4, 5], [6]
 LEASE = 1
@@ -39,7 +39,7 @@ class Stall:
 
     Args:
         storage: of the machine.
-        request: a method of `Remote`.
+        request: a method of `Objects`.
         meanwhile: what others do.
         ending: of one of the objects' names.
     """
@@ -62,7 +62,7 @@ class Stall:
 
 def cleaned(storage: yoga.Storage) -> None:
     """Cleans once the builder counts as dead by the store's clock, which may count whole seconds."""
-    remote: Remote = objects_of(storage)
+    remote: Objects = objects_of(storage)
     claimed = max(claim.written or 0.0 for claim in remote.find(".leases").values())
     eventually(lambda: (remote.now() or 0.0) - claimed > LEASE + 1)
     storage.clean(0)

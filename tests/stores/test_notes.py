@@ -13,14 +13,14 @@ import pytest
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
 from torchyoga.stores.notes import FolderNotes, Notes, RemoteNotes
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 
 @pytest.fixture(params=["directory", "memory"])
 def notes(request, tmp_path) -> Notes:
     if request.param == "directory":
         return FolderNotes(Root(tmp_path).at(".notes/a"))
-    return RemoteNotes(Remote(f"memory://{secrets.token_hex(4)}").at(".notes/a"))
+    return RemoteNotes(Objects(f"memory://{secrets.token_hex(4)}").at(".notes/a"))
 
 
 def test_of_many_that_create_a_note_one_succeeds(notes):

@@ -32,7 +32,7 @@ from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import begin_thread
 from ..rows.types import Json
-from ..stores.contract import Versions
+from ..stores.contract import Store
 from ..stores.notes import RemoteNotes, at_work
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import sendable
@@ -152,7 +152,7 @@ class Board:
         lease_seconds: who gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, store: Versions, id: str, version: str, lease_seconds: float) -> None:
+    def __init__(self, store: Store, id: str, version: str, lease_seconds: float) -> None:
         self._notes = store.notes(f".builds/{folder_of(id, version)}")
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds

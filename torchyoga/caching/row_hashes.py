@@ -1,6 +1,6 @@
 """The rows of any DataRef in blocks, and their hashes as they are kept beside a version.
 
-Kept hashes are a small version of the same id and version in `Versions.hashes`, 16 bytes a row, so that they
+Kept hashes are a small version of the same id and version in `Store.hashes`, 16 bytes a row, so that they
 are locked, published, checked, downloaded and cleaned as all versions are.
 """
 
@@ -28,7 +28,7 @@ from ..rows.comparing import HASH, Hashes, row_hashes
 from ..rows.data import Data
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
-from ..stores.contract import Versions
+from ..stores.contract import Store
 from ..stores.refs import ref_of, store_of
 from ..stores.transfer import check
 from ..versions.manifest import Manifest
@@ -118,7 +118,7 @@ def kept_hashes(ref: VersionRef) -> KeptHashes | None:
     return None
 
 
-def with_hashes(ref: VersionRef, store: Versions) -> VersionRef:
+def with_hashes(ref: VersionRef, store: Store) -> VersionRef:
     """A version, after the hashes of its rows were kept beside it in its store; warns if they cannot be."""
     id, version, hashes = ref.manifest.id, ref.manifest.version, store.hashes
     try:
@@ -135,7 +135,7 @@ def with_hashes(ref: VersionRef, store: Versions) -> VersionRef:
     return ref
 
 
-def check_hashes(store: Versions, id: str, version: str) -> None:
+def check_hashes(store: Store, id: str, version: str) -> None:
     """Computes the hashes that are kept beside a version again, and compares them.
 
     Raises:
@@ -178,7 +178,7 @@ class _HashSource(BlockSource):
             yield Block(_SCHEMA, block.num_rows, (Data(row_hashes(block)),))
 
 
-def _checked(store: Versions, manifest: Manifest, ref: VersionRef) -> KeptHashes:
+def _checked(store: Store, manifest: Manifest, ref: VersionRef) -> KeptHashes:
     """The hashes that are kept as a version; CorruptError if they cannot be those of so many rows."""
     if manifest.num_rows != len(ref):
         raise CorruptError(f"there are {manifest.num_rows} hashes of {len(ref)} rows")

@@ -89,7 +89,7 @@ class Shown(NamedTuple):
     written: float | None = None
 
 
-class Versions(ABC):
+class Store(ABC):
     """The published versions of a directory, or of a store behind a URL.
 
     Attributes:
@@ -119,7 +119,7 @@ class Versions(ABC):
 
     @property
     @abstractmethod
-    def hashes(self) -> Versions:
+    def hashes(self) -> Store:
         """The row hashes that are kept beside these versions, each under the same id and version."""
 
     @abstractmethod

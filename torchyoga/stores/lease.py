@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from ..errors import BusyError, LostError, RemoteError
 from ..process.threads import begin_thread
-from .objects import Remote
+from .objects import Objects
 
 _log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
@@ -79,7 +79,7 @@ class Lease:
 
     def __init__(
         self,
-        remote: Remote,
+        remote: Objects,
         folder: str,
         what: str,
         seconds: float,

@@ -42,7 +42,7 @@ from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from .contract import Held, Seen, Shown, Sweep, Versions, sealed
+from .contract import Held, Seen, Shown, Store, Sweep, sealed
 from .notes import FolderNotes
 from .sharing import Sharing
 
@@ -63,7 +63,7 @@ def _most_files() -> int:
     return 2**8
 
 
-class Store(Versions):
+class LocalStore(Store):
     """The versions under one root directory. Reading takes no locks and writes nothing.
 
     Links below the root are followed for reading; nothing is written or deleted through them.
@@ -100,9 +100,9 @@ class Store(Versions):
         return Folder(self.where(manifest.id, manifest.version), self._root.shared)
 
     @property
-    def hashes(self) -> Store:
+    def hashes(self) -> LocalStore:
         """The store in a folder that no id has."""
-        return Store(self._root.at(HASHES))
+        return LocalStore(self._root.at(HASHES))
 
     def notes(self, folder: str) -> FolderNotes:
         """The notes in a folder below the root."""

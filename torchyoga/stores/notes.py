@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..files.root import Entry, Root
 
 if TYPE_CHECKING:
-    from .objects import Remote
+    from .objects import Objects
 
 _TRIES = 20  # to write a note beside processes that clean up
 _DELETIONS = 8  # at once
@@ -211,7 +211,7 @@ class RemoteNotes(Notes):
         remote: the folder.
     """
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Objects) -> None:
         self._remote = remote
 
     def where(self, name: str) -> str:

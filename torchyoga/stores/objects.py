@@ -51,7 +51,7 @@ def sent_with_options() -> Iterator[None]:
         _SENDING.options = False
 
 
-class Remote:
+class Objects:
     """Bytes under names, in the folder behind a URL.
 
     It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
@@ -114,16 +114,16 @@ class Remote:
             sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
 
     def __repr__(self) -> str:
-        return f"Remote({self.url!r})"
+        return f"Objects({self.url!r})"
 
     @property
     def options(self) -> Mapping[str, object]:
         """Options for the filesystem."""
         return self._options
 
-    def at(self, folder: str) -> Remote:
+    def at(self, folder: str) -> Objects:
         """The bytes under names in a folder of this one."""
-        return Remote(f"{self.url}/{folder}", self._options)
+        return Objects(f"{self.url}/{folder}", self._options)
 
     @property
     def is_conditional(self) -> bool:
@@ -488,8 +488,8 @@ def _refuse_unknown(protocol: str) -> None:
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
-def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Remote:
-    found = Remote(url, options)
+def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Objects:
+    found = Objects(url, options)
     if has_answered:
         ANSWERED.add(found._place)
     found._token = token

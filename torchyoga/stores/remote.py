@@ -44,12 +44,12 @@ from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from .cache import Cache
-from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
+from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
 from .kinds import Found
 from .lease import Lease
-from .local import Store, transfer_bar
+from .local import LocalStore, transfer_bar
 from .notes import RemoteNotes
-from .objects import Remote
+from .objects import Objects
 from .sharing import Sharing
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
 _OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
 
 
-class Mirror(Versions):
+class RemoteStore(Store):
     """The versions under a URL. Reading takes no locks and writes nothing there.
 
     Args:
@@ -80,17 +80,17 @@ class Mirror(Versions):
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
+    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float) -> None:
         self._remote = remote
         self._cache = cache
         self._lease_seconds = lease_seconds
         key = blake2b(remote.url.encode(), digest_size=8).hexdigest()
-        self._local = Store(cache.root.at(f"building/{key}"))
+        self._local = LocalStore(cache.root.at(f"building/{key}"))
         self._leases: dict[tuple[str, str], Lease] = {}
         self._has_warned = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Mirror, (self._remote, self._cache, self._lease_seconds)
+        return RemoteStore, (self._remote, self._cache, self._lease_seconds)
 
     @property
     def name(self) -> str:
@@ -131,9 +131,9 @@ class Mirror(Versions):
             yield self._downloads(manifest, scratch)
 
     @property
-    def hashes(self) -> Mirror:
+    def hashes(self) -> RemoteStore:
         """The versions under a folder that no id has."""
-        return Mirror(self._remote.at(HASHES), self._cache, self._lease_seconds)
+        return RemoteStore(self._remote.at(HASHES), self._cache, self._lease_seconds)
 
     def notes(self, folder: str) -> RemoteNotes:
         """The notes in a folder behind the URL."""
