@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.exceptions import contextmanager
@@ -18,6 +18,11 @@ from ..versions.manifest import Manifest, is_like_manifest
 from ..versions.names import HASHES, encoded, natural
 from ..versions.outline import Outline
 from .notes import Notes, are_at_work
+
+if TYPE_CHECKING:
+    from ..files.root import Entry
+    from .kinds import Found
+    from .objects import Objects
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
@@ -123,7 +128,7 @@ class Store(ABC):
         """The row hashes that are kept beside these versions, each under the same id and version."""
 
     @abstractmethod
-    def notes(self, folder: str) -> Notes:
+    def notes(self, folder: str) -> Notes | Objects:
         """The notes in a folder beside the versions, whose name begins with a dot, as in `.tags/photos`."""
 
     @abstractmethod
@@ -266,12 +271,12 @@ class Store(ABC):
         return {f"{HASHES}/{name}": nbytes for name, nbytes in found.items()}
 
     def clean_plans(
-        self, notes: Mapping[str, float | None], before: float, id: str | None, dry_run: bool
+        self, notes: Mapping[str, Entry | Found], before: float, id: str | None, dry_run: bool
     ) -> tuple[dict[str, int], set[str]]:
         """Removes the notes of builds by many at which nobody is, and nobody has been since a time.
 
         Args:
-            notes: the names of all notes below `.builds`, and when each was written.
+            notes: all notes below `.builds`, by name.
             before: in seconds, by the store's clock.
             id: only those of this dataset; None for all.
             dry_run: remove nothing.
@@ -281,10 +286,10 @@ class Store(ABC):
             manifest names yet.
         """
         builds: dict[str, dict[str, float | None]] = {}
-        for name, written in notes.items():
+        for name, one in notes.items():
             of, version, note = (*name.split("/", 2), "", "")[:3]
             if note:
-                builds.setdefault(f"{of}/{version}", {})[note] = written
+                builds.setdefault(f"{of}/{version}", {})[note] = one.written
         removed: dict[str, int] = {}
         now = self.now() if builds else before
         for folder, written_at in builds.items():

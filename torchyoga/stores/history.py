@@ -338,39 +338,37 @@ class _Chain:
         """One move."""
         where = self.notes.where(_name(number))
         try:
-            text = self.notes.read(_name(number), _LARGEST)
-            if text is None:
-                raise ValueError("it is missing, or too long")
-            entry = TagEntry.from_bytes(text)
+            entry = TagEntry.from_bytes(self.notes.read(_name(number), _LARGEST))
             if (entry.id, entry.tag, entry.number) != (self.id, self.tag, number):
                 raise ValueError(f"it is of {entry.id!r:.80} {entry.tag!r:.80}, number {entry.number}")
             return entry
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError) as error:
+            why = "it is missing" if isinstance(error, FileNotFoundError) else error
             raise CorruptError(
-                f"the note {where} of the tag {self.tag!r} is damaged: {error}. Tag a version again to name "
+                f"the note {where} of the tag {self.tag!r} is damaged: {why}. Tag a version again to name "
                 "one from now on; for its history, put the note back from a copy"
             ) from error
 
     def text(self, move: TagEntry) -> bytes:
         """The note of a move."""
-        return self.notes.read(_name(move.number), _LARGEST) or b""
+        return self.notes.read(_name(move.number), _LARGEST)
 
     def last(self) -> TagEntry | None:
         """The last move; None if there was none."""
-        last = _last(self.notes.names())
+        last = _last(self.notes.find())
         return self.read(last) if last else None
 
     def all(self) -> list[TagEntry]:
         """All moves, the first one first."""
         # None may be missing; a listing may leave out one that is written meanwhile.
-        return [*self.store.each(range(1, _last(self.notes.names()) + 1), self.read)]
+        return [*self.store.each(range(1, _last(self.notes.find()) + 1), self.read)]
 
     def add(self, manifest: Manifest | None, message: str | None) -> TagEntry:
         """Writes the next move."""
         entry = TagEntry(
             id=self.id,
             tag=self.tag,
-            number=_last(self.notes.names()) + 1,
+            number=_last(self.notes.find()) + 1,
             version=manifest.version if manifest else None,
             fingerprint=manifest.fingerprint if manifest else None,
             build=manifest.build if manifest else None,
@@ -456,7 +454,7 @@ def moves_of(store: Store, id: str, damaged: list[str] | None = None) -> dict[st
 def _chains(store: Store, id: str) -> dict[str, set[str]]:
     """The names of the notes of each tag of an id."""
     chains: dict[str, set[str]] = {}
-    for name in store.notes(f"{_FOLDER}/{encoded('id', id)}").names():
+    for name in store.notes(f"{_FOLDER}/{encoded('id', id)}").find():
         folder, _, file = name.partition("/")
         if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
             chains.setdefault(tag, set()).add(file)

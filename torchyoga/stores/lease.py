@@ -186,9 +186,7 @@ class Lease:
 
     def _claim(self, number: int) -> bool:
         name, text = self._name(number), self._text(number)
-        try:
-            self._remote.create(name, text)
-        except FileExistsError:
+        if not self._remote.create(name, text):
             return False
         self._remote.check_conditional(name, text)
         self.number = number

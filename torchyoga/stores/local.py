@@ -43,7 +43,7 @@ from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from .contract import Held, Seen, Shown, Store, Sweep, sealed
-from .notes import FolderNotes
+from .notes import Notes
 from .sharing import Sharing
 
 _log = logging.getLogger("torchyoga")
@@ -104,9 +104,9 @@ class LocalStore(Store):
         """The store in a folder that no id has."""
         return LocalStore(self._root.at(HASHES))
 
-    def notes(self, folder: str) -> FolderNotes:
+    def notes(self, folder: str) -> Notes:
         """The notes in a folder below the root."""
-        return FolderNotes(self._root.at(folder))
+        return Notes(self._root.at(folder))
 
     @contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
@@ -409,7 +409,7 @@ class LocalStore(Store):
                     if self._is_forgotten(name, before):
                         found |= self._cleared(name, dry_run)
         with contextlib.suppress(YogaError, PermissionError):
-            removed, living = self.clean_plans(self.notes(".builds").names(), before, id, dry_run)
+            removed, living = self.clean_plans(self.notes(".builds").find(), before, id, dry_run)
             found |= removed
             # Whose part it is that is being built shows nowhere.
             for entry in self._listed(".parts") if id is None and not living else []:

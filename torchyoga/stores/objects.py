@@ -280,13 +280,12 @@ class Objects:
 
     # -- writing
 
-    def create(self, name: str, data: bytes) -> None:
-        """Puts bytes under a new name, in one step where `is_conditional`.
+    def create(self, name: str, data: bytes) -> bool:
+        """Puts bytes under a new name, in one step where `is_conditional`; False if something else has it.
 
         Pass data that no other writer would write: this shows whether a reply or a race was lost.
 
         Raises:
-            FileExistsError: something else has that name.
             RemoteError: it cannot be written.
         """
 
@@ -302,17 +301,16 @@ class Objects:
             kind.put(path, data)
 
         self._prepare(name)
-        self._written(name, data, create)
+        return self._written(name, data, create)
 
-    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
-        """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
+    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> bool:
+        """Puts bytes under a name, in place of the contents that `read_tagged` gave; False if it has others.
 
         In one step if there is a tag; without one, `is_seen` is called before each try, and another writer
         may come in between. Pass data that no other writer would write: this shows whether a reply or a race
         was lost.
 
         Raises:
-            FileExistsError: something else has that name, or nothing has.
             RemoteError: it cannot be written.
         """
 
@@ -329,18 +327,18 @@ class Objects:
 
         self._prepare(name)
         if tag is not None and not is_seen():  # servers may ignore conditions without saying so
-            raise FileExistsError(self.where(name))
-        self._written(name, data, replace)
+            return False
+        return self._written(name, data, replace)
 
-    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> None:
-        """Writes; FileExistsError unless the name holds these bytes then, which a lost reply hides."""
+    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> bool:
+        """Writes; True if the name holds these bytes then, although a lost reply may hide that."""
         try:
             self._call("write", name, write)
         except FileExistsError:
             with contextlib.suppress(FileNotFoundError, CorruptError):
-                if self.read(name, len(data)) == data:
-                    return
-            raise
+                return self.read(name, len(data)) == data
+            return False
+        return True
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store respects conditions, by creating an object that exists already."""

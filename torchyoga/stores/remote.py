@@ -48,7 +48,6 @@ from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
 from .kinds import Found
 from .lease import Lease
 from .local import LocalStore, transfer_bar
-from .notes import RemoteNotes
 from .objects import Objects
 from .sharing import Sharing
 
@@ -135,9 +134,9 @@ class RemoteStore(Store):
         """The versions under a folder that no id has."""
         return RemoteStore(self._remote.at(HASHES), self._cache, self._lease_seconds)
 
-    def notes(self, folder: str) -> RemoteNotes:
-        """The notes in a folder behind the URL."""
-        return RemoteNotes(self._remote.at(folder))
+    def notes(self, folder: str) -> Objects:
+        """The objects in a folder behind the URL."""
+        return self._remote.at(folder)
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10; costs a listing of the whole store."""
@@ -334,15 +333,16 @@ class RemoteStore(Store):
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
         """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""
         name = f"{folder_of(id, version)}/{MANIFEST}"
-        try:
-            if replaces is None:
-                self._remote.create(name, text)
-            else:
-                self._remote.replace(name, text, replaces.tag, lambda: self.seen(id, version) == replaces)
-        except FileExistsError as error:
+        if replaces is None:
+            is_written = self._remote.create(name, text)
+        else:
+            is_written = self._remote.replace(
+                name, text, replaces.tag, lambda: self.seen(id, version) == replaces
+            )
+        if not is_written:
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
-            ) from error
+            )
 
     def _put_again(
         self,
@@ -435,12 +435,12 @@ class RemoteStore(Store):
         now = self.now()
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
-        notes: dict[str, float | None] = {}
+        notes: dict[str, Found] = {}
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
             if name.startswith(".builds/"):
-                notes[name.removeprefix(".builds/")] = one.written
+                notes[name.removeprefix(".builds/")] = one
         found, planned = self.clean_plans(notes, before, id, dry_run)
         old: dict[str, dict[str, dict[str, int]]] = {}
         for folder, names in folders.items():

@@ -155,9 +155,10 @@ def _check_notes(make_store: Callable[[], Store]) -> None:
     expect(other.read("1.json", 99) == b"first", "a note was replaced by one that was created later")
     other.write("1.json", b"third")
     expect(one.read("1.json", 99) == b"third", "a note that was written over is as it was")
-    expect(set(one.names()) == {"1.json"}, f"the notes that are there: found {sorted(one.names())}")
+    expect(set(one.find()) == {"1.json"}, f"the notes that are there: found {sorted(one.find())}")
     one.delete(["1.json", "2.json"])
-    expect(other.read("1.json", 99) is None and not other.names(), "a note that was deleted is there")
+    expect(not other.find(), "a note that was deleted is listed")
+    expect_raised(FileNotFoundError, "a note that was deleted is there", lambda: other.read("1.json", 99))
 
 
 def _check_publishing(make_store: Callable[[], Store]) -> None:
