@@ -24,8 +24,8 @@ BEHIND_THE_WALL = re.findall(
     reading.title_of rows.Bars rows.Column rows.ColumnStats rows.Data rows.HEAD rows.Ints rows.Node
     rows.PACK_LENGTHS rows.Path rows.Projection rows.TITLES rows.TableStats rows.block_of rows.cells_of
     rows.column_of rows.encode rows.format_of rows.leaf_values rows.node_values rows.outermost
-    rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.RIGHT stores.Remote
-    stores.TagEntry stores.VersionLog stores.Versions stores.cleaned stores.directory_of
+    rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.RIGHT stores.Objects
+    stores.TagEntry stores.VersionLog stores.Store stores.cleaned stores.directory_of
     stores.fetched stores.freed stores.is_url stores.log_of stores.moves_of stores.tagged_manifest
     stores.newest stores.opened stores.refuse_tagged stores.removed stores.store_of stores.tag_history
     stores.tagged stores.tags_of stores.untagged tables.answer tables.tables_of versions.FileEntry

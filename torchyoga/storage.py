@@ -20,9 +20,9 @@ from .reading.dataref import DataRef
 from .reading.instead import advised
 from .rows.schema import Schema
 from .stores import history, opened, refs, spare, transfer
-from .stores.contract import Versions
+from .stores.contract import Store
 from .stores.history import TagEntry, VersionLog
-from .stores.local import Store
+from .stores.local import LocalStore
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Storage:
     @property
     def path(self) -> Path:
         """The directory; ValueError if it is a URL."""
-        if not isinstance(self._store, Store):
+        if not isinstance(self._store, LocalStore):
             raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
 
@@ -1040,6 +1040,6 @@ class Storage:
         )
 
 
-def store_of(storage: Storage) -> Versions:
+def store_of(storage: Storage) -> Store:
     """The versions behind a storage, with its options, for rooms above."""
     return storage._store

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from torchyoga.stores.kinds import S3
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 ALL_FAULTS = frozenset({"crash", "lost", "cut", "cut after", "away", "pause", "slow"})
 # Before a read, these have the same effect as before the next request.
@@ -752,7 +752,7 @@ class AtOnceS3(S3):
         raise AssertionError("nothing here is awaited that is not there")
 
 
-class Modelled(Remote):
+class Modelled(Objects):
     """The real one, over the model's store."""
 
     def __init__(self, world: World, folder: str = "b") -> None:
@@ -770,7 +770,7 @@ def modelled() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for room, replaced in {
             "lease": {"time": Clock, "threading": Threads, "begin_thread": begun, "secrets": Tokens},
-            "mirror": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
+            "remote": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
             "objects": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
             "retry": {"time": Clock, "random": Chance},
         }.items():

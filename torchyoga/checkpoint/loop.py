@@ -53,7 +53,7 @@ class Pass:
         self.taken, self.is_over, self.is_evaluation = 0, False, is_evaluation
         # Where the interpreter ends, modules may be gone before the iterator is.
         is_ending = sys.is_finalizing
-        self._delivery = weakref.ref(delivery, lambda gone: is_ending() or dropped(gone))
+        self._delivery = weakref.ref(delivery, lambda gone: None if is_ending() else dropped(gone))
 
     def is_of(self, delivery: object) -> bool:
         """True if an iterator is that of this pass."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
@@ -17,6 +17,11 @@ from ..versions.manifest import Manifest, is_like_manifest
 from ..versions.names import encoded, natural
 from ..versions.outline import Outline
 from .notes import Notes, are_at_work
+
+if TYPE_CHECKING:
+    from ..files.root import Entry
+    from .kinds import Found
+    from .objects import Objects
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
@@ -88,7 +93,7 @@ class Shown(NamedTuple):
     written: float | None = None
 
 
-class Versions(ABC):
+class Store(ABC):
     """The published versions of a directory, or of a store behind a URL.
 
     Attributes:
@@ -117,7 +122,7 @@ class Versions(ABC):
         """The files of a version as they are in the store, whatever copies this machine has."""
 
     @abstractmethod
-    def notes(self, folder: str) -> Notes:
+    def notes(self, folder: str) -> Notes | Objects:
         """The notes in a folder beside the versions, whose name begins with a dot, as in `.tags/photos`."""
 
     @abstractmethod
@@ -255,12 +260,12 @@ class Versions(ABC):
         """
 
     def clean_plans(
-        self, notes: Mapping[str, float | None], before: float, id: str | None, dry_run: bool
+        self, notes: Mapping[str, Entry | Found], before: float, id: str | None, dry_run: bool
     ) -> tuple[dict[str, int], set[str]]:
         """Removes the notes of builds by many at which nobody is, and nobody has been since a time.
 
         Args:
-            notes: the names of all notes below `.builds`, and when each was written.
+            notes: all notes below `.builds`, by name.
             before: in seconds, by the store's clock.
             id: only those of this dataset; None for all.
             dry_run: remove nothing.
@@ -270,10 +275,10 @@ class Versions(ABC):
             manifest names yet.
         """
         builds: dict[str, dict[str, float | None]] = {}
-        for name, written in notes.items():
+        for name, one in notes.items():
             of, version, note = (*name.split("/", 2), "", "")[:3]
             if note:
-                builds.setdefault(f"{of}/{version}", {})[note] = written
+                builds.setdefault(f"{of}/{version}", {})[note] = one.written
         removed: dict[str, int] = {}
         now = self.now() if builds else before
         for folder, written_at in builds.items():

@@ -46,7 +46,7 @@ from ..versions.names import encoded
 from .cache import Cache
 from .kinds import Found
 from .local import transfer_bar
-from .objects import Remote
+from .objects import Objects
 
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
@@ -79,7 +79,7 @@ class Downloads(ABC, Generic[EntryT]):
     # Where the cache does not hold a few files.
     _smaller = "build the version again by Storage(..., file_bytes={nbytes})"
 
-    def __init__(self, remote: Remote, cache: Cache) -> None:
+    def __init__(self, remote: Objects, cache: Cache) -> None:
         self.remote = remote
         self.cache = cache
         self.renew()
@@ -462,14 +462,14 @@ _WARNED: set[str] = set()  # names of versions
 class VersionDownloads(Downloads[FileEntry]):
     """The files of one version, in a folder of a store.
 
-    Pickles by the URL; see `Remote` for its options.
+    Pickles by the URL; see `Objects` for its options.
 
     Args:
         remote: the store.
         folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
         groups: of columns, without their files, to check files without a checksum of their own.
-        lease_seconds: as in `Mirror`, for what is kept beside the version.
+        lease_seconds: as in `RemoteStore`, for what is kept beside the version.
 
     Attributes:
         lease_seconds: as passed.
@@ -477,7 +477,7 @@ class VersionDownloads(Downloads[FileEntry]):
 
     def __init__(
         self,
-        remote: Remote,
+        remote: Objects,
         folder: str,
         cache: Cache,
         groups: Sequence[ColumnGroup],

@@ -40,8 +40,8 @@ from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
-from .contract import Held, Seen, Shown, Sweep, Versions, sealed
-from .notes import FolderNotes
+from .contract import Held, Seen, Shown, Store, Sweep, sealed
+from .notes import Notes
 from .sharing import Sharing
 
 _log = logging.getLogger("torchyoga")
@@ -61,7 +61,7 @@ def _most_files() -> int:
     return 2**8
 
 
-class Store(Versions):
+class LocalStore(Store):
     """The versions under one root directory. Reading takes no locks and writes nothing.
 
     Links below the root are followed for reading; nothing is written or deleted through them.
@@ -97,9 +97,9 @@ class Store(Versions):
         """The directory of a version."""
         return Folder(self.where(manifest.id, manifest.version), self._root.shared)
 
-    def notes(self, folder: str) -> FolderNotes:
+    def notes(self, folder: str) -> Notes:
         """The notes in a folder below the root."""
-        return FolderNotes(self._root.at(folder))
+        return Notes(self._root.at(folder))
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
@@ -402,7 +402,7 @@ class Store(Versions):
                     if self._is_forgotten(name, before):
                         found |= self._cleared(name, dry_run)
         with contextlib.suppress(YogaError, PermissionError):
-            removed, living = self.clean_plans(self.notes(".builds").names(), before, id, dry_run)
+            removed, living = self.clean_plans(self.notes(".builds").find(), before, id, dry_run)
             found |= removed
             # Whose part it is that is being built shows nowhere.
             for entry in self._listed(".parts") if id is None and not living else []:

@@ -50,7 +50,7 @@ def sent_with_options() -> Iterator[None]:
         _SENDING.options = False
 
 
-class Remote:
+class Objects:
     """Bytes under names, in the folder behind a URL.
 
     It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
@@ -113,16 +113,16 @@ class Remote:
             sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
 
     def __repr__(self) -> str:
-        return f"Remote({self.url!r})"
+        return f"Objects({self.url!r})"
 
     @property
     def options(self) -> Mapping[str, object]:
         """Options for the filesystem."""
         return self._options
 
-    def at(self, folder: str) -> Remote:
+    def at(self, folder: str) -> Objects:
         """The bytes under names in a folder of this one."""
-        return Remote(f"{self.url}/{folder}", self._options)
+        return Objects(f"{self.url}/{folder}", self._options)
 
     @property
     def is_conditional(self) -> bool:
@@ -279,13 +279,12 @@ class Remote:
 
     # -- writing
 
-    def create(self, name: str, data: bytes) -> None:
-        """Puts bytes under a new name, in one step where `is_conditional`.
+    def create(self, name: str, data: bytes) -> bool:
+        """Puts bytes under a new name, in one step where `is_conditional`; False if something else has it.
 
         Pass data that no other writer would write: this shows whether a reply or a race was lost.
 
         Raises:
-            FileExistsError: something else has that name.
             RemoteError: it cannot be written.
         """
 
@@ -301,17 +300,16 @@ class Remote:
             kind.put(path, data)
 
         self._prepare(name)
-        self._written(name, data, create)
+        return self._written(name, data, create)
 
-    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
-        """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
+    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> bool:
+        """Puts bytes under a name, in place of the contents that `read_tagged` gave; False if it has others.
 
         In one step if there is a tag; without one, `is_seen` is called before each try, and another writer
         may come in between. Pass data that no other writer would write: this shows whether a reply or a race
         was lost.
 
         Raises:
-            FileExistsError: something else has that name, or nothing has.
             RemoteError: it cannot be written.
         """
 
@@ -328,18 +326,18 @@ class Remote:
 
         self._prepare(name)
         if tag is not None and not is_seen():  # servers may ignore conditions without saying so
-            raise FileExistsError(self.where(name))
-        self._written(name, data, replace)
+            return False
+        return self._written(name, data, replace)
 
-    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> None:
-        """Writes; FileExistsError unless the name holds these bytes then, which a lost reply hides."""
+    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> bool:
+        """Writes; True if the name holds these bytes then, although a lost reply may hide that."""
         try:
             self._call("write", name, write)
         except FileExistsError:
             with contextlib.suppress(FileNotFoundError, CorruptError):
-                if self.read(name, len(data)) == data:
-                    return
-            raise
+                return self.read(name, len(data)) == data
+            return False
+        return True
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store respects conditions, by creating an object that exists already."""
@@ -487,8 +485,8 @@ def _refuse_unknown(protocol: str) -> None:
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
-def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Remote:
-    found = Remote(url, options)
+def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Objects:
+    found = Objects(url, options)
     if has_answered:
         ANSWERED.add(found._place)
     found._token = token

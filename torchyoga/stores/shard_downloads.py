@@ -26,7 +26,7 @@ from ..rows.types import Ints
 from ..versions.location import Progress
 from .cache import Cache
 from .downloads import Downloads
-from .objects import Remote
+from .objects import Objects
 
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
@@ -80,7 +80,7 @@ class ShardDownloads(Downloads[int]):
     _advice = "write the dataset again"
     _smaller = "write smaller files of about {nbytes} bytes"
 
-    def __init__(self, remote: Remote, shards: Sequence[StoredShard], cache: Cache) -> None:
+    def __init__(self, remote: Objects, shards: Sequence[StoredShard], cache: Cache) -> None:
         self._shards = tuple(shards)
         self.nbytes = tuple(shard.nbytes for shard in shards)
         super().__init__(remote, cache)

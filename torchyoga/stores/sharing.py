@@ -30,7 +30,7 @@ from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.names import folder_of
 from ..versions.outline import DataFile, Outline
-from .contract import Shown, Versions
+from .contract import Shown, Store
 
 _log = logging.getLogger("torchyoga")
 _MANY, _NEAR, _SMALL = 128, 4, 2**16  # versions; those that are read to see what one alone has; bytes
@@ -49,7 +49,7 @@ class Sharing:
         id: which dataset.
     """
 
-    def __init__(self, store: Versions, id: str) -> None:
+    def __init__(self, store: Store, id: str) -> None:
         self.store, self.id = store, id
         self._known: dict[tuple[str, object], Read] = {}
         self._named: Counter[str] = Counter()
@@ -175,7 +175,7 @@ class Sharing:
 
         Raises:
             NotFoundError: it is not published.
-            BusyError, LostError, YogaError: as `Versions.lock`, `unpublish` and `delete`.
+            BusyError, LostError, YogaError: as `Store.lock`, `unpublish` and `delete`.
         """
         store, id = self.store, self.id
         with store.lock(id, version, timeout, deletes=True):

@@ -17,7 +17,7 @@ from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, cache_of
 from ...stores.kinds import Found
-from ...stores.objects import Remote
+from ...stores.objects import Objects
 from ...stores.shard_downloads import ShardDownloads, StoredShard
 
 _AT_ONCE = 32  # requests
@@ -70,7 +70,7 @@ class IndexedFolder:
 
     name: str
     folder: Path | None
-    remote: Remote
+    remote: Objects
     cache: Cache
 
     @staticmethod
@@ -84,10 +84,10 @@ class IndexedFolder:
         text = os.fspath(path)
         cache = cache_of(cache_dir, cache_bytes)
         if is_url(text):
-            remote = Remote(text, options)
+            remote = Objects(text, options)
             return IndexedFolder(remote.url, None, remote, cache)
         folder = directory_of(text)
-        return IndexedFolder(str(folder), folder, Remote(f"file://{folder.as_posix()}", options), cache)
+        return IndexedFolder(str(folder), folder, Objects(f"file://{folder.as_posix()}", options), cache)
 
     def where(self, name: str) -> str:
         """The path or URL of a file, for messages."""

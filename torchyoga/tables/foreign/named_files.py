@@ -20,7 +20,7 @@ from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.kinds import Found
-from ...stores.objects import Remote
+from ...stores.objects import Objects
 from ...stores.shard_downloads import ShardDownloads, StoredShard
 from ...versions.names import natural
 
@@ -78,7 +78,7 @@ class NamedFiles:
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"
             )
         cache, base = cache_of(cache_dir, cache_bytes), _common(texts)
-        store = _Store(Remote(base, storage_options), len(texts) > _AT_ONCE)
+        store = _Store(Objects(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
         shards = [StoredShard(name, nbytes, nbytes, tag=state.tag) for name, nbytes, state in objects]
         return NamedFiles(
@@ -185,7 +185,7 @@ def _common(urls: Sequence[str]) -> str:
 class _Store:
     """Names below a URL. Where there are many, folders are listed, instead of asking for each."""
 
-    def __init__(self, remote: Remote, are_many: bool) -> None:
+    def __init__(self, remote: Objects, are_many: bool) -> None:
         self.remote, self._are_many = remote, are_many
         self._listings: dict[str, dict[str, Found]] = {}
 

@@ -33,7 +33,7 @@ from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.kinds import Found
-from ...stores.objects import Remote
+from ...stores.objects import Objects
 from ...stores.shard_downloads import ShardDownloads, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
@@ -299,7 +299,7 @@ def from_megatron(
     path = path[:-4] if path.endswith((".bin", ".idx")) else path
     if is_url(path):
         folder, _, name = path.rpartition("/")
-        store = Remote(folder, storage_options)
+        store = Objects(folder, storage_options)
         where, about, size = store.where(name), *_found(store, f"{name}.bin")
         nbytes = _found(store, f"{name}.idx")[1]
         index = BytesIO(store.read(f"{name}.idx", min(nbytes, _MOST_INDEX)))
@@ -404,7 +404,7 @@ def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: In
     return InPlaceRef(_TokenRuns(*runs))
 
 
-def _found(store: Remote, name: str) -> tuple[Found, int]:
+def _found(store: Objects, name: str) -> tuple[Found, int]:
     """A file of a store, and its size."""
     about = store.find_one(name)
     if about is None:

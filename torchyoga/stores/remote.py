@@ -42,12 +42,11 @@ from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import decoded, encoded, folder_of, natural
 from ..versions.outline import Outline
 from .cache import Cache
-from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
+from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
 from .kinds import Found
 from .lease import Lease
-from .local import Store, transfer_bar
-from .notes import RemoteNotes
-from .objects import Remote
+from .local import LocalStore, transfer_bar
+from .objects import Objects
 from .sharing import Sharing
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
 _OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
 
 
-class Mirror(Versions):
+class RemoteStore(Store):
     """The versions under a URL. Reading takes no locks and writes nothing there.
 
     Args:
@@ -78,17 +77,17 @@ class Mirror(Versions):
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
+    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float) -> None:
         self._remote = remote
         self._cache = cache
         self._lease_seconds = lease_seconds
         key = blake2b(remote.url.encode(), digest_size=8).hexdigest()
-        self._local = Store(cache.root.at(f"building/{key}"))
+        self._local = LocalStore(cache.root.at(f"building/{key}"))
         self._leases: dict[tuple[str, str], Lease] = {}
         self._has_warned = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Mirror, (self._remote, self._cache, self._lease_seconds)
+        return RemoteStore, (self._remote, self._cache, self._lease_seconds)
 
     @property
     def name(self) -> str:
@@ -128,9 +127,9 @@ class Mirror(Versions):
         with self._cache.scratch() as scratch:
             yield self._downloads(manifest, scratch)
 
-    def notes(self, folder: str) -> RemoteNotes:
-        """The notes in a folder behind the URL."""
-        return RemoteNotes(self._remote.at(folder))
+    def notes(self, folder: str) -> Objects:
+        """The objects in a folder behind the URL."""
+        return self._remote.at(folder)
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10; costs a listing of the whole store."""
@@ -327,15 +326,16 @@ class Mirror(Versions):
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
         """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""
         name = f"{folder_of(id, version)}/{MANIFEST}"
-        try:
-            if replaces is None:
-                self._remote.create(name, text)
-            else:
-                self._remote.replace(name, text, replaces.tag, lambda: self.seen(id, version) == replaces)
-        except FileExistsError as error:
+        if replaces is None:
+            is_written = self._remote.create(name, text)
+        else:
+            is_written = self._remote.replace(
+                name, text, replaces.tag, lambda: self.seen(id, version) == replaces
+            )
+        if not is_written:
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
-            ) from error
+            )
 
     def _put_again(
         self,
@@ -428,12 +428,12 @@ class Mirror(Versions):
         now = self.now()
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
-        notes: dict[str, float | None] = {}
+        notes: dict[str, Found] = {}
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
             if name.startswith(".builds/"):
-                notes[name.removeprefix(".builds/")] = one.written
+                notes[name.removeprefix(".builds/")] = one
         found, planned = self.clean_plans(notes, before, id, dry_run)
         old: dict[str, dict[str, dict[str, int]]] = {}
         for folder, names in folders.items():
