@@ -287,7 +287,7 @@ class EpochIndices:
         """Bytes of two windows of files; of all rows, if they come in another order."""
         most = int(np.diff(source.file_starts).max(initial=0))
         window: Any = self.indices.cursor.order.pins(self.epoch).get("window", len(source))
-        return min(2 * window * most, len(source)) * source._row_bytes
+        return int(min(2 * window * most, len(source))) * source._row_bytes
 
     def _batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""
