@@ -377,8 +377,7 @@ class Delivery(Iterator[Batch]):
             raise StopIteration
         loader, pipeline, iteration = self.loader, self._pipeline, self.iteration
         if iteration is None:
-            in_order = not pipeline.way.is_unordered
-            self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
+            self._accelerated.prepare(self._indices, loader.batch_size or 1)
             self.iteration = iteration = pipeline.begin(loader, self._made)
             iteration.hold(self)
             pipeline.latest = iteration
@@ -403,7 +402,7 @@ class Delivery(Iterator[Batch]):
             self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
-        if isinstance(started, Arriving) and pipeline.way.is_unordered:
+        if isinstance(started, Arriving) and not iteration.in_order:
             self._numbers = started.numbers
         self._batches = self._moved(started)
         return iteration, self._batches

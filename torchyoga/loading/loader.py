@@ -96,8 +96,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
-            `in_order=False` (from torch 2.6 on) the state names the batches that came early; each of several
-            ranks then has a state of its own.
+            `in_order=False` (from torch 2.6 on) the state names the batches that came early; on several ranks
+            batches come in order nevertheless, so that the state is the same on each.
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
