@@ -339,7 +339,7 @@ def test_the_state_of_an_iterator_changes_nothing() -> None:
             assert iterator.state_dict()["position"] == 1
         del iterator
         sampler.indices.cursor.settle()
-        assert sampler.indices.cursor.begin() == (0, 0, (), (0, 1))
+        assert sampler.indices.cursor.begin() == (0, 0, ())
 
 
 def test_a_state_of_another_seed_is_refused_by_an_iterator_too() -> None:

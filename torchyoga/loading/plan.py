@@ -48,7 +48,7 @@ class Way:
         at_once: windows that are read before they are wanted.
         together: batches that travel together at most; None for as many as are best.
         is_single: single rows are handed out, no batches of them.
-        is_unordered: batches may come in any order.
+        is_unordered: batches may come in any order, on one rank.
         seeds_rows: each row is made with random numbers of its own.
         seeds_batches: each batch is collated with random numbers of its own.
         collates: by a function of the user's.
@@ -214,7 +214,7 @@ class EpochIndices:
         if ring is not None:
             ring.begin()
         for job in self._jobs(read_here=False, most=self.way.together, read_bytes=None):
-            number = step if self.way.is_unordered else None
+            number = None if self.is_in_order else step
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             self._under_way.handed += len(job.firsts)
             yield job._replace(ring=key, slot=slot, step=number)
@@ -228,6 +228,11 @@ class EpochIndices:
     def _under_way(self) -> Iteration:
         assert self.iteration is not None
         return self.iteration
+
+    @property
+    def is_in_order(self) -> bool:
+        """True unless batches may come in any order."""
+        return self._under_way.in_order
 
     @property
     def epoch(self) -> int:
@@ -286,8 +291,8 @@ class EpochIndices:
     def _windows_bytes(self, source: DataRef) -> int:
         """Bytes of two windows of files; of all rows, if they come in another order."""
         most = int(np.diff(source.file_starts).max(initial=0))
-        rows = 2 * getattr(self.indices.cursor.order, "window", len(source)) * most
-        return min(rows, len(source)) * source._row_bytes
+        window: Any = self.indices.cursor.order.pins(self.epoch).get("window", len(source))
+        return int(min(2 * window * most, len(source))) * source._row_bytes
 
     def _batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""

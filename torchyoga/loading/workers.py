@@ -39,7 +39,6 @@ _OF_WORKERS = (
     "persistent_workers",
     "pin_memory",
     "pin_memory_device",
-    "in_order",
 )
 
 
@@ -204,6 +203,8 @@ class Workers:
         torch draws a number for each iterator, from the global generator or the user's, which would change
         the user's own random numbers after a resume; from one of this seed it may draw.
         """
+        if self._persistent is not None and plan.is_in_order != getattr(self._persistent, "in_order", True):
+            self.give_up()  # there are more ranks now
         inner, began = self._persistent, None
         if inner is None:
             began = perf_counter()
@@ -219,13 +220,18 @@ class Workers:
     def _torch_loader(self, loader: TorchLoader, plan: EpochIndices, maker: Maker) -> TorchLoader:
         """A loader of torch's over batches that are made and collated already."""
         plan.ring = None if plan.way.is_single else self._ring(loader)
+        options: dict[str, Any] = {
+            name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)
+        }
+        if plan.way.is_unordered:
+            options["in_order"] = plan.is_in_order
         inner = _TorchLoader(
             cast("torch.utils.data.Dataset[Batch]", _Worker(maker, plan.ring)),
             batch_sampler=cast("Any", plan),
             collate_fn=itself,
             generator=torch.Generator(),
             worker_init_fn=WorkerInit(loader.dataset, loader.worker_init_fn),
-            **{name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)},
+            **options,
         )
         if loader.persistent_workers:
             self._persistent = inner

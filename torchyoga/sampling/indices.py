@@ -473,7 +473,7 @@ class OrderedIndices(Indices):
                     f"steps must be in 0..{most}, the batches of {size} rows that this iteration has handed "
                     f"out, found {steps}"
                 )
-            return cursor.state_of(run, run.after_batches(steps, size), drop_last)
+            return cursor.state_of(run, run.after_batches(steps, size), size, drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -508,7 +508,7 @@ class OrderedIndices(Indices):
         """See `ResumableSampler.check_ranks`."""
         shard, state = self.located.shard, self.state_dict()
         # Other fields, such as batches that came early, may take more than a message holds.
-        mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
+        mine = {name: state[name] for name in ("position", *SAME, *PINS) if name in state}
         if "stages" in mine:
             mine["stages"] = digest(mine["stages"])
         mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}

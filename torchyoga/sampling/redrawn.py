@@ -430,7 +430,7 @@ class RedrawnIndices(Indices):
         state = self.state_dict()
         mine = {name: state[name] for name in ("version", "seed", "length", "fingerprint", "epoch")}
         world, rank = self.ranks.now()
-        mine |= {"position": state["steps"], "shuffle": self.name, "share": None}
+        mine |= {"position": state["steps"], "shuffle": self.name}
         mine |= {"rank": rank, "num_replicas": world}
         check_same(gathered(mine, group), self.ranks.is_alone)
 
