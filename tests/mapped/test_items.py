@@ -252,7 +252,7 @@ def test_arrays_that_are_cut_otherwise_have_another_cut() -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("row_bytes", [12, 48, 70_003, 300_000])
-def test_a_thread_copies_by_itself_and_torch_divides_other_work_as_before(
+def test_threads_copy_alone_or_share_a_read_and_torch_divides_other_work_as_before(
     monkeypatch: pytest.MonkeyPatch, is_known: bool, row_bytes: int
 ) -> None:
     if not is_known:
@@ -269,11 +269,12 @@ def test_a_thread_copies_by_itself_and_torch_divides_other_work_as_before(
     before = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(1) as pool:
-            found, threads = pool.submit(copied).result()
+            reads = [pool.submit(copied).result(), *(copied() for _ in range(20))]
     finally:
         torch.set_num_threads(before)
-    assert np.array_equal(found, expected)
-    assert threads == 3
+    assert all(np.array_equal(found, expected) for found, _ in reads)
+    assert {threads for _, threads in reads} == {3}
+    assert any(thread.name == "torchyoga-copies" for thread in threading.enumerate())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where torch's OpenMP is known to be found")

@@ -1,12 +1,8 @@
 """Rows out of mapped files, by byte address: one call copies all rows, wherever their blocks lie.
 
-A child that was not forked by torch's DataLoader gathers with NumPy.
-torch's threads do not survive a fork.
-
-Reads of 2 MiB and more take the faster of two ways, as measured while reading.
-The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
-faster, on busy ones its threads wait for each other. Reads right after a check are measured apart: it has
-just brought the rows into the processor's cache, where NumPy looks better than it is otherwise.
+No read waits for a team of threads, as torch's own copies do: on busy cores a member of the team that has no
+core holds up all others. The reading thread copies a large read piece by piece, and a second thread takes
+pieces from it while it can; so nobody waits for longer than a piece takes that the other has begun.
 """
 
 from __future__ import annotations
@@ -14,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import queue
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +26,14 @@ from ..files.checksum import crc32
 from ..files.root import open_regular
 from ..process.buffers import address_of, is_placing
 from ..process.lazy import torch
-from ..process.threads import are_ahead, in_forked_child
+from ..process.threads import are_ahead, begin_thread, in_forked_child
 from ..rows.types import Array, Ints
 from .pages import Residency, mapped_bytes
 
 Bytes = npt.NDArray[np.uint8]
-_LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
-_LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
+_LARGE_READ = 2 * 2**20  # bytes; for smaller reads, a second thread would come too late
+_PIECE = 2**20  # bytes that one thread copies at a time
 _MOST_BYTES = 2**62
-_FIRST_TRY = 3  # large reads until the second way is tried: the first ones find threads that are being made
-_FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
 
 
 class MappedFile:
@@ -98,11 +93,6 @@ def bytes_from(array: Array, nbytes: int) -> Bytes:
     """(nbytes,) memory from the beginning of an array on; it keeps the array alive."""
     start = address_of(array)
     return np.asarray(_Span(start, start + nbytes, [array]))
-
-
-def _is_beside_others() -> bool:
-    """True where another thread may be reading, which a team of torch's threads would slow down."""
-    return threading.current_thread() is not threading.main_thread() or are_ahead()
 
 
 def _element_bytes(divisible: int) -> int:
@@ -183,20 +173,27 @@ class _Range:
         np.take(view, places >> _NUMBERS[row_bytes], out=out.view(view.dtype), mode="clip")
         return out
 
-    def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
-        """Copies rows on this thread only, without Python's lock.
-
-        As a few large elements each, and where torch would divide them among threads, some rows at a time.
-        """
+    def copy(self, places: Ints, row_bytes: int, out: Bytes) -> None:
+        """Copies rows, as a few large elements each, without Python's lock; large reads on two threads."""
         size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
         view, width = self.view(row_bytes, size), row_bytes // size
         numbers = torch.from_numpy(places // size)
         target = torch.from_numpy(out).view(view.dtype).view(-1, width)
+        is_shared = out.nbytes >= _LARGE_READ and _has_second_core()
         with _undivided() as is_alone:
-            step = len(places) if is_alone else max(1, _ALONE_ELEMENTS // width)
-            for start in range(0, len(places), step):
-                some = slice(start, start + step)
-                torch.index_select(view, 0, numbers[some], out=target[some])
+            step = max(1, _PIECE // row_bytes) if is_alone else _ALONE_ELEMENTS // width
+            if not step:  # torch would divide a single row
+                _copy_runs(self.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
+                return
+            cuts = [slice(start, start + step) for start in range(0, len(places), step)]
+            pieces = deque((view, numbers[cut], target[cut]) for cut in cuts)
+            done: _Done = queue.SimpleQueue()
+            if is_shared:
+                _helper().help(pieces, done)
+            _copy_pieces(pieces, done)
+            for _ in cuts:
+                if (error := done.get()) is not None:
+                    raise error
 
     def _made(self, row_bytes: int, size: int) -> Any:
         if not size:
@@ -207,38 +204,57 @@ class _Range:
         return torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
 
 
-class _Paces:
-    """Which of the two ways makes a large read faster, as far as was seen."""
+def _has_second_core() -> bool:
+    """True where a second thread may copy: not beside threads that read, nor in workers, which torch gives
+    one core each, nor in a forked child, which has none of its parent's threads."""
+    is_only_reader = threading.current_thread() is threading.main_thread() and not are_ahead()
+    return is_only_reader and torch.get_num_threads() > 1 and not in_forked_child()
+
+
+_Pieces: TypeAlias = "deque[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]"  # from, which rows, and to
+_Done: TypeAlias = "queue.SimpleQueue[BaseException | None]"  # of each piece: why it is not copied
+
+
+def _copy_pieces(pieces: _Pieces, done: _Done) -> None:
+    """Copies pieces that no other thread has begun, until none is left."""
+    while pieces:
+        try:
+            view, numbers, target = pieces.popleft()
+        except IndexError:  # the other thread has taken the last one
+            return
+        error = None
+        try:
+            torch.index_select(view, 0, numbers, out=target)
+        except BaseException as raised:
+            error = raised
+        done.put(error)
+
+
+class _Helper:
+    """A thread that takes pieces from the main thread."""
 
     def __init__(self) -> None:
-        self._seconds = {True: 0.0, False: 0.0}  # a byte, by NumPy and by torch
-        self._reads, self._retry_at = 0, _FIRST_TRY
-        self._faster, self._interval = True, _FIRST_RETRY
+        self._reads: queue.SimpleQueue[tuple[_Pieces, _Done] | None] = queue.SimpleQueue()
+        begin_thread("torchyoga-copies", _help, self._reads, stop=self.stop)
 
-    def took(self, pace: float, by_numpy: bool) -> None:
-        """Takes note of a read, in seconds a byte."""
-        before = self._seconds[by_numpy]
-        # Quick to improve, slow to worsen: a read into fresh memory, or on busy cores, says little.
-        self._seconds[by_numpy] = min(pace, 1.05 * before) if before else pace
+    def help(self, pieces: _Pieces, done: _Done) -> None:
+        """Copies some of the pieces, unless the thread has not even begun the read before."""
+        if self._reads.empty():
+            self._reads.put((pieces, done))
 
-    def numpy_is_better(self, nbytes: int) -> bool:
-        """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
-        # An operation that waits for torch's threads would hang. DataLoader's workers have set their number
-        # to 1.
-        if in_forked_child() and torch.get_num_threads() > 1:
-            return True
-        if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
-            return False
-        faster = self._seconds[True] < self._seconds[False]
-        self._reads += 1
-        if faster != self._faster:
-            self._faster, self._interval = faster, _FIRST_RETRY
-        if self._reads < self._retry_at:
-            return faster
-        # Each time the other way turns out to be slower still, it is tried again later than before.
-        self._retry_at = self._reads + self._interval
-        self._interval = min(2 * self._interval, _LAST_RETRY)
-        return not faster
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._reads.put(None)
+
+
+def _help(reads: queue.SimpleQueue[tuple[_Pieces, _Done] | None]) -> None:
+    with _undivided():
+        while (read := reads.get()) is not None:
+            _copy_pieces(*read)
+            del read  # a batch is not held while the thread waits
+
+
+_helper = lru_cache(maxsize=1)(_Helper)  # made when it is first needed
 
 
 class Memory:
@@ -247,8 +263,6 @@ class Memory:
     def __init__(self, arrays: Sequence[Bytes]) -> None:
         self._arrays: list[Bytes] = []
         self._range: _Range
-        self._paces = {True: _Paces(), False: _Paces()}  # of large reads, right after a check and of others
-        self._has_checked = False  # since the last large read
         self.extend(arrays)
 
     @property
@@ -289,21 +303,10 @@ class Memory:
             found: Bytes = span.view(row_bytes, 0)[places].view(np.uint8)
             return found
         out = empty(nbytes)
-        if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
-            span.copy_alone(places, row_bytes, out)
-            return out
-        paces, self._has_checked = self._paces[self._has_checked], False
-        started = time.perf_counter()
-        by_numpy = paces.numpy_is_better(nbytes)
-        if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
-            _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
-        elif by_numpy:
-            out = span.view(row_bytes, 0)[places].view(np.uint8)
+        if span.allows(row_bytes):
+            span.copy(places, row_bytes, out)
         else:
-            view = span.view(row_bytes, 1)
-            target = torch.from_numpy(out).view(-1, row_bytes)
-            torch.index_select(view, 0, torch.from_numpy(places), out=target)
-        paces.took((time.perf_counter() - started) / nbytes, by_numpy)
+            _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
         return out
 
     def gather_runs(
@@ -331,7 +334,6 @@ class Memory:
     def checksums(self, addresses: Ints, nbytes: Ints) -> Ints:
         """(N,) CRC-32 of each run."""
         span = self._range
-        self._has_checked = True
         starts = addresses - span.low
         places = zip(starts.tolist(), (starts + nbytes).tolist(), strict=True)
         found = np.empty(len(starts), np.int64)

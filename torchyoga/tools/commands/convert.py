@@ -23,7 +23,7 @@ from .places import (
 @click.option(
     "--format", type=click.Choice(("lmdb", "hdf5")), help="The file format; lmdb for a path or URL."
 )
-@click.option("--compression", help="For hdf5: gzip or lzf, or with hdf5plugin blosc or zstd.")
+@click.option("--compression", help="For hdf5: gzip, or with hdf5plugin blosc or zstd.")
 @click.option(
     "--to",
     help="Publish under this version, ID@VERSION for a path or URL, and keep the old one; by default it is "
