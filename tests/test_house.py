@@ -63,7 +63,6 @@ PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
-    ("adapters.webdataset", "adapters.shard_stream"),
 }
 # What a page may name besides the public names: modules that programs import, and what a program calls.
 MODULES = {"adapters", "compat", "testing", "views"}

@@ -22,7 +22,7 @@ from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.numbers import spread
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
-from ..reading.stored_ref import ColumnsRef, StreamedRef
+from ..reading.stored_ref import ColumnsRef
 from ..reading.stream import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of, spans
@@ -31,7 +31,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, MapStyle, Row
 from ..tables.recognised import is_table, recognised
 from ..views.flattened import flattened
-from . import flat_map, webdataset
+from . import flat_map
 from .arrays import from_arrays, is_arrays
 from .map_style import MapSource
 
@@ -96,8 +96,6 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     data = as_ref(data)
     source = (
         (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
-        or webdataset.source_of(data)
-        or (_StreamedSource(data) if isinstance(data, StreamedRef) else None)
         or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
     )
@@ -222,17 +220,6 @@ class IteratorSource(RowSource):
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
         return iter(self._data)
-
-
-class _StreamedSource(RowSource):
-    """The rows of a DataRef that have no numbers."""
-
-    def __init__(self, ref: StreamedRef) -> None:
-        self.name, self.schema, self._rows = ref.name, ref.schema, ref.rows
-
-    def rows(self, start: int) -> Iterator[Row]:
-        """All rows."""
-        return self._rows()
 
 
 def _torch_source(data: object, num_workers: int = 0) -> RowSource | None:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 
 from ..errors import CorruptError
-from ..files.root import read_regular
+from ..files.root import open_regular, read_regular
 from ..process.digests import hexdigest
 from ..rows.types import Ints
 from ..versions.location import Progress
@@ -28,6 +28,10 @@ from .cache import Cache
 from .downloads import Downloads
 from .objects import Objects
 
+AS_IT_BEGINS = "as it begins"
+HEAD = 2**16  # bytes of a file that show how it is compressed
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"
+_ANY_ZLIB, _LEAST_ZLIB = 47, 8  # what zlib calls gzip or its own format; bytes of either at least
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
 FRAMED = struct.Struct(
@@ -43,10 +47,10 @@ class StoredShard:
 
     Attributes:
         name: its path below the folder.
-        nbytes: its size when it can be read.
+        nbytes: its size when it can be read; where that shows only once it is unpacked, as `sent`.
         sent: its size in the store, where it may be compressed.
         compression: what it is decompressed with: zstd, br, snappy, gz or bz2, or "frames", LitData's frames
-            of zstd; None if it is not compressed.
+            of zstd; `AS_IT_BEGINS` for gzip, zlib or zstd, if it begins so; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
         tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
@@ -72,6 +76,7 @@ class ShardDownloads(Downloads[int]):
         remote: the folder.
         shards: below it.
         cache: where they are kept.
+        nbytes: the size of each, decompressed, as far as more is known than the shards say.
 
     Attributes:
         nbytes: the size of each, decompressed.
@@ -80,13 +85,15 @@ class ShardDownloads(Downloads[int]):
     _advice = "write the dataset again"
     _smaller = "write smaller files of about {nbytes} bytes"
 
-    def __init__(self, remote: Objects, shards: Sequence[StoredShard], cache: Cache) -> None:
+    def __init__(
+        self, remote: Objects, shards: Sequence[StoredShard], cache: Cache, nbytes: Sequence[int] = ()
+    ) -> None:
         self._shards = tuple(shards)
-        self.nbytes = tuple(shard.nbytes for shard in shards)
+        self.nbytes = list(nbytes or (shard.nbytes for shard in shards))
         super().__init__(remote, cache)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ShardDownloads, (self.remote, self._shards, self.cache)
+        return ShardDownloads, (self.remote, self._shards, self.cache, self.nbytes)
 
     @property
     def name(self) -> str:
@@ -170,20 +177,66 @@ class ShardDownloads(Downloads[int]):
 
     def _arrived(self, number: int, crc: int, path: Path) -> str | None:
         shard = self._shards[number]
-        if not (shard.compression or shard.hashes or shard.raw_hashes):
+        how, is_sized = shard.compression, shard.compression != AS_IT_BEGINS
+        if not is_sized:
+            with open(open_regular(path), "rb") as file:
+                how = packing_of(file.read(HEAD))
+        if not (how or shard.hashes or shard.raw_hashes):
             return None
         try:
             data = read_regular(path, shard.sent)
             check_hashes(data, shard.hashes)
-            if shard.compression:
-                data = decompressed(data, shard.compression, shard.nbytes)
+            if how:
+                pieces: Iterable[bytes] = unpacked(data, how)
+                if is_sized:
+                    data = decompressed(data, how, shard.nbytes)
+                    pieces = [data]
                 with self.cache.part(self.key(number)) as file:
                     file.truncate(0)
-                    file.write(data)
+                    file.writelines(pieces)
             check_hashes(data, shard.raw_hashes)
         except CorruptError as error:
             return str(error)
         return None
+
+
+def packing_of(head: bytes) -> str | None:
+    """How a file that begins with these bytes is compressed, "zlib" for gzip, too; None if it is not."""
+    if head.startswith(_ZSTD):
+        return "zstd"
+    if head.startswith(_GZIP):
+        return "zlib"
+    if head[:1] != b"x" or len(head) < _LEAST_ZLIB:
+        return None
+    try:  # other data may begin so, too
+        zlib.decompressobj(_ANY_ZLIB).decompress(head, HEAD)
+    except zlib.error:
+        return None
+    return "zlib"
+
+
+def unpacked(data: bytes, how: str) -> Iterator[bytes]:
+    """The contents of a compressed file, in pieces; CorruptError if it is cut or damaged."""
+    if how == "zstd":
+        pa = _pyarrow(how)
+        try:
+            with pa.input_stream(pa.BufferReader(data), compression=how) as stream:
+                while piece := stream.read(_RUN):
+                    yield piece
+        except OSError as error:
+            raise CorruptError(f"it is cut or damaged: {error}") from error
+        return
+    by, left = zlib.decompressobj(_ANY_ZLIB), data
+    try:
+        while left:
+            if by.eof:  # another part follows
+                by = zlib.decompressobj(_ANY_ZLIB)
+            yield by.decompress(left, _RUN)
+            left = by.unused_data if by.eof else by.unconsumed_tail
+    except zlib.error as error:
+        raise CorruptError(f"it is damaged: {error}") from error
+    if not by.eof:
+        raise CorruptError("it is cut: its compressed data has no end")
 
 
 def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:

@@ -63,7 +63,11 @@ _FORMATS = {
     "hdf5": _Format(".h5", "adapters.hdf5:from_hdf5", r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
     "npy": _Format(".npy", "adapters.arrays:from_arrays", r"\.npy", (0, b"\x93NUMPY")),
     "webdataset": _Format(
-        ".tar", "adapters.webdataset:webdataset", rf"\.(tar{_PACKED}|tgz)", (257, b"ustar"), is_several=True
+        ".tar",
+        "tables.foreign.webdataset:webdataset",
+        rf"\.(tar{_PACKED}|tgz)",
+        (257, b"ustar"),
+        is_several=True,
     ),
     "zarr": _Format(
         ".zarr", "tables.foreign.zarr:from_zarr", r"\.zarr", inside=("zarr.json", ".zgroup", ".zarray")

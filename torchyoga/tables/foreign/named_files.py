@@ -1,6 +1,7 @@
 """Paths, URLs, wildcards and folders -> the files that they name, in order, and an index of each.
 
-Files of this machine are mapped where they lie; those of a store come through the cache.
+Files of this machine are mapped where they lie. Those of a store come through the cache, and so do those that
+are compressed, which are decompressed there.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
 from itertools import islice
+from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular
 from ...reading.in_place_ref import LocalShards, ShardFiles
+from ...rows.image_formats import HEAD
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.kinds import Found
-from ...stores.objects import Objects
-from ...stores.shard_downloads import ShardDownloads, StoredShard
+from ...stores.objects import Objects, Remote
+from ...stores.shard_downloads import AS_IT_BEGINS, ShardDownloads, StoredShard
 from ...versions.names import natural
+from ...views.packs.request import packing_of
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
@@ -50,6 +54,7 @@ class NamedFiles:
         storage_options: Mapping[str, object] | None,
         cache_dir: str | os.PathLike[str] | None,
         cache_bytes: int | None,
+        unpack: bool = True,
     ) -> NamedFiles:
         """The files that are named: in their order, and those of a wildcard or folder sorted.
 
@@ -60,6 +65,7 @@ class NamedFiles:
             storage_options: for fsspec's filesystem.
             cache_dir: where indices and files of a store are kept.
             cache_bytes: how many bytes of them are kept.
+            unpack: decompress files of gzip, zlib or zstd into the cache.
 
         Raises:
             NotFoundError: there is no such file.
@@ -70,9 +76,8 @@ class NamedFiles:
         if not texts:
             raise ValueError("no files were named; pass a path, a URL, or a list of such")
         if not any(map(is_url, texts)):
-            return NamedFiles.at(
-                [path for text in texts for path in _local(text, ending)], cache_dir, cache_bytes
-            )
+            paths = [path for text in texts for path in _local(text, ending)]
+            return _of_paths(paths, cache_of(cache_dir, cache_bytes), unpack)
         if not all(map(is_url, texts)):
             raise ValueError(
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"
@@ -80,19 +85,11 @@ class NamedFiles:
         cache, base = cache_of(cache_dir, cache_bytes), _common(texts)
         store = _Store(Objects(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
-        shards = [StoredShard(name, nbytes, nbytes, tag=state.tag) for name, nbytes, state in objects]
+        how = AS_IT_BEGINS if unpack else None
+        shards = [StoredShard(name, nbytes, nbytes, how, tag=state.tag) for name, nbytes, state in objects]
         return NamedFiles(
             ShardDownloads(store.remote, shards, cache), tuple(state for *_, state in objects), cache
         )
-
-    @staticmethod
-    def at(
-        paths: Sequence[str], cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None
-    ) -> NamedFiles:
-        """The files at these paths of this machine."""
-        states = tuple(IndexOf.file(path, "") for path in paths)
-        local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
-        return NamedFiles(local.as_they_are(), states, cache_of(cache_dir, cache_bytes))
 
     @property
     def name(self) -> str:
@@ -104,8 +101,7 @@ class NamedFiles:
         count = min(most, self.states[number].nbytes)
         if isinstance(self.files, ShardDownloads):
             return self.files.head(number, count) if count else b""
-        with open(open_regular(self.states[number].where), "rb") as file:
-            return file.read(count)
+        return _head(self.states[number].where, count)
 
     def indices(self, kind: str, make: Callable[[str], FileIndex]) -> Iterator[FileIndex]:
         """The index of each file, as kept, or as made now.
@@ -126,17 +122,21 @@ class NamedFiles:
         )
         for number, of in enumerate(wanted):
             was_kept = self.cache.has(of.key)
-            yield kept_index(of, partial(self._made, self.files, number, make), self.cache)
+            made = partial(self._made, self.files, number, make)
+            index = kept_index(of, made, self.cache, lambda index: index.info["nbytes"])
+            self.files.nbytes[number] = index.info["nbytes"]
+            yield index
             if not was_kept:
                 self.files.begin(islice(missing, 1))
 
     @staticmethod
     def _made(files: ShardDownloads, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
-        """The index of a file of a store, once that is downloaded."""
+        """The index of a file of a store, once that is downloaded and decompressed, and its size then."""
         for _ in range(_MOST_DOWNLOADS):
             path = files.path(number)
             try:
-                return make(path)
+                made = make(path)
+                return FileIndex(made.arrays, {**made.info, "nbytes": os.stat(path).st_size})
             except FileNotFoundError:
                 continue
             except CorruptError as error:
@@ -146,6 +146,33 @@ class NamedFiles:
             f"{files.where(number)} was deleted {_MOST_DOWNLOADS} times before it was read; set a "
             "larger cache_bytes"
         )
+
+
+def _of_paths(paths: Sequence[str], cache: Cache, unpack: bool) -> NamedFiles:
+    """The files at these paths of this machine; through the cache if one is compressed."""
+    states = tuple(IndexOf.file(path, "") for path in paths)
+    if unpack and any(packing_of(_head(path, HEAD)) for path in paths):
+        folder = Path(os.path.commonpath(list(map(os.path.dirname, paths))))
+        remote = Remote(f"file://{folder.as_posix()}")
+        shards = []
+        for path, state in zip(paths, states, strict=True):
+            name = Path(path).relative_to(folder).as_posix()
+            about = remote.find_one(name)
+            tag = None if about is None else about.state
+            shards.append(StoredShard(name, state.nbytes, state.nbytes, AS_IT_BEGINS, tag=tag))
+        return NamedFiles(ShardDownloads(remote, shards, cache), states, cache)
+    local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
+    return NamedFiles(local.as_they_are(), states, cache)
+
+
+def _head(path: str, most: int) -> bytes:
+    with open(open_regular(path), "rb") as file:
+        return file.read(most)
+
+
+def _is_wanted(name: str, pattern: str) -> bool:
+    """True for the name of a file that a pattern matches, and that is not hidden."""
+    return name[0] != "." and fnmatchcase(name, pattern)
 
 
 def _title(places: Sequence[str]) -> str:
@@ -158,7 +185,7 @@ def _local(text: str, ending: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         with os.scandir(path) as entries:
-            paths = [e.path for e in entries if e.is_file() and fnmatchcase(e.name, ending)]
+            paths = [e.path for e in entries if e.is_file() and _is_wanted(e.name, ending)]
         if not paths:
             raise NotFoundError(f"there are no files {ending} in {path}; pass their paths")
     else:
@@ -219,7 +246,7 @@ class _Store:
         return {
             f"{folder}/{name}".lstrip("/"): about
             for name, about in self._listed(folder).items()
-            if fnmatchcase(name, pattern)
+            if _is_wanted(name, pattern)
         }
 
     def _state(self, name: str, about: Found) -> tuple[str, int, IndexOf]:

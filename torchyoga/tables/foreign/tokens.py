@@ -187,6 +187,7 @@ def from_tokens(
         storage_options=storage_options,
         cache_dir=cache_dir,
         cache_bytes=cache_bytes,
+        unpack=False,
     )
     offset = _after_headers(named, kind, offset)
     for state in named.states:
@@ -314,7 +315,12 @@ def from_megatron(
         bounds = bounds[ends]
     if not is_url(path):
         named = NamedFiles.of(
-            f"{where}.bin", "", storage_options=None, cache_dir=cache_dir, cache_bytes=cache_bytes
+            f"{where}.bin",
+            "",
+            storage_options=None,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+            unpack=False,
         )
         return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
     starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)

@@ -7,7 +7,6 @@ smallest and largest value.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,10 +31,9 @@ from .thrift import described
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ = 64 * 2**10  # bytes at the end of a file, most of which hold the whole footer
-_NOTED, _SET_ASIDE = b"ARROW:schema", b"arrow:schema"  # keys of the types that a writer notes for Arrow
+INT96_UNIT = "us"  # of times of 96 bits: it is Spark's, and has room for all years
 _KEPT_BYTES = 128 * 2**20  # of footers, as they are in files
 _THREADS = 16
-_log = logging.getLogger("torchyoga")
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Footer:
             raw = _raw(self.place, identity.nbytes)
             if hexdigest(raw) != self.digest:
                 raise self.changed()
-            found = _metadata(self.place.name, raw)
+            found = _metadata(raw)
             _known.add(key, found, len(raw))
         return found
 
@@ -107,13 +105,11 @@ class FooterIndex(NamedTuple):
 
     Attributes:
         footer: the file.
-        fields: of the file; times of 96 bits are in ns.
+        fields: of the file.
         rows: (groups,) of each group.
         unpacked: bytes of the values, before compression.
         nulls: -1 if it is not known.
         counts: how many definition levels are counted; `defined`: how often each of them occurs, end to end.
-        int96: columns that hold times of 96 bits.
-        odd: columns whose type pyarrow cannot read: integers of 128 bits.
     """
 
     footer: Footer
@@ -123,8 +119,6 @@ class FooterIndex(NamedTuple):
     nulls: Ints
     counts: Ints
     defined: Ints
-    int96: Sequence[int]
-    odd: Sequence[int]
 
     def levels(self, column: int) -> Ints | None:
         """How often each definition level of a column occurs, in all groups; None if they are not counted."""
@@ -167,16 +161,15 @@ def _read(place: Place, identity: IndexOf, index: FileIndex) -> FooterIndex:
     fields = _fields_of(arrays["schema"].tobytes())
     rows, defined = arrays["rows"], arrays["defined"]
     unpacked, nulls, counts = arrays["unpacked"], arrays["nulls"], arrays["counts"]
-    shape, every = (*rows.shape, len(fields.owners)), range(len(fields.owners))
-    marked = [info["int96"], info["odd"]]
+    shape = (*rows.shape, len(fields.owners))
     is_sound = rows.ndim == 1 and unpacked.shape == nulls.shape == counts.shape == shape
     is_sound = is_sound and all(one.dtype == np.int64 for one in (rows, defined, unpacked, nulls, counts))
     is_sound = is_sound and rows.min(initial=0) >= 0 <= counts.min(initial=0)
-    is_sound = is_sound and counts.sum() == defined.size and set(every) >= {*marked[0], *marked[1]}
+    is_sound = is_sound and counts.sum() == defined.size
     if not is_sound or type(info["digest"]) is not str:
         raise ValueError("the arrays do not fit each other")
     footer = Footer(place, identity, info["digest"])
-    return FooterIndex(footer, fields, rows, unpacked, nulls, counts, defined, *marked)
+    return FooterIndex(footer, fields, rows, unpacked, nulls, counts, defined)
 
 
 @lru_cache(256)
@@ -196,7 +189,7 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
         parsed = described(raw[:-8])
         if parsed is None:
             raise _is_encrypted(name)
-        metadata = _metadata(name, raw)
+        metadata = _metadata(raw)
         columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         levels = [(one.max_repetition_level + 1, one.max_definition_level + 1) for one in columns]
         if ((parsed.counts != 0) & (parsed.counts != np.array(levels, np.int64).reshape(-1, 2))).any():
@@ -206,12 +199,18 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
             raise ValueError(f"its row groups have {parsed.rows.sum()} rows, but it says {parsed.num_rows}")
     except SchemaError:
         raise
+    except pa.ArrowNotImplementedError as error:
+        raise _is_unknown(name, error) from error
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise CorruptError(f"{name}: its footer is damaged: {error}; write the file again") from error
     try:
         schema = metadata.schema.to_arrow_schema()
+        if any(one.physical_type == "INT96" for one in columns):
+            source = pa.BufferReader(b"")
+            file = pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit=INT96_UNIT)
+            schema = file.schema_arrow
     except (pa.ArrowException, NotImplementedError) as error:
-        raise SchemaError(f"{name}: pyarrow cannot read its schema: {error}") from error
+        raise _is_unknown(name, error) from error
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise SchemaError(f"{place.name} has several columns called {twice[0]!r}; rename them")
@@ -224,34 +223,19 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
         "counts": parsed.counts[..., 1],
         "defined": parsed.defined,
     }
-    has_odd = _SET_ASIDE in (metadata.metadata or {})
-    info = {
-        "digest": hexdigest(raw),
-        "int96": [number for number, one in enumerate(columns) if one.physical_type == "INT96"],
-        "odd": [number for number, one in enumerate(columns) if has_odd and _is_odd(one)],
-    }
+    info = {"digest": hexdigest(raw)}
     _known.add((identity, info["digest"]), metadata, len(raw))
     return FileIndex(arrays, info)
 
 
-def _is_odd(column: pq.ColumnSchema) -> bool:
-    is_fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
-    return is_fixed and (column.length, column.logical_type.type) == (16, "NONE")
+def _is_unknown(name: str, error: Exception) -> SchemaError:
+    return SchemaError(
+        f"{name}: pyarrow cannot read its schema: {error}; write the file again with columns of other types"
+    )
 
 
-def _metadata(name: str, raw: bytes) -> pq.FileMetaData:
-    try:
-        return pq.read_metadata(pa.BufferReader(_MAGIC + raw))
-    except pa.ArrowNotImplementedError as error:
-        # Of a type that it lacks pyarrow reads no column at all, unless it does not see what Arrow calls it.
-        found = pq.read_metadata(pa.BufferReader(_MAGIC + raw.replace(_NOTED, _SET_ASIDE)))
-        _log.warning(
-            "%s: pyarrow cannot read the types that its writer noted (%s), so durations come as whole "
-            "numbers, and times with a zone in UTC",
-            name,
-            error,
-        )
-        return found
+def _metadata(raw: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(pa.BufferReader(_MAGIC + raw))
 
 
 def _raw(place: Place, nbytes: int) -> bytes:

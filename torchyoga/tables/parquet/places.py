@@ -19,7 +19,7 @@ from ...stores.objects import Objects
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
 _SUFFIXES = (".parquet", ".parq", ".pq")
-_KIND = "parquet footer 1"  # of what is kept of a file
+_KIND = "parquet footer 2"  # of what is kept of a file
 _WILD = re.compile(r"[*?\[]")
 _MOST_NAMED = 5  # in a message
 

@@ -50,9 +50,7 @@ def command(
     ref = fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
-    from ...reading.stored_ref import StreamedRef
-
-    if isinstance(rows, Sized) and not isinstance(rows, StreamedRef) and not len(rows):
+    if isinstance(rows, Sized) and not len(rows):
         raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
     found = place.append(rows, old.id, new, after=after, message=message)
     asked.write_published(place, found)

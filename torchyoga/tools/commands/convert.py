@@ -55,7 +55,7 @@ def command(
             raise click.UsageError(
                 f"name what to publish {id} as, with --to ID@VERSION, such as --to images@1.0"
             )
-        ref = shown(asked.storage, id, version, in_order=True).ref
+        ref = shown(asked.storage, id, version).ref
         place = opened(asked.storage, create=True)
         made = place.submit(ref, new, of, format=format, compression=compression, message=message)
         asked.write_published(place, made)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import wraps
 from glob import glob, has_magic
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
@@ -218,32 +217,24 @@ class Shown(NamedTuple):
     plain: dict[str, str]
 
 
-def shown(url: str, name: str, version: str | None = None, in_order: bool = False) -> Shown:
+def shown(url: str, name: str, version: str | None = None) -> Shown:
     """The rows under a name: of a version in a storage, or of another library, where they lie.
 
     Args:
         url: of the storage, which need not be there for a path or URL.
         name: an id, which may have a tag; a path or URL, where the storage has no such id.
         version: of the id.
-        in_order: take rows that can be read in order only, too.
 
     Raises:
         NotFoundError: there is no such storage, id or version, or nothing under a path.
-        ValueError: the format of what lies there is not told, or its rows have no numbers.
+        ValueError: the format of what lies there is not told.
     """
     if is_place(url, name):
-        from ...reading.stored_ref import StreamedRef
         from ..other_formats import read_at
 
         if version is not None:
             raise click.UsageError(f"{name} is a path or URL, which has no version {version!r}; leave it out")
-        found = read_at(name)
-        if isinstance(found, StreamedRef) and not in_order:
-            raise ValueError(
-                f"{found.in_order_only}; make a version of them by yoga convert {quote(name)} --to x@1.0, "
-                "and name x"
-            )
-        return Shown(found, name, {"path": name})
+        return Shown(read_at(name), name, {"path": name})
     ref = fetched(opened(url), name, version)
     id, of = ref.manifest.id, ref.manifest.version
     return Shown(ref, f"{id} {of}", {"id": id, "version": of})
