@@ -10,7 +10,7 @@ from functools import partial
 from types import FrameType, FunctionType
 from typing import Any
 
-from .batch import BATCH, ROW, SENT
+from .batch import EPOCH
 from .contents import IN_PLACE, VALUES
 from .diagnosis import NO_LOADER, Check, Diagnosis, Finding, Measured
 from .epochs import ORDER, STALE_EPOCH
@@ -27,8 +27,8 @@ from .workers import WORKERS
 # The quick ones first; each has a process of its own, since a row that was made may start threads, or move a
 # stream, before workers are forked.
 CHECKS = (
-    *(HANDLES, OBJECTS, ROW, BATCH, IN_PLACE, VALUES, ORDER, RANKS),
-    *(SENT, RANDOM_NUMBERS, STREAMS, STALE_EPOCH, WORKERS),
+    *(HANDLES, OBJECTS, VALUES, IN_PLACE, ORDER, RANKS),
+    *(EPOCH, RANDOM_NUMBERS, STREAMS, STALE_EPOCH, WORKERS),
 )
 _START_SECONDS = 20.0  # for workers that import torch again
 _FORK_SECONDS = 0.1  # for each worker, on a busy machine
@@ -113,7 +113,7 @@ def examined(
             said += check.judge(patient, seen[check.name], seen)
     findings = [one for one in said if isinstance(one, Finding)]
     left_out = {name: outcome.problem for name, outcome in outcomes.items() if outcome.problem}
-    if not findings and not {ROW.name, BATCH.name, VALUES.name} & seen.keys():
+    if not findings and not {EPOCH.name, VALUES.name} & seen.keys():
         left_out[NO_LOADER] = "none of its rows was made"
     return Diagnosis(findings, {one.name: one.text for one in said if isinstance(one, Measured)}, left_out)
 
