@@ -41,7 +41,7 @@ from torchyoga.tools.doctor.batch import EPOCH, small_shared_memory
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.random_numbers import RANDOM_NUMBERS
-from torchyoga.tools.doctor.sharding import dealt, disagreeing
+from torchyoga.tools.doctor.sharding import dealt
 from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
 from torchyoga.tools.doctor.workers import (
     WORKERS,
@@ -325,26 +325,6 @@ def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: p
     assert "the loader gives this one all rows" in finding.measured
     given = yoga.DataLoader(Slow(0.0), batch_size=4, num_replicas=2, rank=1)
     assert not [*dealt(Patient.of(given))]
-
-
-def test_receipts_of_ranks_show_rows_that_came_twice() -> None:
-    def receipts(ranks: list[int], seeds: list[int]) -> list[Any]:
-        found = []
-        for rank, seed in zip(ranks, seeds, strict=True):
-            loader = yoga.DataLoader(range(64), 4, shuffle=True, seed=seed, num_replicas=2, rank=rank)
-            batches = iter(loader)
-            for _ in range(3):
-                next(batches)
-            found.append(loader.receipt())
-        return found
-
-    assert not [*disagreeing(receipts([0, 1], [7, 7]))]
-    assert not [*disagreeing([])]
-    for ranks, seeds, said in (([0, 0], [7, 7], "the same rank"), ([0, 1], [7, 8], "has seed 8")):
-        (finding,) = disagreeing(receipts(ranks, seeds))
-        assert (finding.name, said in finding.measured) == ("sharded-twice", True)
-    diagnosis = yoga.doctor([1], seconds=2, receipts=receipts([1, 1], [7, 7]))
-    assert "sharded-twice" in [finding.name for finding in diagnosis.findings]
 
 
 # -- workers
