@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from advised import Sleeping, consumed
+from advised import Sleeping, consumed, verdict
 from disks import slow_disk
 from residency import linux, on_disk
 
@@ -39,7 +39,6 @@ from torchyoga.tools.meter_advice import (
     Setting,
     Waits,
     most_workers,
-    verdict,
 )
 
 

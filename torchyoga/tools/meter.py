@@ -34,7 +34,7 @@ from .meter_advice import (
     Numbers,
     Setting,
     Waits,
-    verdict,
+    verdict_of,
 )
 
 _STEP = 25  # batches between two looks at the stages
@@ -257,7 +257,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict(self.last, self._setting)
+        return verdict_of(self.last, self._setting).text
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.

@@ -26,7 +26,7 @@ _MASKS = ("mask", "bias")  # columns that are added before a softmax, which make
 
 
 def _values(patient: Patient, seconds: float) -> dict[str, Any]:
-    """Facts about some rows, made one after the other and kept."""
+    """Facts about some rows, made one after the other and kept; "each" has the seconds of one."""
     dataset = patient.dataset
     for _, value, _ in walk(dataset, with_globals=True):
         if isinstance(value, _CACHE):
@@ -34,7 +34,9 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
     sizes, not_finite = _sizes(dataset), dict[str, None]()
     kept: list[tuple[object, str | None]] = []
     ends, nbytes = time.monotonic() + min(seconds / 4, _SECONDS), 0
+    made_in, began = 0.0, time.monotonic()
     for row in rows_of(patient, _MOST_ROWS):
+        made_in += time.monotonic() - began
         kept.append((row, digest(row)))
         for path, leaf in leaves(row):
             if not _is_finite(path, leaf):
@@ -42,6 +44,7 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
             nbytes += leaf.nbytes if isinstance(leaf, np.ndarray) or is_dense(leaf) else 0
         if time.monotonic() > ends or nbytes > _ENOUGH:
             break
+        began = time.monotonic()
     count, loader = len(kept), patient.loader
     is_batch = not patient.is_alone and loader.batch_size != 1 and loader.batch_sampler is not None
     grown = [path for path, size in _sizes(dataset).items() if size - sizes.get(path, size) >= _EACH * count]
@@ -50,6 +53,8 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
         changed = _alike_at_once(patient)
     return {
         "rows": count,
+        "each": made_in / max(1, count),
+        "bytes": nbytes // max(1, count),
         "changed": changed,
         "in batches": is_batch,
         "grown": grown if count >= _LEAST_ROWS else [],

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from functools import partial
 from types import FrameType, FunctionType
 from typing import Any
 
-from .batch import BATCH, ROW, SENT
+from .batch import EPOCH
 from .contents import IN_PLACE, VALUES
 from .diagnosis import NO_LOADER, Check, Diagnosis, Finding, Measured
 from .epochs import ORDER, STALE_EPOCH
@@ -18,8 +17,8 @@ from .failures import failed
 from .handles import HANDLES, OBJECTS
 from .patient import Patient
 from .random_numbers import RANDOM_NUMBERS
-from .rows import rows_named
-from .sharding import RANKS, STREAMS, disagreeing
+from .rows import name_rows
+from .sharding import RANKS, STREAMS
 from .trial import Outcome, tried
 from .walk import names_in
 from .workers import WORKERS
@@ -27,16 +26,14 @@ from .workers import WORKERS
 # The quick ones first; each has a process of its own, since a row that was made may start threads, or move a
 # stream, before workers are forked.
 CHECKS = (
-    *(HANDLES, OBJECTS, ROW, BATCH, IN_PLACE, VALUES, ORDER, RANKS),
-    *(SENT, RANDOM_NUMBERS, STREAMS, STALE_EPOCH, WORKERS),
+    *(HANDLES, OBJECTS, VALUES, IN_PLACE, ORDER, RANKS),
+    *(EPOCH, RANDOM_NUMBERS, STREAMS, STALE_EPOCH, WORKERS),
 )
 _START_SECONDS = 20.0  # for workers that import torch again
 _FORK_SECONDS = 0.1  # for each worker, on a busy machine
 
 
-def doctor(
-    loader_or_dataset: object, *, seconds: float = 30.0, receipts: Sequence[Mapping[str, object]] = ()
-) -> Diagnosis:
+def doctor(loader_or_dataset: object, *, seconds: float = 30.0) -> Diagnosis:
     """Finds what slows down or spoils training: in rows, in workers and over epochs.
 
     What is `wrong` was proved. See docs/measure.md.
@@ -47,7 +44,6 @@ def doctor(
     Args:
         loader_or_dataset: a loader of torch's or torchyoga's, as the training loop iterates it; or a dataset.
         seconds: that it may take; a few more to end what hangs. Less than 10 are too few to measure workers.
-        receipts: what `receipt()` of the loader gave on each rank, to be compared.
 
     Raises:
         TypeError: it is neither a loader nor a dataset.
@@ -63,7 +59,7 @@ def doctor(
         raise ValueError(f"seconds must be a positive number, found {seconds!r}")
     names, sets_epoch = _around(loader_or_dataset)
     patient = Patient.of(loader_or_dataset, names, sets_epoch=sets_epoch)
-    return examined(patient, seconds=seconds, receipts=receipts)
+    return examined(patient, seconds=seconds)
 
 
 def _around(thing: object) -> tuple[list[str], bool]:
@@ -80,13 +76,7 @@ def _around(thing: object) -> tuple[list[str], bool]:
     return [name for name, one in held if one is thing], sets_epoch
 
 
-def examined(
-    patient: Patient,
-    *,
-    seconds: float = 30.0,
-    receipts: Sequence[Mapping[str, object]] = (),
-    with_rates: bool = True,
-) -> Diagnosis:
+def examined(patient: Patient, *, seconds: float, with_rates: bool = True) -> Diagnosis:
     """As `doctor`, of a patient; the rates of workers, which take half of the time, may be left out."""
     ends, quick = time.monotonic() + seconds, max(1.0, seconds / 4)
     starts = _FORK_SECONDS * patient.num_workers if patient.start_method == "fork" else _START_SECONDS
@@ -107,20 +97,21 @@ def examined(
         if outcome.hang is not None:
             over = f"{check.name} did not end"
     seen = {name: outcome.value for name, outcome in outcomes.items() if not outcome.problem}
-    said: list[Finding | Measured] = [*disagreeing(receipts), *failed(patient, outcomes)]
+    said: list[Finding | Measured] = [*failed(patient, outcomes)]
     for check in CHECKS:
         if check.name in seen:
             said += check.judge(patient, seen[check.name], seen)
     findings = [one for one in said if isinstance(one, Finding)]
     left_out = {name: outcome.problem for name, outcome in outcomes.items() if outcome.problem}
-    if not findings and not {ROW.name, BATCH.name, VALUES.name} & seen.keys():
+    if not findings and not {EPOCH.name, VALUES.name} & seen.keys():
         left_out[NO_LOADER] = "none of its rows was made"
     return Diagnosis(findings, {one.name: one.text for one in said if isinstance(one, Measured)}, left_out)
 
 
 def _work(check: Check, patient: Patient, seconds: float) -> Any:
-    with rows_named(patient.dataset) if check is not WORKERS else nullcontext():  # which takes some time
-        return check.measure(patient, seconds)
+    if check is not WORKERS:  # it takes some time
+        name_rows(patient.dataset)
+    return check.measure(patient, seconds)
 
 
 def _measured(work: Callable[[], object], limit: float, ends: float) -> Outcome:

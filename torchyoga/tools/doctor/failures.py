@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from ...process.control_group import usable_cpus
 from ...reading.dataref import DataRef
 from ..meter_advice import KEPT, most_workers
-from .batch import BATCH, ROW, SENT
-from .contents import VALUES
+from .batch import EPOCH, small_shared_memory
+from .contents import IN_PLACE, VALUES
 from .diagnosis import Finding
 from .patient import Patient
 from .rows import row_said
@@ -17,9 +17,10 @@ from .trial import ENDED, Hang, Outcome
 
 
 def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Findings about checks that did not end, and about the first one whose rows are made as the loader's."""
-    row, batch = (outcomes[check.name].value for check in (ROW, BATCH))
-    size = (batch or {}).get("size") or patient.loader.batch_size or 1
+    """Findings about checks that did not end, and about rows that cannot be made."""
+    loader, epoch, values = patient.loader, outcomes[EPOCH.name], outcomes[VALUES.name]
+    rows, size = values.value or {}, loader.batch_size or 1
+    row = rows.get("each")
     for step, outcome in outcomes.items():
         hang = outcome.hang
         if hang is None:
@@ -30,32 +31,24 @@ def failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Findin
         # Locks that other threads of this process hold are opened where the loader makes rows beside them.
         elif hang.is_twice and (patient.num_workers or not (hang.is_locked and _has_threads())):
             yield _hang(patient, step, hang)
-    errors = {name: outcome.error for name, outcome in outcomes.items() if outcome.error}
-    for name in _own(patient, outcomes, errors):
-        if name in errors:
-            yield _broken(patient, name, errors[name])
-            return
+    # What only this process has tried says something of the loader's rows if others come here, too.
+    is_alike = not patient.num_workers or not outcomes[IN_PLACE.name].error
+    if epoch.error:
+        yield _broken(patient, f"{EPOCH.name}: {epoch.error}", is_proved=not patient.is_alone)
+        if patient.num_workers and not patient.is_ours and rows:
+            yield from small_shared_memory(loader, rows["bytes"] * size)
+    elif values.error and is_alike:
+        is_proved = not patient.num_workers and not patient.is_alone
+        yield _broken(patient, f"{VALUES.name}: {values.error}", is_proved)
 
 
-def _own(patient: Patient, outcomes: Mapping[str, Outcome], errors: Mapping[str, str]) -> tuple[str, ...]:
-    """The checks whose errors the loader would raise, too; what only the doctor has tried proves nothing."""
-    here = (ROW.name, BATCH.name, VALUES.name)
-    if not patient.num_workers:
-        return here
-    if not {ROW.name, BATCH.name} & errors.keys():
-        return (SENT.name, VALUES.name)  # rows that come in this process, too, except for this one
-    has_sent = SENT.name in outcomes and not outcomes[SENT.name].problem
-    return (SENT.name,) if has_sent else (SENT.name, *here)
-
-
-def _broken(patient: Patient, name: str, error: str) -> Finding:
-    is_proved = not patient.is_alone and (name == SENT.name or not patient.num_workers)
+def _broken(patient: Patient, error: str, is_proved: bool) -> Finding:
     return Finding(
         "broken-rows",
-        f"{name}: {error}",
+        error,
         "Rows cannot be made so: training ends with this error.",
         "python -X faulthandler names the line at which a process ends by a signal"
-        if error == ENDED
+        if error.endswith(ENDED)
         else f"{_raising(patient, error)} raises it here",
         "wrong" if is_proved else "maybe",
     )
@@ -80,7 +73,7 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
     """Nothing came, twice. It may wait for a disk or a server, or for what only a worker has."""
     has_own = patient.loader.worker_init_fn is not None
     is_made_so = (
-        not patient.num_workers or step == SENT.name or not (has_own or patient.start_method != "fork")
+        not patient.num_workers or step == EPOCH.name or not (has_own or patient.start_method != "fork")
     )
     beside = "This process has other threads: a child that is forked while one holds a lock waits forever."
     return Finding(

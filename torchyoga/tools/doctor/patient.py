@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sequential
 from ...loading.loader import DataLoader
 
 _BATCH, _WORKERS = 64, 2  # of a dataset that comes without a loader
-_ENDLESS = 2**40  # rows
+_OF_WORKERS = ("worker_init_fn", "multiprocessing_context", "prefetch_factor")
 _MOST_KEYS, _DEEPEST = 4096, 3
 _OF_ALL = (RandomSampler, SequentialSampler)
 _EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
@@ -135,28 +135,6 @@ class Patient:
             return loader.batch_size
         return max(1, len(next(iter(loader.batch_sampler), [0])))
 
-    def like(self, num_workers: int, size: int | None, **more: Any) -> TorchLoader[Any]:
-        """A loader that makes batches as the patient does, of rows in any order. Make and use it in a trial.
-
-        Args:
-            num_workers: its workers.
-            size: rows of a batch; None for single rows.
-            **more: other arguments for it.
-        """
-        loader, dataset = self.loader, self.dataset
-        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size, **more}
-        if size is None or loader.batch_sampler is not None:
-            given["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
-        if num_workers:
-            for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor"):
-                given[name] = getattr(loader, name)
-        if isinstance(loader, DataLoader):
-            seeds = loader.seed_rows
-            return DataLoader(dataset, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=seeds, **given)
-        if not self.is_iterable:
-            given["sampler"] = RandomSampler(dataset, replacement=True, num_samples=_ENDLESS)
-        return TorchLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
-
     def probe(self, collate_fn: Any, keys: Sequence[Any], num_workers: int, **more: Any) -> TorchLoader[Any]:
         """A loader of torch's over the dataset itself, whose batches are what a function makes of a row.
 
@@ -173,13 +151,31 @@ class Patient:
         given |= {"collate_fn": collate_fn, "num_workers": num_workers, **more}
         return TorchLoader(self.dataset, **given)
 
-    def again(self, in_workers: bool = True) -> TorchLoader[Any]:
-        """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
-        loader = copy.copy(self.loader)
-        vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
-        if not in_workers:
-            vars(loader).update(num_workers=0, persistent_workers=False, prefetch_factor=None, timeout=0)
-        return loader
+    def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
+        """The loader with workers of its own, from its next epoch on. Make and use it in a trial.
+
+        One of torchyoga's is made anew, and gives rows in any order.
+
+        Args:
+            num_workers: another number of workers, which live from epoch to epoch.
+        """
+        loader, count = self.loader, self.num_workers if num_workers is None else num_workers
+        changed: dict[str, Any] = {"num_workers": count}
+        if num_workers is not None:
+            changed["persistent_workers"] = count > 0
+        if not isinstance(loader, DataLoader):
+            loader = copy.copy(loader)
+            if count != loader.num_workers:  # torch's own defaults
+                changed |= {"prefetch_factor": 2 if count else None, "timeout": 0}
+            vars(loader).update(changed, _iterator=None)  # workers that persist are the other one's
+            return loader
+        size = self.batch_size()
+        if size is None or loader.batch_sampler is not None:
+            changed["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
+        if count:
+            changed |= {name: getattr(loader, name) for name in _OF_WORKERS}
+        changed |= {"seed": 0, "shuffle": True, "num_replicas": 1, "rank": 0, "seed_rows": loader.seed_rows}
+        return DataLoader(self.dataset, size, **changed)
 
 
 def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ import datetime
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import wraps
 from itertools import islice
 from types import FunctionType
@@ -103,25 +103,13 @@ def row_said(text: str) -> str | None:
     return found[-1] if found else None
 
 
-@contextmanager
-def rows_named(dataset: object) -> Iterator[None]:
-    """A context in which errors that rows of a dataset raise note the row."""
+def name_rows(dataset: object) -> None:
+    """Lets errors that rows of a dataset raise note the row, in this process and those that it forks."""
     kind: Any = type(dataset)
-    there: dict[str, Any] = {name: getattr(kind, name, None) for name in ("__getitem__", "__getitems__")}
-    methods = {
-        name: one for name, one in there.items() if isinstance(one, FunctionType)
-    }  # not of a list, say
-    inherited = methods.keys() - vars(kind).keys()
-    for name, one in methods.items():
-        setattr(kind, name, _noting(one, dataset))
-    try:
-        yield
-    finally:
-        for name, one in methods.items():
-            if name in inherited:
-                delattr(kind, name)
-            else:
-                setattr(kind, name, one)
+    for name in ("__getitem__", "__getitems__"):
+        method = getattr(kind, name, None)
+        if isinstance(method, FunctionType):  # not of a list, say
+            setattr(kind, name, _noting(method, dataset))
 
 
 def _noting(function: Callable[..., Any], dataset: object) -> Callable[[Any, Any], Any]:
