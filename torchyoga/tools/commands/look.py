@@ -223,7 +223,10 @@ def head(
     numbers: Sequence[int] = range(start, min(start + count, total))
     looked = None
     if where is not None:
-        numbers, looked = _meeting(ref, where, start, count)
+        from ..view.filter import Filter
+
+        found, looked = Filter.of(where, ref.schema, ref.info).first(ref, start, count)
+        numbers = found.tolist()
     taken = chosen[list(numbers)] if len(numbers) else []
     rows = [(number, dict(flat(row))) for number, row in zip(numbers, taken, strict=True)]
     plain = {
@@ -243,23 +246,6 @@ def head(
         what = of
     more = [f"and {count_of(left_out, 'more column')}; --columns names some"] if rows and left_out else []
     asked.write(plain, [*([_rows_table(rows)] if rows else []), *more, what])
-
-
-def _meeting(ref: DataRef, text: str, start: int, count: int) -> tuple[list[int], int]:
-    """The first rows from one on that meet a condition, and the first row that was not looked at."""
-    from ..view.filter import Filter
-
-    if ref.schema is None:  # a version without rows
-        return [], len(ref)
-    condition = Filter.of(text, ref.schema, ref.info)
-    numbers: list[int] = []
-    looked = start
-    for stop, found in condition.found(ref, start):
-        numbers += found.tolist()
-        if len(numbers) >= count:
-            return numbers[:count], numbers[count - 1] + 1
-        looked = stop
-    return numbers, looked
 
 
 def _rows_table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:

@@ -31,7 +31,6 @@ from .places import (
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
-    from ...reading.version_ref import VersionRef
     from ...rows.schema import Schema
     from ...rows.types import Ints
 
@@ -236,7 +235,12 @@ def delete_rows(
     place = opened(asked.storage)
     ref = fetched(place, id, version)
     old = ref.manifest
-    chosen = _meeting(ref, where) if where else _numbers(str(rows), old.num_rows)
+    if where:
+        from ..view.filter import Filter
+
+        chosen = Filter.of(where, ref.schema, ref.info).first(ref)[0]
+    else:
+        chosen = _numbers(str(rows), old.num_rows)
     if not dry_run:
         new = place.delete_rows(old.id, old.version, rows=chosen, to=to, message=message)
         asked.write_published(place, new)
@@ -290,16 +294,6 @@ def _numbers(text: str, length: int) -> Ints:
             )
         parts.append(np.arange(first, last + 1))
     return np.unique(np.concatenate(parts))
-
-
-def _meeting(ref: VersionRef, text: str) -> Ints:
-    """(D,) the numbers of the rows that meet a condition."""
-    import numpy as np
-
-    from ..view.filter import Filter
-
-    found = Filter.of(text, ref.schema, ref.info).found(ref)
-    return np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in found)])
 
 
 @storage_command("convert", id_argument(), version_argument())
