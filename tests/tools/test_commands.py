@@ -15,7 +15,7 @@ import pytest
 from commanding import fresh_modules, made, on_terminal, parsed, run, said, timeless
 
 import torchyoga as yoga
-from torchyoga.tools.commands.group import COMMANDS, command
+from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table
 
 DAMAGES = pytest.mark.damages("files are cut on purpose")
@@ -309,11 +309,7 @@ def test_rm_deletes_what_no_tag_names(storage: yoga.Storage) -> None:
 
 def test_compact(storage: yoga.Storage) -> None:
     before = storage.fetch("images", "1.1").fingerprint
-    found = parsed("compact", "images", "1.1", "--dry-run")
-    assert (found["rows"], found["files"], found["freed"] > 0) == (23, 2, True)
-    assert "23 rows of 2 files would be rewritten, and" in said("compact", "images", "--dry-run")
-    assert parsed("compact", "images", "--to", "2", "--dry-run")["freed"] == 0
-    text = said("compact", "images", "--to", "1.0", "--dry-run", code=2)
+    text = said("compact", "images", "--to", "1.0", code=2)
     assert text.endswith("fetch it, or choose another version\n")
     assert storage.versions("images") == ["1.0", "1.1"]
     found = parsed("compact", "images", "1.1", "--to", "2")
@@ -351,7 +347,7 @@ def test_delete_rows(storage: yoga.Storage) -> None:
     ):
         text = said(*new, *arguments, code=2)
         assert message in text
-        assert said(*new, *arguments, "--dry-run", code=2).splitlines()[0] == text.splitlines()[0]
+        assert message in said(*new, *arguments, "--dry-run", code=2)
         assert len(text.splitlines()) <= 2
     assert "4" not in storage.versions("images")
 
@@ -565,10 +561,3 @@ def test_commands_on_terminals(storage: yoga.Storage, monkeypatch: pytest.Monkey
     lines = timeless(on_terminal(monkeypatch, 200, show)).splitlines()
     assert lines[0].split()[:6] == ["version", "parent", "rows", "+rows", "bytes", "when"]
     assert lines[1].rstrip().endswith("2026-11-23 12:00:00  ada        crawl of June")
-
-
-def test_the_table_has_a_line_for_each_command() -> None:
-    folder = Path(yoga.__file__).parent / "tools" / "commands"
-    helpers = {"__init__", "group", "output", "places", "published"}
-    names = {path.stem for path in folder.glob("*.py")}
-    assert {name.replace("_", "-") for name in names - helpers} <= set(COMMANDS)

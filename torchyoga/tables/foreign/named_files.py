@@ -19,14 +19,12 @@ from pathlib import Path
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular
 from ...reading.in_place_ref import LocalShards, ShardFiles
-from ...rows.image_formats import HEAD
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.kinds import Found
-from ...stores.objects import Objects, Remote
-from ...stores.shard_downloads import AS_IT_BEGINS, ShardDownloads, StoredShard
+from ...stores.objects import Objects
+from ...stores.shard_downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
 from ...versions.names import natural
-from ...views.packs.request import packing_of
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
@@ -153,7 +151,7 @@ def _of_paths(paths: Sequence[str], cache: Cache, unpack: bool) -> NamedFiles:
     states = tuple(IndexOf.file(path, "") for path in paths)
     if unpack and any(packing_of(_head(path, HEAD)) for path in paths):
         folder = Path(os.path.commonpath(list(map(os.path.dirname, paths))))
-        remote = Remote(f"file://{folder.as_posix()}")
+        remote = Objects(f"file://{folder.as_posix()}")
         shards = []
         for path, state in zip(paths, states, strict=True):
             name = Path(path).relative_to(folder).as_posix()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,16 +87,8 @@ def found_from(
     if condition is None:
         return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
     at_most = MOST_LOOKED if ref.schema is None or is_remote(ref) else _MOST_SCANNED
-    until = time.monotonic() + _MOST_SECONDS
-    numbers: list[int] = []
-    at = start
-    for looked, picked in condition.found(ref, start, start + at_most):
-        at, numbers = looked, numbers + picked.tolist()
-        if len(numbers) >= most or time.monotonic() > until:
-            break
-    if len(numbers) > most:
-        at, numbers = numbers[most], numbers[:most]
-    return _read(shown, numbers, start, at)
+    numbers, looked = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
+    return _read(shown, numbers.tolist(), start, looked)
 
 
 def _read(ref: DataRef, numbers: Sequence[int], start: int, stop: int) -> Hits:

@@ -6,8 +6,8 @@ the user opens. So each address begins with a random token; the Host header must
 name of another server that leads here (DNS rebinding) is not; a request that a browser says another site has
 caused is refused unless it opens a page; and no answer may be read, framed or run anything by others.
 
-Requests only read. A connection has a thread and one request. If too many connections have not asked yet, the
-oldest of them is closed.
+Requests only read. A connection has a thread and one request; a client that is silent for ten seconds is
+given up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import socket
 import sys
 import threading
-import time
-from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -29,9 +26,8 @@ from ..report.page import policy_of
 from .answer import HTML, Answer, Refused
 from .pages import STYLE, Pages
 
-_MOST_SILENT, _MOST_WORKING, _SPARE_FILES = 256, 4, 32
+_MOST_WORKING = 4  # requests that are answered at once
 _SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
-_MOST_BYTES = 2**15  # of a request
 _ADDRESS = "127.0.0.1"
 _POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
 _OF_FILES = "default-src 'none'; sandbox"
@@ -65,8 +61,6 @@ class Server(ThreadingHTTPServer):
     def __init__(self, pages: Pages, port: int = 0) -> None:
         self.pages, self.token = pages, secrets.token_urlsafe(24)
         self.working = threading.BoundedSemaphore(_MOST_WORKING)
-        self.silent: dict[Any, None] = {}  # clients that have not asked yet, in the order in which they came
-        self._most = _MOST_SILENT
         try:
             super().__init__((_ADDRESS, port), _Handler)
         except OSError as error:
@@ -82,36 +76,8 @@ class Server(ThreadingHTTPServer):
         """Answers until `close` is called."""
         with self:
             self.serve_forever(0.1)
-        self._make_room(0)
 
     close = ThreadingHTTPServer.shutdown  # answers that are being sent are sent
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """The next client."""
-        try:
-            return super().get_request()
-        except OSError:  # such as too many open files, of which answers need some, too
-            self._most = max(1, len(self.silent) - _SPARE_FILES)
-            self._make_room(self._most)
-            time.sleep(0.01)  # the client waits, and the next look finds it
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a thread that hears the client."""
-        self._make_room(self._most - 1)
-        self.silent[request] = None
-        super().process_request(request, client_address)
-
-    def _make_room(self, most: int) -> None:
-        for client in [*self.silent][: max(0, len(self.silent) - most)]:
-            self.silent.pop(client, None)
-            with suppress(OSError):  # it has gone
-                client.shutdown(socket.SHUT_RDWR)
-
-    def close_request(self, request: Any) -> None:
-        """Ends a connection."""
-        self.silent.pop(request, None)
-        super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Reports errors, but not those of clients that go away or take too long."""
@@ -119,42 +85,13 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Head:
-    """The first bytes of what a client sends, by lines; the rest is not read."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._left = file, _MOST_BYTES
-        self.close = file.close
-
-    def readline(self, most: int) -> bytes:
-        """A line, or as much of it as may be read."""
-        line: bytes = self._file.readline(min(most, self._left))
-        self._left -= len(line)
-        return line
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: Any
     server_version, sys_version, protocol_version = "torchyoga", "", "HTTP/1.1"
     timeout = _SECONDS_TO_ASK
 
-    def setup(self) -> None:
-        """Bounds what is read."""
-        super().setup()
-        self.rfile = _Head(self.rfile)  # type: ignore[assignment]
-
-    def handle(self) -> None:
-        """Answers one request."""
-        self.handle_one_request()
-
-    def parse_request(self) -> bool:
-        """Reads the head of the request."""
-        is_read = super().parse_request()
-        self.server.silent.pop(self.connection, None)
-        self.connection.settimeout(_SECONDS_TO_TAKE)
-        return is_read
-
     def _asked(self) -> None:
+        self.connection.settimeout(_SECONDS_TO_TAKE)
         try:
             page = self._page_name()
             if self.command != "GET":

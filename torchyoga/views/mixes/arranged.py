@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +11,10 @@ import numpy as np
 
 from ...errors import StateError
 from ...order.by_file import equal_runs
-from ...order.change import counts_at, going_on, sources_of, where_of
+from ...order.change import counts_at, going_on, where_of
 from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle
 from ...order.mixed import MixOrder
-from ...order.mixture import MixStage, Mixture
+from ...order.mixture import Mixture
 from ...order.state import State
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
@@ -117,24 +116,6 @@ def account_of(mixture: Mixture, state: State) -> Account:
         )
     mixture, counts = counts_at(mixture, state)
     return Account(where_of(state), accounts_of(mixture, counts))
-
-
-def account_of_state(state: State) -> Account:
-    """The rows delivered of each source up to a state, by what the state itself lists.
-
-    Raises:
-        StateError: it is of no mixture, or of more classes than it lists.
-    """
-    listed = state.pins.get("sources")
-    cell = re.search(r"(?:cell|batch)=(\d+)", str(state.pins.get("view")))
-    if not isinstance(listed, tuple) or not listed or cell is None:
-        raise StateError(
-            "the state does not name its sources: it is of no mixture, or of many classes, which it tells by "
-            "a digest; print(mix.account(at=state)) in a program that makes the mixture"
-        )
-    sources = tuple(sources_of(listed))
-    first = MixStage.first((1,) * len(sources))
-    return account_of(Mixture(sources, (first,), state.length, int(cell.group(1))), state)
 
 
 _OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
