@@ -577,3 +577,26 @@ def test_labels_are_those_that_models_of_transformers_take() -> None:
             assert torch.equal(
                 model(input_ids=ids, labels=ids).loss, model(input_ids=ids, labels=labels).loss
             )
+
+
+def test_windows_are_pairs_of_tokens_and_labels(tmp_path: Path) -> None:
+    for number in range(2):
+        np.save(tmp_path / f"shard{number}.npy", np.arange(300, dtype=np.uint16) + 300 * number)
+    ref = yoga.from_tokens(f"{tmp_path}/*.npy", "uint16")
+    options: dict[str, Any] = {"labels": "shifted", "dtype": "int64"}
+    pairs, dicts = (ref.token_windows("tokens", 64, as_tuple=one, **options) for one in (True, False))
+    assert type(pairs[0]) is tuple
+    assert (len(pairs), pairs.tokens_left_out) == (len(dicts), dicts.tokens_left_out)
+    mixed = yoga.mix({"a": ref}, rows=2).token_windows("tokens", 64, as_tuple=True, **options)
+    for made in (pairs, mixed):
+        loaders = [yoga.DataLoader(one, 3, shuffle=True, seed=7) for one in (made, dicts)]
+        for (x, y), whole in zip(*loaders, strict=made is pairs):
+            assert torch.equal(x[:, 1:], y[:, :-1])
+            if made is pairs:
+                assert torch.equal(x, whole["tokens"])
+                assert torch.equal(y, whole["labels"])
+    rows = [(row["tokens"], row["labels"]) for row in dicts]
+    check_view(lambda base: base.token_windows("tokens", 64, as_tuple=True, **options), ref, rows)
+    for wrong in ({"labels": None}, {"documents": True}):
+        with pytest.raises(ValueError, match="as_tuple=True is for tokens and their labels"):
+            ref.token_windows("tokens", 64, as_tuple=True, **wrong)

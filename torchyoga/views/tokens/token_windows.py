@@ -32,7 +32,7 @@ from ...rows.column import Column
 from ...rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
 from ...rows.node import Node, path_name
 from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.schema import PACK_LENGTHS, Schema, schema_under
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
@@ -326,6 +326,7 @@ def token_windows(
     lengths: npt.ArrayLike | None = None,
     seed: SupportsIndex = 0,
     ignore_index: SupportsIndex | None = None,
+    as_tuple: bool = False,
 ) -> TokenWindowsRef | MixedWindows:
     """Rows that are windows of tokens: all documents laid end to end, and cut.
 
@@ -358,6 +359,7 @@ def token_windows(
         ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
             end of the document before. Labels are int64 then. By default -100 with `documents`, where
             that goes for what a window begins with, too; None leaves labels as they are without.
+        as_tuple: True for rows (tokens, labels) in place of dicts: `for x, y in loader`.
 
     Raises:
         KeyError: there is no such column.
@@ -393,17 +395,28 @@ def token_windows(
         as_int("seed", seed),
         None if ignore_index is None else as_int("ignore_index", ignore_index),
     )
+    if as_tuple and (documents or not labels):
+        raise ValueError(
+            f"as_tuple=True is for tokens and their labels; found labels={labels!r}, documents={documents!r}"
+        )
     if ref._recipe is not None:
         if lengths is not None:
             raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
         return ref._recipe.made_of(
-            MixedWindows, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None)
+            MixedWindows,
+            "token_windows",
+            lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple),
         )
-    return _token_windows(ref, column, cutting, dtype, lengths)
+    return _token_windows(ref, column, cutting, dtype, lengths, as_tuple)
 
 
 def _token_windows(
-    ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
+    ref: DataRef,
+    column: str,
+    cutting: Cutting,
+    dtype: npt.DTypeLike | None,
+    lengths: npt.ArrayLike | None,
+    as_tuple: bool,
 ) -> TokenWindowsRef:
     """Windows of tokens that are not those of a mixture: see `token_windows`."""
     warn_if_arranged(ref, "token_windows")
@@ -416,6 +429,8 @@ def _token_windows(
         separator = _checked_separator(cutting.separator, kept, one.schema.columns[0])
         cutting = replace(cutting, separator=separator)
     schema = _schema(column, kept, cutting)
+    if as_tuple:
+        schema = schema_under(replace(schema.tree, kind="tuple", keys=()), schema.columns)
     found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
     if cutting.separator is not None:
         found = found + 1
@@ -604,7 +619,7 @@ class TokenWindowsRef(DataRef):
         own = _shortened(pieces, cutting.shift) if cutting.documents else pieces
         lengths, bounds = own.stops - own.starts, bounds_of(own.counts)
         found = []
-        for key, column in zip(self._schema.tree.keys, self._schema.columns, strict=True):
+        for key, column in zip(self._keys, self._schema.columns, strict=True):
             is_label = key == _LABELS and cutting.labels is not None
             if cutting.documents and key in _OF_PIECES:
                 of_each = {"rows": self._rows_of(own.documents), PACK_LENGTHS: lengths}
@@ -641,7 +656,12 @@ class TokenWindowsRef(DataRef):
         """True unless all columns that are left follow from lengths."""
         cutting = self._cutting
         computed = {_DOCUMENTS, _POSITIONS, *_OF_PIECES} if cutting.documents else set()
-        return self._schema is not None and not computed.issuperset(self._schema.tree.keys)
+        return self._schema is not None and not computed.issuperset(self._keys)
+
+    @property
+    def _keys(self) -> tuple[object, ...]:
+        """The names of its columns; a tuple has tokens and labels."""
+        return () if self._schema is None else self._schema.tree.keys or ("tokens", _LABELS)
 
     def _tokens(self, pieces: Pieces) -> Array:
         """The tokens of pieces, end to end, with separators."""
