@@ -107,8 +107,8 @@ class Projection:
         tree, order = _arranged(self.schema.tree, (), list(range(len(self.columns))), place)
         if order == sorted(order):
             return self
-        whole = self.schema
-        schema = Schema(tree, tuple(whole.columns[number] for number in order), whole.packed)
+        columns = tuple(self.schema.columns[number] for number in order)
+        schema = replace(self.schema, tree=tree, columns=columns)
         return Projection(schema, tuple(self.columns[number] for number in order))
 
     @property
@@ -135,7 +135,7 @@ def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
     found = schema_under(tree, (whole.columns[number] for number in columns))
     kept = {column.name for column in found.columns}
     packed = tuple(name for name in whole.packed if name in kept) if tree.kind == "dict" else ()
-    return replace(found, packed=packed) if PACK_LENGTHS in packed else found
+    return replace(found, packed=packed, layout=whole.layout) if PACK_LENGTHS in packed else found
 
 
 def _pruned(

@@ -153,6 +153,7 @@ class Schema:
         packed: of rows that are packs of documents, the columns that have a value for each token, and
             `PACK_LENGTHS`, the tokens of each document; all others have a value for each document. It is not
             written to manifests.
+        layout: of such packs, "transformers" if their batches are what its models take; else "".
 
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
@@ -165,6 +166,7 @@ class Schema:
     tree: Node
     columns: tuple[Column, ...]
     packed: tuple[str, ...] = field(default=(), compare=False)  # a manifest's schema is equal
+    layout: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         names = leaf_names(self.tree)

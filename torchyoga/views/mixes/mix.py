@@ -92,7 +92,7 @@ def with_column(schema: Schema, name: str) -> Schema:
     tree = schema.tree
     widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
     column = Column(path_name((name,)), "int", "<i8", (), 0)
-    return Schema(widened, (*schema.columns, column), schema.packed)
+    return replace(schema, tree=widened, columns=(*schema.columns, column))
 
 
 def with_numbers(rows: Sequence[Row], schema: Schema | None, name: str, numbers: Ints) -> Sequence[Row]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import SupportsIndex
+from typing import SupportsIndex, get_args
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
 from ..over import GatheredView, Over, RowsOf
 from ..scan import RaggedColumn, scan
-from .layout import LabelKind, Layout, sequences
+from .layout import LabelKind, Layout, PackNames, sequences
 from .plan import Documents, Members, documents_of_each
 from .request import Long, PackColumns, PackCost, Packing, PackReport, Request, packing_of
 
@@ -56,6 +56,7 @@ def packed(
     padded: float | Mapping[str, float] | None = None,
     balance: bool = False,
     seed: SupportsIndex = 0,
+    layout: PackNames | None = None,
 ) -> PackedRef | MixedPacks:
     """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
@@ -91,6 +92,10 @@ def packed(
             divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
             one run, which take about as long.
         seed: any int; another one fills the packs with other rows.
+        layout: with "transformers" a batch is the arguments of its models, and nothing else: `input_ids`,
+            `labels` and `position_ids`, (1, tokens) or, with `padded`, (packs, budget), of int64. Labels are
+            a column of that name, or the tokens. `documents=True` adds where documents begin: `seq_idx`,
+            `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
 
     Raises:
         KeyError: there is no such column.
@@ -111,8 +116,10 @@ def packed(
         2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
     """
     known_schema(ref)
+    if layout not in (None, *get_args(PackNames)):
+        raise ValueError(f'layout must be "transformers", or None for all columns; found {layout!r:.80}')
     request = Request.of(ref.schema, column_or_budgets, budget, cost, long, max_rows, balance)
-    columns = PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
+    columns = PackColumns(along, labels, ignore_index, first_position, bool(documents), padded, layout)
     if ref._recipe is not None:
         return ref._recipe.made_of(MixedPacks, "packed", lambda one: _packed(one, request, columns, seed))
     return _packed(ref, request, columns, seed)
@@ -154,6 +161,7 @@ def _packed(
         documents=columns.documents,
         in_pieces=request.long == "split",
         padding=None if padded is None else (packing.report.budget, padded),
+        names=columns.layout,
     )
     return PackedRef(ref, packing, layout, number)
 

@@ -17,7 +17,7 @@ from ...rows.projection import Projection, unknown_column
 from ...rows.schema import Schema
 from ...rows.types import Ints, Json
 from ..scan import RaggedColumn, Scanned, scan
-from .layout import LabelKind, are_tokens
+from .layout import LabelKind, PackNames, are_tokens
 from .plan import PackPlan, planned
 
 
@@ -195,6 +195,7 @@ class PackColumns(NamedTuple):
         first_position: the position of a document's first token.
         documents: whether tokens say which document they are of.
         padded: what packs are filled up with.
+        layout: whose models' names they have.
     """
 
     along: Sequence[str] | None
@@ -203,6 +204,7 @@ class PackColumns(NamedTuple):
     first_position: int
     documents: bool
     padded: float | Mapping[str, float] | None
+    layout: PackNames | None
 
 
 class Packing(NamedTuple):
