@@ -248,11 +248,11 @@ def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:
     keys = left.keys
     added, removed, changed = [_NONE], [_NONE], [_pairs(_NONE, _NONE)]
     unchanged = sum(stop - start for start, stop in common)
-    if keys:
-        _refuse_shared_keys(left, right, common)
-    for old, new in dealt(left, right):
+    for old, new, shared in dealt(left, right, common):
         groups = grouped(old[:, :2], new[:, :2])
         if keys:
+            _refuse_shared(left, old, shared)
+            _refuse_shared(right, new, shared)
             firsts, news = groups.starts[:-1], np.diff(groups.starts) - groups.olds
             _refuse_twice(left, old, groups.olds, groups.order, firsts)
             _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
@@ -322,65 +322,19 @@ def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
     )
 
 
-def _refuse_shared_keys(old: Side, new: Side, common: Ranges) -> None:
-    """Raises ValueError if a row of either dataset has the key of a row in files that both have.
+def _refuse_shared(side: Side, words: Hashes, shared: Hashes) -> None:
+    """Raises ValueError if a row of a dataset has the key of a row in files that both have.
 
     Args:
-        old: a dataset; its rows are those in files that it has alone.
-        new: the other one.
-        common: rows of the new dataset in files that both have.
+        side: the dataset.
+        words: of its rows in other files.
+        shared: of keys of rows in files that both have.
     """
-    if not common or not old.num_rows + new.num_rows:
-        return
-    sides = [old, new]
-    if old.num_rows + new.num_rows <= PART_ROWS:
-        held = [list(_tokens(side, side.ranges)) for side in sides]
-        few = np.concatenate([tokens for found in held for _, tokens in found])
-        seen = np.zeros(2**_SEEN_BITS, np.bool_)
-        seen[few[:, 0] >> _SEEN_SHIFT] = True
-        near: list[Hashes] = []
-        for _, tokens in _tokens(new, common):
-            near.append(tokens[seen[tokens[:, 0] >> _SEEN_SHIFT]])
-            if sum(map(len, near)) >= PART_ROWS:
-                _refuse(sides, held, np.concatenate(near))
-                near = []
-        if near:
-            _refuse(sides, held, np.concatenate(near))
-        return
-    num_rows = sum(side.num_rows for side in sides) + sum(stop - start for start, stop in common)
-    dealt = [Parts(3, num_rows) for _ in range(3)]
-    for parts, side, ranges in zip(dealt, [*sides, new], [old.ranges, new.ranges, common], strict=True):
-        for rows, tokens in _tokens(side, ranges):
-            parts.append(np.concatenate([tokens, rows[:, None].astype(np.uint64)], axis=1))
-    for first, second, shared in zip(*dealt, strict=True):
-        found = [[(words[:, 2].astype(np.int64), words[:, :2])] for words in (first, second)]
-        _refuse(sides, found, shared[:, :2])
-
-
-def _refuse(sides: Sequence[Side], held: Sequence[Sequence[tuple[Ints, Hashes]]], tokens: Hashes) -> None:
-    """Raises ValueError if a row of a dataset has one of some keys.
-
-    Args:
-        sides: the datasets.
-        held: of each, the numbers of rows, and the tokens of their keys.
-        tokens: (N, 2) of keys.
-    """
-    for side, found in zip(sides, held, strict=True):
-        if not found:
-            continue
-        rows = np.concatenate([numbers for numbers, _ in found])
-        mine = np.concatenate([words for _, words in found])
-        groups = grouped(mine, tokens)
-        both = np.flatnonzero((groups.olds > 0) & (groups.olds < np.diff(groups.starts)))
-        if len(both):
-            places = groups.order[groups.starts[:-1][both[:_NAMED]]]
-            raise _repeated(side, rows[places], len(both))
-
-
-def _tokens(side: Side, ranges: Ranges) -> Iterator[tuple[Ints, Hashes]]:
-    """Numbers of rows (N,), and for each two words (N, 2) that are the same for the same key only."""
-    for first, block in side.key_blocks(ranges):
-        yield np.arange(first, first + block.num_rows), key_words(block)
+    groups = grouped(words[:, :2], shared[:, :2])
+    both = np.flatnonzero((groups.olds > 0) & (groups.olds < np.diff(groups.starts)))
+    if len(both):
+        firsts = groups.starts[:-1][both[:_NAMED]]
+        raise _repeated(side, _rows(words[groups.order[firsts]]), len(both))
 
 
 def apart(
@@ -548,36 +502,42 @@ class Side:
         the row.
         """
         for first, block in blocks_within(self._values, self.ranges):
-            rows = np.arange(first, first + block.num_rows)
+            hashes, rows = row_hashes(block), _numbers(first, block)
+            parts = [hashes, rows]
             if self.keys:
-                keys = Projection.of(block.schema, self.keys).block(block)
-                yield _words(key_words(keys), rows, row_hashes(block))
-            else:
-                yield _words(row_hashes(block), rows)
+                parts = [key_words(Projection.of(block.schema, self.keys).block(block)), rows, hashes]
+            yield np.concatenate(parts, axis=1)
 
-    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
-        """The columns of the key of some rows: the first row of each block, and the block."""
-        return iter(()) if self.ref.schema is None else blocks_within(self._keys, ranges)
+    def words_of_keys(self, ranges: Ranges) -> Iterator[Hashes]:
+        """(N, 3) two words of the key of each row of some ranges, and its number."""
+        for first, block in blocks_within(self._keys, ranges) if ranges else ():
+            yield np.concatenate([key_words(block), _numbers(first, block)], axis=1)
 
     def key_texts(self, rows: Ints) -> list[str]:
         """The keys of some rows, for a message."""
         return [f"{row!r:.80}" for row in Rows(block_at(self._keys, rows)).exact()]
 
 
-def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
-    parts = [hashes, rows[:, None].astype(np.uint64)]
-    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
+def _numbers(first: int, block: Block) -> Hashes:
+    """(N, 1) the numbers of the rows of a block, as words."""
+    return np.arange(first, first + block.num_rows, dtype=np.uint64)[:, None]
 
 
-def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
-    """The words of two datasets, part by part: equal rows are in the same part."""
-    both = []
-    for side in (old, new):
-        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
+def dealt(old: Side, new: Side, common: Ranges) -> Iterator[tuple[Hashes, Hashes, Hashes]]:
+    """The words of the rows of two datasets, and of keys of rows of the new one in files that both have which
+    may be those of these rows, part by part: equal rows and equal keys are in the same part."""
+    num_rows, keyed = old.num_rows + new.num_rows, bool(old.keys)
+    shared = common if keyed and num_rows else []
+    seen = np.zeros(2**_SEEN_BITS if shared else 0, np.bool_)
+    both, keys = [Parts(5 if keyed else 3, num_rows) for _ in range(2)], Parts(3, num_rows)
+    for parts, side in zip(both, (old, new), strict=True):
         for words in side.words():
             parts.append(words)
-        both.append(parts)
-    return zip(*both, strict=True)
+            if shared:
+                seen[words[:, 0] >> _SEEN_SHIFT] = True
+    for words in new.words_of_keys(shared):
+        keys.append(words[seen[words[:, 0] >> _SEEN_SHIFT]])
+    return zip(*both, keys, strict=True)
 
 
 class Parts:
