@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import logging
 import math
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -45,7 +43,6 @@ from ..versions.location import MANIFEST, Progress, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
-from .kinds import Found
 from .local import transfer_bar
 from .objects import Objects
 
@@ -57,9 +54,6 @@ _MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can 
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is needed
 _POLL = 0.02  # seconds
-# Rows for each file, and in all, that show how many files are read at once.
-_ROWS_WEIGHED, _MOST_WEIGHED = 16, 2**20
-
 
 EntryT = TypeVar("EntryT")
 
@@ -110,14 +104,6 @@ class Downloads(ABC, Generic[EntryT]):
     @abstractmethod
     def _load(self, entries: Sequence[EntryT]) -> None:
         """Imports what `_arrived` needs."""
-
-    @abstractmethod
-    def _check_size(self, entry: EntryT) -> None:
-        """Raises an error if a file in the store has another size, or is missing."""
-
-    def _is_summed(self, entry: EntryT) -> bool:
-        """True if `_arrived` looks at the CRC-32, which takes a while to compute."""
-        return False
 
     @abstractmethod
     def _arrived(self, entry: EntryT, crc: int, path: Path) -> str | None:
@@ -246,36 +232,7 @@ class Downloads(ABC, Generic[EntryT]):
         if not all(map(self.is_here, entries)):
             # Threads would import it: a child forked meanwhile would be left with a half-imported module.
             self._load(entries)
-            order = self._weighed(entries, order)
             begin_thread("torchyoga plan", self._follow, plan, entries, order, progress, stop=self._end)
-
-    def _weighed(self, entries: Sequence[EntryT], order: Iterable[Ints]) -> Iterable[Ints]:
-        """This order; warns if it reads from more files at once than the cache keeps."""
-        limit, total = self.cache.limit, sum(map(self._size, entries))
-        if limit is None or total <= limit or self.name in _WARNED:
-            return order
-        left = iter(order)
-        seen: list[Ints] = []
-        wanted = min(_MOST_WEIGHED, _ROWS_WEIGHED * len(entries))
-        while sum(len(numbers) for numbers in seen) < wanted and (numbers := next(left, None)) is not None:
-            seen.append(numbers)
-        if seen:
-            # A file that is read both before and after some row is needed at that row.
-            joined = np.concatenate(seen)
-            before, after = np.array_split(joined[:wanted], 2)
-            at_once = np.intersect1d(before, after).tolist()
-            nbytes = sum(self._size(entries[number]) for number in at_once)
-            if nbytes > limit:
-                enough = total if 2 * nbytes > total else 2 * nbytes
-                largest = max(map(self._size, entries))
-                self._warn(
-                    f"this order reads from {len(at_once)} files of {nbytes / 1e6:.1f} MB at once, but the "
-                    f"cache keeps cache_bytes={limit}. Files deleted while they are read still take their "
-                    "space on the disk, and files wanted again later are downloaded again; set cache_bytes "
-                    f"to {'the size of the dataset, ' * (enough == total)}{enough} bytes, or "
-                    f"{self._about_once(largest)}"
-                )
-        return itertools.chain(seen, left)
 
     def _follow(
         self, plan: object, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress
@@ -390,7 +347,6 @@ class Downloads(ABC, Generic[EntryT]):
     def _fetch(self, entry: EntryT) -> None:
         _check(self._ending)
         key = self.key(entry)
-        self._check_size(entry)  # before other files are deleted for it
         self.cache.fill(key, self._size(entry), partial(self._download, entry), self.where(entry))
         self._downloaded.add(key)
 
@@ -410,7 +366,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _append(self, name: str, entry: EntryT, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part, nbytes = _PartFile(file, self._is_summed(entry), self._ending), self._sent(entry)
+        part, nbytes = _PartFile(file, self._ending), self._sent(entry)
         if part.at > nbytes:
             part.restart()
         try:
@@ -427,22 +383,19 @@ class _PartFile:
     """The downloaded part of a file, open at its end.
 
     Attributes:
-        at: number of bytes it has; `crc`: their CRC-32, if that is wanted.
+        at: number of bytes it has; `crc`: their CRC-32.
     """
 
-    def __init__(self, file: BinaryIO, wants_crc: bool, ending: threading.Event) -> None:
-        self._file, self._wants_crc, self._ending = file, wants_crc, ending
-        self.at, self.crc = file.seek(0, os.SEEK_END), 0
-        if self.at and wants_crc:
-            file.seek(0)
-            self.crc, self.at = crc32_of(file)
+    def __init__(self, file: BinaryIO, ending: threading.Event) -> None:
+        self._file, self._ending = file, ending
+        file.seek(0)
+        self.crc, self.at = crc32_of(file)
 
     def add(self, piece: bytes) -> None:
         """Appends bytes; CancelledError if the process is ending."""
         _check(self._ending)
         self._file.write(piece)
-        if self._wants_crc:
-            self.crc = crc32(piece, self.crc)
+        self.crc = crc32(piece, self.crc)
         self.at += len(piece)
 
     def restart(self) -> None:
@@ -488,13 +441,7 @@ class VersionDownloads(Downloads[FileEntry]):
         self._folder = folder
         self.lease_seconds = lease_seconds
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
-        self._listed: dict[str, dict[str, Found]] = {}
         super().__init__(remote, cache)
-
-    def renew(self) -> None:
-        """Forgets the threads, and the files that they were to download."""
-        self._listing = threading.Lock()
-        super().renew()
 
     def __reduce__(self) -> tuple[object, ...]:
         return VersionDownloads, (self.remote, self._folder, self.cache, self._groups, self.lease_seconds)
@@ -565,9 +512,6 @@ class VersionDownloads(Downloads[FileEntry]):
                 str(self.cache.folder),
             )
 
-    def _is_summed(self, entry: FileEntry) -> bool:
-        return entry.crc is not None
-
     def _arrived(self, entry: FileEntry, crc: int, path: Path) -> str | None:
         if entry.crc is not None:
             return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
@@ -575,29 +519,6 @@ class VersionDownloads(Downloads[FileEntry]):
         group = next(group for group in self._groups if group.number == entry.group)
         found = Reader.of_file(str(path), group, entry.whole).verify_all()
         return found[0] if found else None
-
-    def _check_size(self, entry: FileEntry) -> None:
-        folder, name = self._folder_of(entry), self._name_of(entry)
-        listed = self._files_in_store(folder)
-        if not listed and self.remote.protocol in ("s3", "s3a"):
-            return  # it lists nothing; what it answers to the download says as much
-        found = listed.get(entry.name) or self.remote.find_one(name)
-        if found is None:
-            self._raise_what_happened(entry)
-        elif found.nbytes not in (None, entry.nbytes):
-            raise self.remote.other_size(name, found, entry.nbytes)
-
-    def _files_in_store(self, folder: str) -> dict[str, Found]:
-        """The files in a folder of the store: one request for all rather than one for each."""
-        with self._listing:
-            files = self._listed.get(folder)
-            if files is None:
-                try:
-                    files = self.remote.find(folder)
-                except RemoteError:
-                    files = {}  # permission to read does not include permission to list
-                self._listed[folder] = files
-            return files
 
     def _raise_what_happened(self, entry: FileEntry) -> None:
         now = Manifest.from_bytes(self.manifest()).located(partial(list_bytes, self))

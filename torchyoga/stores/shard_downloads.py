@@ -162,9 +162,6 @@ class ShardDownloads(Downloads[int]):
         for name in {self._shards[number].compression for number in entries} & {*_PYARROW, "frames"}:
             _pyarrow(str(name))
 
-    def _check_size(self, number: int) -> None:
-        """Leaves it to the download, which says as much."""
-
     def _raise_what_happened(self, number: int) -> None:
         raise CorruptError(f"{self.where(number)} is missing though the index names it; {self._advice}")
 
