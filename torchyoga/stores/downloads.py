@@ -1,33 +1,47 @@
-"""Files of a store, downloaded into the cache when they are needed, or some time before.
+"""Files of stores, downloaded into the cache when they are needed, or some time before.
+
+They are those of a version, or shards of another library, which may be compressed.
 
 The process that downloads files knows the order.
 A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
 were delivered, or handed to worker processes. Workers find their files in the cache, or wait for the process
 that downloads them. The thread does not request files of rows again that were handed out: by then, those may
 have been read and deleted. Workers are handed at most a quarter of the cache at once, or a batch each.
+
+What the index of a library says about its shards is checked when they arrive: sizes, and hashes where it has
+some.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
+import hashlib
 import json
 import logging
 import math
+import os
+import struct
 import threading
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
+import xxhash
 
 from ..errors import CorruptError, NotFoundError, RemoteError
 from ..files.checksum import crc32, crc32_of
+from ..files.root import read_regular
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
 from ..process.exceptions import contextmanager
@@ -529,3 +543,248 @@ class VersionDownloads(Downloads[FileEntry]):
                 "again"
             )
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
+
+
+_RUN = 2**22  # bytes of a part of a file that are requested at once
+_PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
+FRAMED = struct.Struct(
+    "<8s2H3I"
+)  # of LitData's frames: a magic, the version, 0, items, items of a frame, frames
+_FRAMED_MAGIC, _FRAME = b"LDFZ01\0\0", struct.Struct("<IIQII")
+_XXHASHES = {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}
+
+
+@dataclass(frozen=True)
+class StoredShard:
+    """A file of rows, as an index of another library describes it.
+
+    Attributes:
+        name: its path below the folder.
+        nbytes: its size when it can be read.
+        sent: its size in the store, where it may be compressed.
+        compression: what it is decompressed with: zstd, br, snappy, gz or bz2, or "frames", LitData's frames
+            of zstd; None if it is not compressed.
+        hashes: of the file in the store, pairs of an algorithm and hex digits.
+        raw_hashes: of what can be read.
+        tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
+        begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
+            has; it is not compressed then.
+    """
+
+    name: str
+    nbytes: int
+    sent: int
+    compression: str | None = None
+    hashes: tuple[tuple[str, str], ...] = ()
+    raw_hashes: tuple[tuple[str, str], ...] = ()
+    tag: str | None = None
+    begin: int = 0
+    whole: int | None = None
+
+
+class ShardDownloads(Downloads[int]):
+    """Shards by number, downloaded into the cache of this machine; pickles by the URL.
+
+    Args:
+        remote: the folder.
+        shards: below it.
+        cache: where they are kept.
+
+    Attributes:
+        nbytes: the size of each, decompressed.
+    """
+
+    _advice = "write the dataset again"
+    _smaller = "write smaller files of about {nbytes} bytes"
+
+    def __init__(self, remote: Objects, shards: Sequence[StoredShard], cache: Cache) -> None:
+        self._shards = tuple(shards)
+        self.nbytes = tuple(shard.nbytes for shard in shards)
+        super().__init__(remote, cache)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ShardDownloads, (self.remote, self._shards, self.cache)
+
+    @property
+    def name(self) -> str:
+        """The URL of the folder."""
+        return self.remote.url
+
+    def head(self, number: int, count: int) -> bytes:
+        """The first bytes of a shard that is not compressed; the others are not downloaded."""
+        shard = self._shards[number]
+        return self.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads shards ahead of time, in the order in which rows of them will be read."""
+        self._download_ahead(range(len(self._shards)), order, progress)
+
+    def key(self, number: int) -> str:
+        """The name of a shard in the cache."""
+        return f"{hexdigest(f'{self.where(number)} {self._shards[number]!r}')}.shard"
+
+    def _name_of(self, number: int) -> str:
+        return self._shards[number].name
+
+    def _size(self, number: int) -> int:
+        return self.nbytes[number]
+
+    def _sent(self, number: int) -> int:
+        return self._shards[number].sent
+
+    def _append(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.hashes or shard.raw_hashes:
+            return self._appended(name, number, file)
+        # Nothing but the store can tell that all of it is of one writing, and of the one that was indexed.
+        before = shard.tag
+        if before is None:
+            file.truncate(0)
+            found = self.remote.find_one(name)
+            before = None if found is None else found.state
+        crc = self._appended(name, number, file)
+        if not self._is_still(name, before):
+            file.truncate(0)
+            raise CorruptError(f"{self.where(number)} has changed since it was opened; open it again")
+        return crc
+
+    def _is_still(self, name: str, state: str | None) -> bool:
+        """True if a file is as it was."""
+        found = self.remote.find_one(name)
+        if found is not None and found.state != state:
+            # Some stores tell the same object in another way where they list a folder.
+            folder, _, last = name.rpartition("/")
+            found = self.remote.find(folder).get(last)
+        return found is not None and found.state == state
+
+    def _appended(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.whole is None:
+            return super()._append(name, number, file)
+        at = file.seek(0, os.SEEK_END)
+        if at > shard.sent:
+            at = file.truncate(file.seek(0))
+        try:
+            while at < shard.sent:
+                run = shard.begin + at, shard.begin + min(at + _RUN, shard.sent)
+                (data,) = self.remote.read_ranges(name, [run], shard.whole)
+                # A server that knows no ranges sends all.
+                at += file.write(data if len(data) == run[1] - run[0] else data[slice(*run)])
+        except FileNotFoundError:
+            self._raise_what_happened(number)
+        file.flush()
+        return 0
+
+    def _load(self, entries: Sequence[int]) -> None:
+        for name in {self._shards[number].compression for number in entries} & {*_PYARROW, "frames"}:
+            _pyarrow(str(name))
+
+    def _raise_what_happened(self, number: int) -> None:
+        raise CorruptError(f"{self.where(number)} is missing though the index names it; {self._advice}")
+
+    def _arrived(self, number: int, crc: int, path: Path) -> str | None:
+        shard = self._shards[number]
+        if not (shard.compression or shard.hashes or shard.raw_hashes):
+            return None
+        try:
+            data = read_regular(path, shard.sent)
+            check_hashes(data, shard.hashes)
+            if shard.compression:
+                data = decompressed(data, shard.compression, shard.nbytes)
+                with self.cache.part(self.key(number)) as file:
+                    file.truncate(0)
+                    file.write(data)
+            check_hashes(data, shard.raw_hashes)
+        except CorruptError as error:
+            return str(error)
+        return None
+
+
+def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:
+    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits."""
+    for algorithm, expected in hashes:
+        if algorithm in hashlib.algorithms_guaranteed and not algorithm.startswith("shake"):
+            digits = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+        elif algorithm not in _XXHASHES:
+            raise CorruptError(
+                f"the index has hashes by {algorithm!r:.40}, not a known one; see verify=False"
+            )
+        else:
+            digits = getattr(xxhash, algorithm)(data).hexdigest()
+        if digits != expected.lower():
+            raise CorruptError(f"its {algorithm} is {digits}, the index says {expected}")
+
+
+def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
+    """So many bytes that were compressed by zstd, br, snappy, gz, bz2 or in LitData's frames.
+
+    Raises:
+        CorruptError: they are damaged, or decompress to another number of bytes; no more are kept in memory.
+        ImportError: pyarrow is not installed.
+    """
+    try:
+        if name == "br":  # whole buffers are given back however little was written to them
+            pa = _pyarrow(name)
+            with pa.input_stream(pa.BufferReader(data), compression="brotli") as stream:
+                left, pieces = nbytes + 1, list[bytes]()
+                while left > 0 and (piece := stream.read(min(left, _RUN))):
+                    left -= len(piece)
+                    pieces.append(piece)
+                raw = b"".join(pieces)
+        elif name == "frames":
+            raw = _without_frames(data, nbytes)
+        elif name == "snappy" and _snappy_size(data) != nbytes:
+            raw = b""
+        elif name in _PYARROW:
+            raw = bytes(_pyarrow(name).decompress(data, decompressed_size=nbytes, codec=_PYARROW[name]))
+        else:
+            by = bz2.BZ2Decompressor() if name == "bz2" else zlib.decompressobj(wbits=31)
+            raw = by.decompress(data, nbytes + 1)
+            raw = raw if by.eof else b""
+    except (OSError, ValueError, IndexError, struct.error, zlib.error, MemoryError) as error:
+        raise CorruptError(f"it cannot be decompressed by {name}: {error}") from error
+    if len(raw) != nbytes:
+        raise CorruptError(f"decompressed by {name} it does not have the {nbytes} bytes that the index says")
+    return raw
+
+
+def _without_frames(data: bytes, nbytes: int) -> bytes:
+    """A chunk of LitData's whose items were compressed some at a time, as it is without compression."""
+    magic, version, _, items, _, frames = FRAMED.unpack_from(data)
+    if magic != _FRAMED_MAGIC or version != 1:
+        raise ValueError(f"it begins with {data[:10]!r}")
+    ends = np.frombuffer(data, "<u4", items + 1, FRAMED.size).astype(np.int64)
+    head = 4 * (items + 2)
+    pieces = [struct.pack("<I", items), (ends + head).astype("<u4").tobytes()]
+    at, done, left = FRAMED.size + ends.size * 4, 0, nbytes - head
+    for number in range(frames):
+        first, count, start, size, raw = _FRAME.unpack_from(data, at + number * _FRAME.size)
+        left -= raw
+        is_cut = left < 0 or start + size > len(data)
+        if is_cut or first != done or ends[first + count] - ends[first] != raw:
+            raise ValueError(f"its frame {number} is not the one of items {done} and those behind")
+        done += count
+        frame = data[start : start + size]
+        pieces.append(bytes(_pyarrow("zstd").decompress(frame, decompressed_size=raw, codec="zstd")))
+    if done != items:
+        raise ValueError(f"its frames hold {done} of {items} items")
+    return b"".join(pieces)
+
+
+def _snappy_size(data: bytes) -> int:
+    """How many bytes snappy says that it has compressed, in 7 bits of each byte; -1 if it says none."""
+    size = 0
+    for place, byte in enumerate(data[:5]):
+        size |= (byte & 127) << 7 * place
+        if byte < 128:
+            return size
+    return -1
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise ImportError(
+            f"shards compressed by {name} need pyarrow; pip install 'torchyoga[arrow]'"
+        ) from None

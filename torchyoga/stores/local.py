@@ -38,9 +38,8 @@ from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
+from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
 from ..versions.names import HASHES, decoded, encoded, folder_of, natural
-from ..versions.outline import Outline
 from .contract import Held, Seen, Shown, Store, Sweep, sealed
 from .notes import Notes
 from .sharing import Sharing

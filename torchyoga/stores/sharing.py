@@ -29,8 +29,8 @@ from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.exceptions import contextmanager
 from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of
-from ..versions.outline import DataFile, Outline
 from .contract import Shown, Store
 
 _log = logging.getLogger("torchyoga")
