@@ -90,7 +90,7 @@ class Watched(Objects):
         if not (self.is_silent and threading.current_thread().name == "torchyoga lease"):
             super().write(name, data)
 
-    create, replace, put, delete = map(_seen, ("create", "replace", "put", "delete"))
+    create, replace, delete = map(_seen, ("create", "replace", "delete"))
     find, find_one, read, read_ranges = map(_seen, ("find", "find_one", "read", "read_ranges"))
     stream, now = map(_seen, ("stream", "now"))
 

@@ -29,8 +29,7 @@ from torchyoga.stores.objects import Objects
 from torchyoga.stores.remote import RemoteStore
 from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
 from torchyoga.versions.location import Folder
-from torchyoga.versions.manifest import Manifest
-from torchyoga.versions.outline import Outline
+from torchyoga.versions.manifest import Manifest, Outline
 
 Point = namedtuple("Point", "x y")
 Other = namedtuple("Other", "x y")

@@ -17,7 +17,7 @@ import pytest
 from children import run_program, status_of_child
 from fsspec.implementations.memory import MemoryFileSystem
 from machines import running
-from servers import BUCKETS, S3, Fault, Gcs, Proxy, faulty, http_server, s3_server
+from servers import S3, Fault, Gcs, Proxy, http_server
 from sinks import Kept
 from stored import short_waits
 from waiting import PATIENCE
@@ -88,17 +88,6 @@ def test_folders_without_a_name_are_kept(kind: str, path: str, request: pytest.F
     remote.delete(["f/g/y"])
     assert sorted(remote.find()) == ["f/x", "z"]
     assert Objects(url + path.replace("//", "/"), options).find_one("f/x") is None  # another folder
-
-
-def test_only_some_thousands_of_very_many_folders_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")  # a page
-    with s3_server() as server, faulty(server.endpoint) as proxy:
-        remote = Objects(f"s3://{server.new_bucket()}/p", proxy.storage_options)
-        for number in range(13):
-            remote.write(f"f{number:02}/x", b"")
-        assert remote.folders() == [f"f{number:02}" for number in range(10)]
-        assert len([request for request in proxy.requests if "list-type" in request.query]) == 5
-    BUCKETS.clear()
 
 
 def test_an_existing_object_is_not_created_again(remote: Objects) -> None:

@@ -60,14 +60,13 @@ class PartNote:
 
     Attributes:
         files: its files.
-        seconds: how long it took; `host`: the machine and the process.
+        seconds: how long it took.
         found: what the info of the version is to say besides.
         stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
     """
 
     files: tuple[FileEntry, ...]
     seconds: float = 0.0
-    host: str = ""
     found: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
@@ -83,7 +82,7 @@ class PartNote:
     @staticmethod
     def from_json(data: Json) -> PartNote:
         """The note that `to_json` described; ValueError, TypeError or KeyError if it is none."""
-        kept = typed(data, seconds=float, host=str, found=dict, stats=dict)
+        kept = typed(data, seconds=float, found=dict, stats=dict)
         if not 0 <= kept["seconds"] < 1e9:
             raise ValueError("its seconds must be a time")
         return PartNote(tuple(map(FileEntry.from_json, data["files"])), **kept)

@@ -35,9 +35,8 @@ from ..process.numbers import as_int
 from ..rows.types import Json
 from ..versions.file_entry import Listed, is_token, pieces_of
 from ..versions.lineage import Lineage, Parent
-from ..versions.manifest import Manifest
+from ..versions.manifest import Manifest, Outline
 from ..versions.names import decoded, encoded, natural
-from ..versions.outline import Outline
 from .contract import MOST_NAMED, Shown, Store, nearest, some
 from .sharing import Sharing
 

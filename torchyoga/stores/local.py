@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import filelock
 
@@ -39,7 +38,9 @@ from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
 from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.outline import Outline
+from ..versions.manifest import Outline
+from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
+from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from .contract import Held, Seen, Shown, Store, Sweep, sealed
 from .notes import Notes
 from .sharing import Sharing
@@ -229,19 +230,15 @@ class LocalStore(Store):
         try:
             holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
-            with contextlib.suppress(OSError, YogaError), self._note_at(f"{name}.holder") as file:
-                file.truncate(0)
+            with (
+                contextlib.suppress(OSError, YogaError),
+                self._root.create_anew(f"{name}.holder") as file,
+            ):
                 file.write(holder.encode())
             yield
         finally:
             _HELD.discard(here)
             lock.release()
-
-    def _note_at(self, name: str) -> BinaryIO:
-        try:
-            return self._root.reopen(name)  # in half the time of making it anew
-        except YogaError:  # it has another name, as in a copy made of links
-            return self._root.create_anew(name)
 
     def _holder_of(self, name: str) -> str:
         try:
@@ -433,7 +430,7 @@ class LocalStore(Store):
                 notes = self.notes(folder)
                 left = notes.unfinished(before)
                 if not dry_run:
-                    notes.tidy(left)
+                    notes.delete(left)
                 found |= {f"{folder}/{name}": nbytes for name, nbytes in left.items()}
         return found
 

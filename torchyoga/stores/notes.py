@@ -128,20 +128,6 @@ class Notes:
             if one.name.startswith(_HIDDEN) and one.written < before
         }
 
-    def tidy(self, names: Iterable[str]) -> None:
-        """Deletes files that `unfinished` has found, and all empty folders; writers that live begin again."""
-        self.delete(names)
-        self._tidy("")
-        with contextlib.suppress(OSError):
-            self._root.remove_empty()
-
-    def _tidy(self, folder: str) -> None:
-        for entry in self._root.scan(folder):
-            if entry.is_folder:
-                name = f"{folder}/{entry.name}".lstrip("/")
-                self._tidy(name)
-                self._root.rmdir(name)
-
     def now(self) -> float | None:
         """The time of the file system's clock, which need not be this machine's."""
         name = f"{_HIDDEN}{secrets.token_hex(8)}"

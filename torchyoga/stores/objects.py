@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 from ..errors import CorruptError, RemoteError
 from ..process.lazy import cached_property
 from ..process.threads import renew_in_children
-from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
+from .kinds import KINDS, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
-_TRIES = 6  # to send a file that does not arrive
+_TRIES = 6  # to send a file that does not arrive, or to read one that is replaced meanwhile
 _DELETIONS = 8  # at once
 _READ_ONLY = {"http", "https", "github", "zip", "tar"}
 _SENDING = threading.local()
@@ -130,11 +130,6 @@ class Objects:
         is_known = self._kind.is_conditional or getattr(self._at("")[0].fs, "creates_once", False)
         return is_known and not self._ignores_conditions
 
-    @property
-    def lists_tags(self) -> bool:
-        """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
-        return self._kind.lists_tags and self.is_conditional
-
     def where(self, name: str) -> str:
         """The URL of a name, for messages."""
         return f"{self.url}/{name}" if name else self.url
@@ -150,9 +145,12 @@ class Objects:
             RemoteError: the store cannot be reached or refuses.
         """
         # One byte more than allowed, without asking for the size first.
-        return self._checked(
-            name, self._call("read", name, lambda kind, path: kind.get(path, limit + 1)), limit
-        )
+        data = self._call("read", name, lambda kind, path: kind.get(path, limit + 1))
+        if len(data) > limit:
+            raise CorruptError(
+                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+            )
+        return data
 
     def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
         """All bytes under a name, and a tag by which the store tells them from later contents.
@@ -164,18 +162,13 @@ class Objects:
             CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
-        if not self.is_conditional:
+        if not (self._kind.has_tags and self.is_conditional):
             return self.read(name, limit), None
-        kind, path = self._call("read", name, lambda *place: place)
-        data, tag = kind.get_tagged(path, limit + 1, self._trying("read", name))
-        return self._checked(name, data, limit), tag
-
-    def _checked(self, name: str, data: bytes, limit: int) -> bytes:
-        if len(data) > limit:
-            raise CorruptError(
-                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
-            )
-        return data
+        for _ in range(_TRIES):
+            before, data = self.find_one(name), self.read(name, limit)
+            if before is not None and before == self.find_one(name):
+                return data, before.tag
+        raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
 
     def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
         """Runs of the bytes under a name, all requested at once.
@@ -226,43 +219,41 @@ class Objects:
 
     def _sized(self, name: str, nbytes: int, read: Callable[[Kind, str], T]) -> T:
         """The result of `read`, tried a few times; CorruptError if the object does not have so many bytes."""
-        try:
-            return self._call("read", name, read)
-        except RemoteError as error:
-            # Only if the store has answered: it would be waited for once more.
-            is_answered = type(error.__cause__) is ConnectionError or is_beyond(error)
-            found = self.find_one(name) if is_answered else None
-            if found is None or found.nbytes in (None, nbytes):
-                raise
-            raise self.other_size(name, found, nbytes) from error
 
-    def other_size(self, name: str, found: Found, nbytes: int) -> CorruptError:
-        """The error for an object that has another number of bytes than it should."""
-        return CorruptError(
-            f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
-            "version and publish it again"
-        )
+        def sized(kind: Kind, path: str) -> T:
+            try:
+                return read(kind, path)
+            except Exception as error:
+                # Only if the store has answered: it would be waited for once more.
+                is_answered = type(error) is ConnectionError or is_beyond(error)
+                found = kind.found(kind.run("info", path)).nbytes if is_answered else None
+                if found in (None, nbytes):
+                    raise
+                raise CorruptError(
+                    f"{self.where(name)} has {found} bytes where {nbytes} were published; remove the version "
+                    "and publish it again"
+                ) from error
+
+        return self._call("read", name, sized)
 
     def find(self, folder: str = "") -> dict[str, Found]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
         try:
             kind, base = self._call("list", folder, lambda *place: place)
-            infos = kind.find(base, self._trying("list", folder))
+            infos = kind.find(base, partial(tried, f"list {self.where(folder)}", self._place))
         except FileNotFoundError:
             return {}
         return {name: kind.found(infos[path]) for path, name in self._within(folder, infos) if name}
 
     def folders(self, folder: str = "") -> list[str]:
-        """Names of the folders in a folder, sorted; the first few thousand if there are very many."""
-        # The `ls` of some filesystems leaves out such names.
-        if not self._kind.lists_empty_names and "//" in self.url.partition("://")[2]:
+        """Names of the folders in a folder, sorted."""
+        if "//" in self.url.partition("://")[2]:  # the `ls` of some filesystems leaves out such names
             return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
         try:
-            kind, base = self._call("list", folder, lambda *place: place)
-            paths = kind.folders(base, self._trying("list", folder))
+            paths = self._call("list", folder, lambda kind, path: kind.folders(path))
         except FileNotFoundError:
             return []
-        return sorted({name.strip("/") for _, name in self._within(folder, paths)})[: 1000 * MOST_PAGES]
+        return sorted({name.strip("/") for _, name in self._within(folder, paths)})
 
     def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Those of the paths that lie below a folder, and their names within it."""
@@ -368,22 +359,14 @@ class Objects:
         self._prepare(name)
         self._call("write", name, lambda kind, path: kind.put(path, data))
 
-    def put(self, path: str, name: str) -> None:
-        """Sends a file of this machine to a name; the caller checks whether it has arrived.
-
-        Raises:
-            RemoteError: that cannot be done.
-        """
-        seconds = seconds_for(os.stat(path).st_size)
-        self._prepare(name)
-        self._call("write", name, lambda kind, to: kind.run("put_file", path, to, seconds=seconds))
-
     def upload(self, path: str, name: str) -> None:
         """Puts a file of this machine under a name; RemoteError if that cannot be done."""
         nbytes = os.stat(path).st_size
+        seconds = seconds_for(nbytes)
+        self._prepare(name)
         for _ in range(_TRIES):
             # Two requests, each retried by itself: both pass a server that refuses every second one.
-            self.put(path, name)
+            self._call("write", name, lambda kind, to: kind.run("put_file", path, to, seconds=seconds))
             found = self.find_one(name)
             if found is not None and found.nbytes in (None, nbytes):
                 return
@@ -445,10 +428,6 @@ class Objects:
         """The result of a call with the filesystem of this process and the path of a name, tried a few
         times."""
         return tried(f"{what} {self.where(name)}", self._place, lambda: call(*self._at(name)))
-
-    def _trying(self, what: str, name: str) -> Callable[[Callable[[], T]], T]:
-        """A function that tries a call a few times."""
-        return partial(tried, f"{what} {self.where(name)}", self._place)
 
     def _at(self, name: str) -> tuple[Kind, str]:
         """The store as this process has it, and the path of a name in it."""

@@ -12,10 +12,6 @@ built: its build and tag come down to here, and the store compares the tag in th
 Note 18. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
 the answer that the object that they have just created exists already.
-
-`clean` sees in the listing which versions have nothing to remove.
-If there are files of one build only, older than the manifest, they belong to that manifest. An empty dataset,
-which has no files, leaves an object with the name of no build next to the files that it replaces.
 """
 
 from __future__ import annotations
@@ -40,7 +36,9 @@ from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.outline import Outline
+from ..versions.manifest import Outline
+from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline
+from ..versions.names import HASHES, decoded, encoded, folder_of, natural
 from .cache import Cache
 from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
 from .kinds import Found
@@ -65,7 +63,6 @@ _FOREVER = 2.0**31  # seconds
 _PART_SECONDS = 3600.0  # in which the builder of a part writes something
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
-_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
 
 
 class RemoteStore(Store):
@@ -248,10 +245,7 @@ class RemoteStore(Store):
         id, version = manifest.id, manifest.version
         lease = self._leases[id, version]
         manifest = replace(manifest, lineage=sendable(manifest.lineage))
-        text = sealed(manifest)
-        if lease.is_another_deleting():
-            lease.check()
-        self._create(manifest, text, replaces)
+        self._create(manifest, replaces)
         if (lease.may_be_deleted or lease.is_another_deleting()) and self.missing(manifest):
             raise LostError(
                 f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
@@ -284,33 +278,23 @@ class RemoteStore(Store):
                 with opened(entry) as path:
                     crc, there = _crc_of(path, entry), present.get(name)
                     if there is None or there.nbytes != entry.nbytes:  # no other build uses its name
-                        self._remote.put(path, f"{folder}/{name}")
+                        self._remote.upload(path, f"{folder}/{name}")
                 bar.update(entry.nbytes)
                 return name, crc
 
             pairs = zip(manifest.own_files, named.own_files, strict=True)
             crcs = dict(_in_turn(pairs, upload, _UPLOADS, "torchyoga upload"))
-        missing = self.missing(named)  # one listing, rather than a request for each file
-        for entry, copy in zip(manifest.own_files, named.own_files, strict=True):
-            if copy.name in missing:
-                with opened(entry) as path:
-                    self._remote.upload(path, f"{folder}/{copy.name}")
         published = named.with_own(lambda file: replace(file, crc=crcs[file.name]))
-        text = sealed(published)
-        if not manifest.own_files and any(map(is_data_file, present)):
-            # `clean` takes files of a single build for those of the manifest, but these are not.
-            self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
-        if lease.is_another_deleting():
-            lease.check()
-        self._create(published, text, replaces, hosts)
+        self._create(published, replaces, hosts)
         if lease.is_another_deleting() or self.missing(published):
             return self._put_again(manifest, held, published, progress, hosts, tries - 1)
         return published
 
-    def _create(
-        self, published: Manifest, text: bytes, replaces: Seen | None, hosts: Sequence[str] | None = None
-    ) -> None:
+    def _create(self, published: Manifest, replaces: Seen | None, hosts: Sequence[str] | None = None) -> None:
         """Creates a manifest; NotFoundError if a version whose files it shares goes meanwhile."""
+        text, lease = sealed(published), self._leases[published.id, published.version]
+        if lease.is_another_deleting():
+            lease.check()
         self.refuse_unshared(published, hosts)
         self._write_manifest(published.id, published.version, text, replaces)
         try:
@@ -386,10 +370,7 @@ class RemoteStore(Store):
         """Deletes the manifest, and what interrupted builds have left on this machine."""
         folder, lease = folder_of(id, version), self._leases[id, version]
         names = self._remote.find(folder)
-        seen = None
-        if known is not None and MANIFEST in names and self._remote.lists_tags:
-            seen = Seen(known.build, names[MANIFEST].tag)
-        seen = seen or self.seen(id, version)
+        seen = self.seen(id, version)
         if seen is None:
             self.manifest(id, version)  # its error lists what is published
             seen = self.seen(id, version)  # it was published just now
@@ -452,7 +433,6 @@ class RemoteStore(Store):
         if id is None:
             # Parts of builds that go on may be built here.
             found |= self._local.clean(max(grace, _PART_SECONDS) if planned else grace, None, dry_run)
-            found |= {} if dry_run else dict.fromkeys(self._cache.tidy(), 0)
         return dict(sorted(found.items()))
 
     def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
@@ -487,15 +467,11 @@ def _crc_of(path: str, entry: FileEntry) -> int:
 
 
 def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
-    """Old files next to a version and their bytes, unless it shows that its manifest names all of them."""
+    """Old files next to a version, which its manifest may name, and their bytes."""
+    if MANIFEST in names and not _is_before(names[MANIFEST], before):
+        return {}  # readers that have the manifest before this one may still be reading
     data = {name: one for name, one in names.items() if is_data_file(name)}
-    old = {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
-    if old and MANIFEST in names:
-        if not _is_before(names[MANIFEST], before):
-            return {}  # readers that have the manifest before this one may still be reading
-        if _is_one_build(data, names[MANIFEST]):
-            return {}
-    return old
+    return {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
 
 
 def _old_claims(names: dict[str, Found], before: float) -> list[str]:
@@ -509,18 +485,3 @@ def _old_claims(names: dict[str, Found], before: float) -> list[str]:
 
 def _is_before(found: Found, time: float) -> bool:
     return found.written is not None and found.written < time
-
-
-def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
-    """True for the files of one build, none missing, and a manifest that was written after them and so names
-    them.
-
-    So `clean` need not read all the manifests of a store to find the few with other files next to them.
-    """
-    numbers = sorted(int(name[17:].partition(".")[0]) for name in data)
-    return (
-        len({name[:16] for name in data}) == 1
-        and numbers == list(range(len(numbers)))
-        and manifest.written is not None
-        and not any(one.written is None or one.written > manifest.written for one in data.values())
-    )

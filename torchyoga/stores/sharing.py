@@ -28,8 +28,8 @@ from itertools import chain
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
 from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of
-from ..versions.outline import DataFile, Outline
 from .contract import Shown, Store
 
 _log = logging.getLogger("torchyoga")
@@ -189,12 +189,9 @@ class Sharing:
             left = self.unnamed(names)
             self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
-        if known is not None:
-            alone = [
-                place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
-            ]
-            every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in alone))
-            self._delete_shared([file for file in every if file.version != version], set())
+        self._count(known, 1)
+        lost = self._count(known, -1)  # that no other one names
+        self._delete_shared([file for file in lost if file.version != version], set())
 
     def _is_small(self, known: Outline, places: Mapping[str, Shown]) -> bool:
         """True if a version of many alone has so little that it is not worth reading all manifests for it.

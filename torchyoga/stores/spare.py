@@ -14,8 +14,9 @@ from collections.abc import Collection
 from functools import cache, partial
 
 from ..errors import CorruptError
+from ..errors import CorruptError, NotFoundError
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
-from ..versions.outline import DataFile, Outline
 from .contract import Store
 from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing

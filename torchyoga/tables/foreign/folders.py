@@ -16,9 +16,9 @@ from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, cache_of
+from ...stores.downloads import ShardDownloads, StoredShard
 from ...stores.kinds import Found
 from ...stores.objects import Objects
-from ...stores.shard_downloads import ShardDownloads, StoredShard
 
 _AT_ONCE = 32  # requests
 _MOST_INDEX = 2**30  # bytes

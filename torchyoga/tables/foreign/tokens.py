@@ -32,9 +32,9 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
+from ...stores.downloads import ShardDownloads, StoredShard
 from ...stores.kinds import Found
 from ...stores.objects import Objects
-from ...stores.shard_downloads import ShardDownloads, StoredShard
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
 

@@ -210,7 +210,7 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-        **_builders(manifest.each_file, lineage),
+        **_builders(manifest.each_file),
         "titles": titles,
         "log": cells,
         "here": here[0] if here else None,
@@ -282,30 +282,17 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
 
 
-def _builders(files: Sequence[FileEntry], lineage: Lineage) -> dict[str, Any]:
-    """Who built it: as the lineage says, else by the tokens that begin the names of files."""
-    if lineage.builders:
-        titles = ("builder", "parts", "rows", "seconds")
-        every = [
-            (one.name, number(one.parts), number(one.rows), number(one.seconds)) for one in lineage.builders
-        ]
-        parts = sum(one.parts for one in lineage.builders)
-        note = f"Built in {parts:,} parts by {count_of(len(every), 'process', 'processes')}."
-    else:
-        found: dict[str, list[FileEntry]] = {}
-        for file in files:
-            found.setdefault(file.name.partition("-")[0], []).append(file)
-        titles = ("build", "files", "rows", "size")
-        every = [
-            (
-                token,
-                number(len(own)),
-                number(sum(f.rows for f in own)),
-                bytes_text(sum(f.nbytes for f in own)),
-            )
-            for token, own in found.items()
-        ]
-        note = f"{count_of(len(every), 'build')} wrote its files."
+def _builders(files: Sequence[FileEntry]) -> dict[str, Any]:
+    """The builds that wrote its files, by the tokens that begin their names."""
+    found: dict[str, list[FileEntry]] = {}
+    for file in files:
+        found.setdefault(file.name.partition("-")[0], []).append(file)
+    titles = ("build", "files", "rows", "size")
+    every = [
+        (token, number(len(own)), number(sum(f.rows for f in own)), bytes_text(sum(f.nbytes for f in own)))
+        for token, own in found.items()
+    ]
+    note = f"{count_of(len(every), 'build')} wrote its files."
     if len(every) > _MOST_BUILDERS:
         note += f" The first {_MOST_BUILDERS} are shown."
     builders = [[shown(text, _MOST_CELL) for text in row] for row in every[:_MOST_BUILDERS]]
