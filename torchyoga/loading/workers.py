@@ -19,6 +19,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.raised import Raised, text_of, torch_can_raise
+from ..process.seeding import KINDS
 from ..process.stages import Stage, Stopwatch, WorkerClock, seconds_sent, timed
 from ..process.stops import kill_when_terminated, listened, outlive
 from ..reading.dataref import DataRef
@@ -60,7 +61,7 @@ class Made:
         step: the number of the first; None if they come in order.
         slot: of the ring, in which they lie.
         seconds: what the worker spent on each stage.
-        have_drawn: rows that the worker made have drawn random numbers, as far as it looks.
+        have_drawn: rows that the worker made have drawn from all generators, or after it had looked.
     """
 
     __slots__ = ("batches", "have_drawn", "seconds", "slot", "step")
@@ -100,7 +101,7 @@ class _Worker:
                 found = self._packed(job)
         except Exception as error:
             found = [_raised(error)] * len(job.firsts)
-        have_drawn = not maker.seeding.quiet.may_be
+        have_drawn = maker.seeding.quiet.drawn == KINDS
         return Made(job.step, job.slot, found, self._clock.sent(maker.watch), have_drawn)
 
     def _packed(self, job: Job) -> Batch:
