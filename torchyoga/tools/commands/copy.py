@@ -64,4 +64,4 @@ def command(
         asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
         return
     sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    asked.write({**plain, "sent": sent}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
+    asked.write({**plain, "sent": [*sent]}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
