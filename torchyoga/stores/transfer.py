@@ -199,17 +199,17 @@ class Transfer:
                 if self._known.entry(entry, version) is None:
                     yield entry
 
-    def run(self, timeout: float, progress: bool | None) -> list[str]:
-        """Sends what is missing, and returns the versions that were, the oldest first."""
-        total = sum(self.sizes().values()) if self._missing else 0
+    def run(self, timeout: float, progress: bool | None) -> dict[str, int]:
+        """Sends what is missing, and returns the versions that were, the oldest first, as `sizes` does."""
+        sizes = self.sizes() if self._missing else {}
         what = f"copying {len(self._missing)} versions to {self._to.name}"
-        with progress_bar(progress, total, what, "B", unit_scale=True) as bar:
+        with progress_bar(progress, sum(sizes.values()), what, "B", unit_scale=True) as bar:
             for version, manifest in self._missing.items():
                 with self._to.lock(self._id, version, timeout):
                     self._send(manifest, bar)
         named = None if self._version is None else {None, *self._here}
         add_moves(self._to, self._id, self._moves, named)
-        return self._sent
+        return {version: sizes.get(version, 0) for version in self._sent}
 
     def _send(self, manifest: Manifest, bar: Bar) -> Manifest | None:
         """Publishes a version, unless it is there by now, and returns it; None if it was removed here."""
