@@ -113,7 +113,7 @@ def test_without_a_device_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="leave device out"):
         ref.decoded({"image": yoga.codecs.image(size=8, device="cuda")})[0]
     assert yoga.codecs.available()["jpeg on cuda"] == []
-    with pytest.raises(SchemaError, match="pip install torchcodec"):
+    with pytest.raises(SchemaError, match="of the same CUDA as torch"):
         libraries.library("jpeg on cuda")
 
 

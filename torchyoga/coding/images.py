@@ -536,7 +536,7 @@ BatchDecoder: TypeAlias = "Callable[[Sequence[Bytes], bool], list[torch.Tensor |
 def decoder_on(device: torch.device) -> BatchDecoder:
     """What decodes the files of JPEG images at once on a device, by torchcodec and nvJPEG.
 
-    It is called with the files and whether they are to be grey, and gives the pixels of each, (C, H, W) of uint8
+    It is called with files and whether they are to be grey, and gives the pixels of each, (C, H, W) of uint8
     and not turned; None where there are none.
 
     Raises:

@@ -97,7 +97,7 @@ def library(purpose: str, names: Sequence[str] = ()) -> Any:
             return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
     if purpose == "jpeg on cuda":
         raise SchemaError(
-            "no torchcodec that decodes images can be loaded; pip install torchcodec, of the same CUDA as torch"
+            "no torchcodec that decodes images can be loaded; pip install one of the same CUDA as torch"
         )
     extra = _EXTRAS.get(purpose, "images")
     raise SchemaError(f"no library for {purpose} is installed; pip install 'torchyoga[{extra}]'")
