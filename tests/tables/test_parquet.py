@@ -159,13 +159,13 @@ def test_a_full_shuffle_warns_of_its_cost_and_names_the_conversion(tmp_path: Pat
     table = pa.table({"id": np.arange(20_000), "x": np.zeros(20_000)})
     ref = yoga.from_parquet(written(tmp_path, 500, table), cache_bytes=50_000)
     with pytest.warns(UserWarning, match=r"storage\.submit\(yoga\.from_parquet\(\.\.\.\), id, version\)"):
-        next(iter(yoga.DataLoader(ref, 64, shuffle=True, seed=0)))
-    next(iter(yoga.DataLoader(ref, 64, shuffle=True, seed=0)))  # once
+        list(yoga.DataLoader(ref, 64, shuffle=True, seed=0))
+    list(yoga.DataLoader(ref, 64, shuffle=True, seed=0))  # once
     for options in ({"shuffle": "block", "shuffle_window": 4}, {"shuffle": False}):
         quiet = yoga.from_parquet(tmp_path, cache_bytes=50_000)
-        next(iter(yoga.DataLoader(quiet, 64, seed=0, **options)))
+        list(yoga.DataLoader(quiet, 64, seed=0, **options))
     in_memory = yoga.from_parquet(tmp_path)
-    next(iter(yoga.DataLoader(in_memory, 64, shuffle=True, seed=0)))  # where all groups are kept it is quick
+    list(yoga.DataLoader(in_memory, 64, shuffle=True, seed=0))  # where all groups are kept it is quick
 
 
 def test_a_full_shuffle_of_what_fits_into_memory_decodes_each_group_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import torchyoga as yoga
@@ -153,3 +154,13 @@ def test_bad_shards(served: Served, tmp_path: Path) -> None:
     (folder / "s-1.tar").unlink()
     with pytest.raises(YogaError, match=r"s-1\.tar"):
         len(yoga.webdataset(url, cache_dir=tmp_path / "cache"))
+
+
+def test_wildcards_in_folders_of_a_url(tmp_path: Path) -> None:
+    store = fsspec.filesystem("memory")
+    for folder in ("wild/a", "wild/b", "wild/b/c", "other"):
+        write(tmp_path / "x.tar", [sample(len(folder))])
+        store.pipe(f"/{folder}/x.tar", (tmp_path / "x.tar").read_bytes())
+    for pattern, keys in (("*/x.tar", ["0006", "0006"]), ("**/x.tar", ["0006", "0008", "0006"])):
+        ref = yoga.webdataset(f"memory://wild/{pattern}", cache_dir=tmp_path / "cache")
+        assert [row["__key__"] for row in ref] == keys

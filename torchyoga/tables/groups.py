@@ -13,7 +13,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +36,8 @@ _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded a
 _LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # for a window, where the caller does not say
 _SHARE = 4  # of the memory that there would be without groups, one in so many bytes is for them
 _MEASURED = 64 * 2**20  # bytes decoded until it is measured again
-_STEP = 256  # rows taken at once, to find out what an order costs
-_MOST_WASTED = 32  # rows decoded for each row that is used; with more, converting pays within an epoch
-_MOST_DECODED = 4  # the same, where it is seen and not foreseen
+_STEP = 256  # rows of an order that are computed at once
+_MOST_DECODED = 4  # rows decoded for each row that is used: with more, converting pays within a few epochs
 
 
 class GroupWords(NamedTuple):
@@ -267,41 +265,13 @@ class RowGroups:
         """Does nothing."""
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Decodes the next group ahead of an iteration, in place of the one before.
-
-        Warns, once, of an order for which groups are decoded again and again.
-        """
-        chunks = iter(order)
-        first = next(chunks, None)
-        if first is None:
-            return
-        if not self._has_warned:
-            self._check_order(first)
+        """Decodes the next group ahead of an iteration, in place of the one before."""
         with self._following:
-            self._order, self._progress = chain([first], chunks), progress
+            self._order, self._progress = iter(order), progress
             self._coming, self._seen, self._num_taken = np.zeros(0, np.int64), 0, 0
 
-    def _check_order(self, rows: Ints) -> None:
-        """Warns if most of what is decoded is dropped before it is used, as these rows show."""
-        groups = self._groups_of(rows)
-        used: OrderedDict[int, int] = OrderedDict()  # rows of the groups that would be kept
-        limit, held, wasted = self.limit, 0, 0
-        for start in range(0, len(groups), _STEP):
-            some, counts = np.unique(groups[start : start + _STEP], return_counts=True)
-            pairs = zip(some.tolist(), counts.tolist(), strict=True)
-            for group, count in sorted(pairs, key=lambda pair: pair[0] not in used):
-                if group not in used:
-                    held += int(self._nbytes[group])
-                used[group] = used.pop(group, 0) + count
-                while held > limit and len(used) > 1:
-                    dropped, count = used.popitem(last=False)
-                    held -= int(self._nbytes[dropped])
-                    wasted += max(0, int(self._sizes[dropped]) - count)
-        if wasted > _MOST_WASTED * len(rows):
-            self._warn(wasted // len(rows))
-
     def _check_work(self) -> None:
-        """Warns if groups are decoded again and again, as in workers, whose order nobody tells."""
+        """Warns, once, if groups are decoded again and again."""
         if self._has_warned or self._decoded_rows <= 2 * int(self._starts[-1]):
             return
         worker = get_worker_info()

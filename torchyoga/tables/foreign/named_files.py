@@ -7,13 +7,14 @@ are compressed, which are decompressed there.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError, RemoteError
@@ -198,7 +199,7 @@ def _common(urls: Sequence[str]) -> str:
     """The URL of the folder in which all of these lie."""
     places = [url.partition("://")[2].rstrip("/").split("/") for url in urls]
     schemes = {url.partition("://")[0] for url in urls}
-    folder = list(places[0][:-1] or places[0])
+    folder = list(takewhile(lambda part: not has_magic(part), places[0][:-1] or places[0]))
     while any(place[: len(folder)] != folder for place in places):
         folder.pop()
     if len(schemes) > 1 or not folder:
@@ -218,7 +219,9 @@ class _Store:
     def named(self, name: str, ending: str) -> list[tuple[str, int, IndexOf]]:
         """The files that a name stands for: their names, sizes and states."""
         folder, _, last = name.rstrip("/").rpartition("/")
-        if has_magic(last):
+        if has_magic(folder):
+            names = self._below(folder, name)
+        elif has_magic(last):
             names = self._matching(folder, last)
         else:
             name = name.rstrip("/")
@@ -240,6 +243,15 @@ class _Store:
         if folder not in self._listings:
             self._listings[folder] = {n: f for n, f in self.remote.find(folder).items() if "/" not in n}
         return self._listings[folder]
+
+    def _below(self, folder: str, pattern: str) -> dict[str, Found]:
+        """The files that a pattern with wildcards in its folders matches."""
+        from fsspec.utils import glob_translate
+
+        first = "/".join(takewhile(lambda part: not has_magic(part), folder.split("/")))
+        matches = re.compile(glob_translate(pattern)).match
+        found = {f"{first}/{name}".lstrip("/"): about for name, about in self.remote.find(first).items()}
+        return {name: about for name, about in found.items() if matches(name)}
 
     def _matching(self, folder: str, pattern: str) -> dict[str, Found]:
         return {

@@ -73,8 +73,8 @@ def webdataset(
     into it. No member is extracted to a file, and pickles stay bytes.
 
     Args:
-        urls: paths, or URLs that fsspec knows, with `{0000..0099}`, `{a,b}` or wildcards in the last part; a
-            folder for all its shards; or a list of such.
+        urls: paths, or URLs that fsspec knows, with `{0000..0099}`, `{a,b}` or wildcards; a folder for all
+            its shards; or a list of such.
         columns: the extensions that become columns, in this order; by default all of them.
         parse: functions that make values of bytes, by extension, such as `{"json": json.loads, "cls": int}`;
             `str` decodes UTF-8. With others than `int`, `float` and `str` columns cannot be named or decoded:

@@ -31,7 +31,7 @@ from ..npy_header import npy_header
 from .condition import Filters
 from .files import Conversion, Options
 from .footers import footers_of
-from .places import within
+from ...order.contract import within
 from .ref import ParquetRef, ref_of
 
 _METADATA = "_common_metadata"

@@ -264,8 +264,10 @@ def _neighbours(path: str) -> str:
 def _of_url(url: str, options: Mapping[str, object] | None) -> Iterator[Located]:
     url = url.rstrip("/")
     if _WILD.search(url.partition("://")[2]):
+        from fsspec.utils import glob_translate
+
         base = _fixed(url)
-        pattern = _pattern(url.removeprefix(base + "/"))
+        pattern = re.compile(glob_translate(url.removeprefix(base + "/")))
         folder = Objects(base, options)
         for name in folder.find():
             if pattern.fullmatch(name):
@@ -298,25 +300,3 @@ def _fixed(pattern: str) -> str:
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if _WILD.search(part))
     return "/".join(parts[:first])
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """A glob as a regular expression: `*` stays within a folder, `**` does not."""
-    found = ""
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", text):
-        if token == "**/":
-            found += "(?:.*/)?"
-        elif token == "**":
-            found += ".*"
-        elif token in "*?":
-            found += "[^/]" + token.replace("?", "")
-        elif token[0] == "[" and len(token) > 1:
-            found += (
-                "["
-                + ("^" if token[1] == "!" else "")
-                + re.escape(token[1:-1].lstrip("!")).replace(r"\-", "-")
-                + "]"
-            )
-        else:
-            found += re.escape(token)
-    return re.compile(found)
