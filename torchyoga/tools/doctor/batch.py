@@ -10,8 +10,7 @@ from typing import Any
 from ...process.messages import bytes_text
 from .contents import VALUES
 from .diagnosis import Check, Finding, Measured, Seen
-from .patient import Patient
-from .rows import is_dense, leaves, rows_of
+from .patient import Patient, is_dense, leaves, rows_of
 from .trial import BUSY, Others
 
 _SHM = "/dev/shm"

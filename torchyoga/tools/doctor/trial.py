@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .rows import row_said
+from .patient import row_said
 from .walk import is_library_file
 
 ENDED = "it ended the process that tried it"
