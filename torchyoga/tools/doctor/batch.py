@@ -59,7 +59,7 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
 def _sizes(batch: object) -> tuple[int, int, int]:
     """Bytes of the tensors in a batch, of those in shared memory, and of all the memory that those lie in."""
     tensors = [leaf for _, leaf in leaves(batch) if is_dense(leaf)]
-    sent = [one for one in tensors if one.is_shared()]
+    sent = [one for one in tensors if one.untyped_storage().is_shared()]
     memory = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in sent}
     return sum(one.nbytes for one in tensors), sum(one.nbytes for one in sent), sum(memory.values())
 
