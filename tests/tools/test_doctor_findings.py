@@ -38,9 +38,9 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 import torchyoga as yoga
 from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.batch import EPOCH, small_shared_memory
+from torchyoga.tools.doctor.epochs import RANDOM_NUMBERS
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.random_numbers import RANDOM_NUMBERS
 from torchyoga.tools.doctor.sharding import dealt
 from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
 from torchyoga.tools.doctor.workers import (

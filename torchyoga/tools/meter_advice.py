@@ -28,7 +28,8 @@ _FINE = 0.05  # of the time
 _SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
 _MUCH = 0.05  # of all work: what is less is not named
 _MANY = 100  # epochs
-_AMPLE = 1.5  # times the batches that the longest wait asks for
+_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median, that a few batches are waited for
+_AMPLE = 1.5  # times the batches that such a wait asks for
 _MOST_AHEAD = 32  # batches of a worker
 _SHARED = ("disk", "download", "read", "transform", "decode", "collate")  # work that workers divide
 BLOCK, FEWER = "use shuffle='block', which reads file by file", "read fewer columns"
@@ -70,9 +71,6 @@ class Waits(NamedTuple):
         p50, p99: half of the batches, and 99 of 100, came within this.
         longest: the longest wait.
         epoch, step: the batch that it was for, counted from 0 as `enumerate` does.
-        bursts: seconds waited for the few batches, none of them the first of an epoch, that took much longer
-            than most; 0 if it was only one.
-        burst: the longest of these waits.
     """
 
     p50: float = 0.0
@@ -80,8 +78,6 @@ class Waits(NamedTuple):
     longest: float = 0.0
     epoch: int = 0
     step: int = 0
-    bursts: float = 0.0
-    burst: float = 0.0
 
     def __str__(self) -> str:
         return (
@@ -146,7 +142,6 @@ class Numbers(NamedTuple):
         waits, numbers = self.waits._asdict(), self._asdict()
         del numbers["stages"], numbers["waits"], numbers["epochs"], numbers["batch_bytes"]
         named = {"longest_epoch": float(waits.pop("epoch")), "longest_step": float(waits.pop("step"))}
-        del waits["bursts"], waits["burst"]
         return {
             **numbers,
             "batches": float(self.batches),
@@ -417,9 +412,10 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     makers, waits = setting.number or int(setting.is_ahead), last.waits
     if not makers or costs.make / makers >= 0.8 * costs.loop:
         return ""
-    if waits.bursts < 0.5 * last.waited or _lacks_cpus(last):
+    is_even = waits.p99 <= max(_BURST, _BURSTS * waits.p50) or last.first > 0.5 * last.waited
+    if is_even or _lacks_cpus(last):
         return ""
-    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * waits.burst / (makers * costs.loop)))
+    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * waits.p99 / (makers * costs.loop)))
     if wanted <= setting.prefetch:
         return ""
     return (

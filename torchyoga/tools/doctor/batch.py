@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...process.messages import bytes_text
 from .contents import VALUES
 from .diagnosis import Check, Finding, Measured, Seen
-from .patient import Patient
-from .rows import is_dense, rows_of
+from .patient import Patient, is_dense, leaves, rows_of
 from .trial import BUSY, Others
 
 _SHM = "/dev/shm"
-_MOST_DEPTH = 8
 _HELD, _PREFETCH = 1, 2  # batches that the training loop has, besides those that each worker makes ahead
 _EPOCH_SECONDS, _LEAST_START = 1.0, 0.2  # of an epoch that is run; of a start that matters
 _WASTE, _MUCH = 4, 2**20  # times the bytes of a batch, and bytes, that its memory may have
@@ -60,26 +58,10 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
 
 def _sizes(batch: object) -> tuple[int, int, int]:
     """Bytes of the tensors in a batch, of those in shared memory, and of all the memory that those lie in."""
-    found = used = 0
-    memory = dict[int, int]()
-    waiting = [(batch, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        parts: list[object] = []
-        if is_dense(value):
-            storage = value.untyped_storage()
-            found += value.nbytes
-            if storage.is_shared():
-                used += value.nbytes
-                memory[storage.data_ptr()] = storage.nbytes()
-        elif isinstance(value, Mapping):
-            parts = [*value.values()]
-        elif isinstance(value, (list, tuple, set)):
-            parts = [*value]
-        elif hasattr(value, "__dict__"):
-            parts = [*vars(value).values()]
-        waiting += [(part, depth + 1) for part in parts if depth < _MOST_DEPTH]
-    return found, used, sum(memory.values())
+    tensors = [leaf for _, leaf in leaves(batch) if is_dense(leaf)]
+    sent = [one for one in tensors if one.untyped_storage().is_shared()]
+    memory = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in sent}
+    return sum(one.nbytes for one in tensors), sum(one.nbytes for one in sent), sum(memory.values())
 
 
 def small_shared_memory(loader: Any, batch_bytes: int, folder: str = _SHM) -> Iterator[Finding]:

@@ -14,8 +14,7 @@ import torch
 
 from ..meter_advice import KEPT
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient
-from .rows import digest, is_dense, leaves, made, rows_of
+from .patient import Patient, digest, is_dense, leaves, made, rows_of
 from .walk import walk
 
 _MOST_ROWS, _SECONDS, _ENOUGH = 48, 1.0, 64 * 2**20

@@ -15,8 +15,7 @@ from torch.utils.data import DistributedSampler, Subset, get_worker_info
 
 from ...loading.loader import DataLoader
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, numbers
-from .rows import digest, leaves, rows_of
+from .patient import Patient, digest, leaves, numbers, rows_of
 from .walk import walk
 
 _WORKERS, _STREAMED, _LEAST = 2, 16, 4  # rows of a stream

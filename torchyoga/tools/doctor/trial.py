@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .rows import row_said
+from .patient import row_said
 from .walk import is_library_file
 
 ENDED = "it ended the process that tried it"
@@ -33,8 +33,7 @@ BUSY = 0.2  # of the CPUs, that other processes take: seconds say little then
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
-_LOOK_SECONDS, _LOOKS = 0.5, 10  # for how long processes are looked at, and how often
-_IDLE = 0.2  # of those looks, at which idle ones may run
+_LOOK_SECONDS, _IDLE = 0.5, 0.2  # for which processes are looked at, and the share for which idle ones run
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
@@ -223,16 +222,10 @@ class Others:
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    others, could_run = Others(session), 0
-    for _ in range(_LOOKS):
-        time.sleep(_LOOK_SECONDS / _LOOKS)
-        states = [
-            text.rpartition(")")[2].split()[0]
-            for pid in _of_session(session)
-            for text in _of_threads(pid, "stat")
-        ]
-        could_run += "R" in states
-    is_busy, is_idle = others.share >= BUSY, could_run <= _IDLE * _LOOKS
+    others, before = Others(session), running_seconds(session)
+    time.sleep(_LOOK_SECONDS)
+    is_busy = others.share >= BUSY
+    is_idle = running_seconds(session) - before <= _IDLE * _LOOK_SECONDS
     pids = [*_of_session(session)]
     is_locked = is_idle and any(map(_waits_for_locks, pids))
     for pid in pids:
