@@ -37,13 +37,13 @@ from ..cells.text import shown
 from .columns import Columns, columns_of, first_columns
 from .sample import sample_of
 
-_HERE = "torchyoga.tools.report"
+REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
 _MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
-_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
+LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
 
@@ -161,10 +161,10 @@ def _first_lines(text: str, most: int) -> str:
 
 
 @lru_cache(None)
-def templates(package: str = _HERE) -> jinja2.Environment:
-    """The templates of a package, which escape all values."""
+def templates(*packages: str) -> jinja2.Environment:
+    """The templates of packages, which escape all values."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -173,7 +173,7 @@ def templates(package: str = _HERE) -> jinja2.Environment:
 
 
 @lru_cache(None)
-def style(name: str = "report.css", package: str = _HERE) -> Markup:
+def style(name: str = "report.css", package: str = REPORT) -> Markup:
     """A sheet of styles, which is of the package and no data."""
     source, _, _ = templates(package).loader.get_source(templates(package), name)  # type: ignore[union-attr]
     return Markup(source.strip())
@@ -190,7 +190,7 @@ def policy_of(css: str, images: str = "data:", forms: str = "'none'", more: str 
 def rendered(template: str, **values: object) -> str:
     """A template with values, all of which are escaped."""
     css = style()
-    text = templates().get_template(template).render(css=css, policy=policy_of(css), **values)
+    text = templates(REPORT).get_template(template).render(css=css, policy=policy_of(css), **values)
     # Halves of characters, which JSON may hold, cannot be written.
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -204,7 +204,7 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
-    titles, cells = ([], []) if log is None else log.table(_TITLES)
+    titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
         "files": _files(manifest, made),
         "lineage": _lineage(manifest, lineage),

@@ -26,13 +26,14 @@ from ...stores.address import is_url
 from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names
+from ..cells.marks import is_mark
 from ..cells.picture import thumbnail
 from ..cells.text import classes_of, named_class, plain_name
 from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
 from .filter import Filter
-from .rows import row_of
+from .rows import Values, row_of
 
 MOST_COLUMNS = 200  # in the table of rows
 _MOST_OPEN = 8  # versions, whose files stay mapped
@@ -95,18 +96,22 @@ class OpenRef:
             return ref
         return ref._projected(Projection.of(schema, [by_name[name] for name in names]))
 
-    def value(self, row: int, name: str) -> object:
-        """A value of a row; KeyError if it has none of this name.
+    def values(self, row: int, names: Sequence[str]) -> Values:
+        """Some values of a row, as rows name them; only their columns are read, where a schema says which."""
+        is_known = self.ref.schema is not None and names[0] in self.shown_names
+        known = [name for name in self.shown_names if name in names] if is_known else []
+        found = row_of(self.only(self.ref, known), row) if known else row_of(self.ref, row)
+        # A tuple that was cut down has its values under other names.
+        return (
+            list(zip(known, (value for _, value in found), strict=True))
+            if len(known) == len(found)
+            else found
+        )
 
-        Args:
-            row: its number.
-            name: as rows have it; only its column is read.
-        """
-        if self.ref.schema is not None and name in self.shown_names:
-            values = row_of(self.only(self.ref, [name]), row)
-            if len(values) == 1:  # a tuple that was cut down to it has it as its first
-                return values[0][1]
-        return dict(reversed(row_of(self.ref, row)))[name]
+    @cached_property
+    def mark_names(self) -> list[str]:
+        """The names of values that may be marks of images."""
+        return [name for name in self.shown_names if is_mark(name)]
 
     def filter(self, text: str) -> Filter:
         """A condition on its rows; ValueError if the text is none."""
