@@ -43,7 +43,7 @@ def thumbnail(
         column_name: where it is from. A name such as "image" or "mask" tells tiny images and those of other
             ints from arrays of numbers.
         side: pixels of its longer side, at most. Larger pictures than thumbnails are without loss.
-        marks: of its row, which are drawn on it; not on a mask itself.
+        marks: of its row, which are drawn on it; on a mask only its own colours.
 
     Returns:
         None if it is not an image, or damaged, or too large to be decoded for this.
@@ -58,7 +58,7 @@ def thumbnail(
         ('image/png', None)
     """
     if marks is not None and column_name in marks.names:
-        marks = None
+        marks = marks._replace(boxes=marks.boxes[:0])
     if begin := file_bytes(value, HEAD):
         return _of_file(file_bytes(value), side, marks) if format_of(begin) else None
     pillow = sys.modules.get("PIL.Image")

@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +29,6 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...stores.history import VersionLog, log_of
 from ...stores.refs import store_of
-from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
@@ -42,7 +40,7 @@ LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
+_MOST_FILES, _MOST_VERSIONS = 50, 50
 LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
@@ -210,7 +208,6 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-        **_builders(manifest.each_file, lineage),
         "titles": titles,
         "log": cells,
         "here": here[0] if here else None,
@@ -277,36 +274,9 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "host": lineage.host,
         "seconds": None if lineage.seconds is None else number(lineage.seconds),
         "made from": ", ".join(parents),
+        "built by": ", ".join(
+            f"{one.name} ({count_of(one.parts, 'part')}, {one.rows:,} rows)" for one in lineage.builders
+        ),
         "build": manifest.build,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
-
-
-def _builders(files: Sequence[FileEntry], lineage: Lineage) -> dict[str, Any]:
-    """Who built it: as the lineage says, else by the tokens that begin the names of files."""
-    if lineage.builders:
-        titles = ("builder", "parts", "rows", "seconds")
-        every = [
-            (one.name, number(one.parts), number(one.rows), number(one.seconds)) for one in lineage.builders
-        ]
-        parts = sum(one.parts for one in lineage.builders)
-        note = f"Built in {parts:,} parts by {count_of(len(every), 'process', 'processes')}."
-    else:
-        found: dict[str, list[FileEntry]] = {}
-        for file in files:
-            found.setdefault(file.name.partition("-")[0], []).append(file)
-        titles = ("build", "files", "rows", "size")
-        every = [
-            (
-                token,
-                number(len(own)),
-                number(sum(f.rows for f in own)),
-                bytes_text(sum(f.nbytes for f in own)),
-            )
-            for token, own in found.items()
-        ]
-        note = f"{count_of(len(every), 'build')} wrote its files."
-    if len(every) > _MOST_BUILDERS:
-        note += f" The first {_MOST_BUILDERS} are shown."
-    builders = [[shown(text, _MOST_CELL) for text in row] for row in every[:_MOST_BUILDERS]]
-    return {"builder_titles": titles, "builders": builders, "builds_note": note}

@@ -143,7 +143,7 @@ class Pages:
         for name, value in found:
             file = link("file", **place, row=at, name=name)
             media = _media(value, name) if time.monotonic() < until else None
-            is_marked = marks is not None and name not in marks.names and media is not None and media.is_image
+            is_marked = marks is not None and media is not None and media.is_image
             shown_values.append(
                 {
                     "column": escaped(name),
