@@ -26,8 +26,8 @@ from PIL import Image
 from viewing import ask, links
 
 import torchyoga as yoga
+from torchyoga.tools.view import rows as rows_room
 from torchyoga.tools.view.filter import Filter
-from torchyoga.tools.view.rows import MOST_LOOKED, found_from
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202egpj"
 
@@ -264,7 +264,7 @@ def test_a_dataset_that_fails_is_a_page() -> None:
 class Counting(yoga.DataRef[Any]):
     """Endless rows, of which it counts those that are read."""
 
-    schema = None
+    schema = yoga.Schema.of({"n": 1})
     _row_bytes = 8
 
     def __init__(self) -> None:
@@ -278,13 +278,12 @@ class Counting(yoga.DataRef[Any]):
         return [{"n": int(row)} for row in rows]
 
 
-def test_a_filter_looks_at_a_bounded_number_of_rows() -> None:
+def test_a_filter_looks_at_rows_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ref = Counting()
-    condition = Filter.of("n = -1", None, names=["n"])
-    found = found_from(ref, 5, 50, condition)
-    assert not found.rows
-    assert 5 < found.stop <= 5 + MOST_LOOKED
-    assert ref.read <= MOST_LOOKED
+    found, looked = Filter.of("n = -1", ref.schema).first(ref, 5, 50, seconds=0)
+    assert not len(found)
+    assert 5 < looked == 5 + ref.read < 20_000
+    monkeypatch.setattr(rows_room, "_MOST_SECONDS", 0)
     with yoga.view(ref) as shown:
         page = ask(shown.url + "rows?where=n+%3D+-1")
         assert "There may be more further on." in page.text

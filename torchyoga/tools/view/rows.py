@@ -23,7 +23,7 @@ from ..cells.text import shown
 from ..report.sample import drawn_numbers, is_remote
 from .filter import Filter
 
-MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
+_MOST_LOOKED = 20_000  # rows, for one page, of those that are downloaded
 _MOST_SCANNED = 10**7  # of others
 _MOST_SECONDS = 3.0
 _MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
@@ -82,14 +82,11 @@ def found_from(
         most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
         condition: on columns; only those are read to find the rows.
         shown: the same rows with the columns that are shown.
-
-    Raises:
-        ValueError: a row holds what cannot be compared as the condition says.
     """
     shown = ref if shown is None else shown
     if condition is None:
         return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
-    at_most = MOST_LOOKED if ref.schema is None or is_remote(ref) else _MOST_SCANNED
+    at_most = _MOST_LOOKED if is_remote(ref) else _MOST_SCANNED
     numbers, looked = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
     return _read(shown, numbers.tolist(), start, looked)
 

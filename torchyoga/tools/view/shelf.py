@@ -28,7 +28,6 @@ from ..cells.text import classes_of, named_class, plain_name
 from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
-from .filter import Filter
 from .rows import Values, row_of
 
 MOST_COLUMNS = 200  # in the table of rows
@@ -108,11 +107,6 @@ class OpenRef:
     def mark_names(self) -> list[str]:
         """The names of values that may be marks of images."""
         return [name for name in self.shown_names if is_mark(name)]
-
-    def filter(self, text: str) -> Filter:
-        """A condition on its rows; ValueError if the text is none."""
-        names = self.names if self.ref.schema is None else ()
-        return Filter.of(text, self.ref.schema, self.ref.info, names)
 
     def sorted(self, name: str, is_descending: bool) -> RowView[Any]:
         """All rows in the order of a column.

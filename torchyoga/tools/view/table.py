@@ -57,7 +57,7 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     hits, problem, condition, ordered = Hits((), start, start), "", None, None
     try:
         ordered = opened.sorted(sort, is_descending) if sort else None
-        condition = opened.filter(where) if where and total else None
+        condition = Filter.of(where, opened.ref.schema, opened.ref.info) if where and total else None
         hits = _hits(opened, ordered or opened.ref, condition, start, most, grid, seed)
     except ValueError as error:
         problem = str(error)
