@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from commanding import by_ada, fresh_modules, run, timeless
+from commanding import by_ada, run, timeless
 
 from docs import ROOT
 from torchyoga.tools.commands.group import COMMANDS
@@ -54,7 +54,7 @@ def test_the_page_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text()
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    with fresh_modules(), by_ada():
+    with by_ada():
         found = page_with_what_is_printed(text)
     assert sizeless(found) == sizeless(text)
 

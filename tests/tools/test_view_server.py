@@ -58,7 +58,7 @@ def test_silent_clients_keep_no_page_from_loading(shown: str, sent: bytes) -> No
 
 def test_clients_that_take_nothing_keep_no_page_from_loading(shown: str) -> None:
     parts = urlsplit(shown)
-    sent = f"GET {parts.path}value?row=0&name=text HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+    sent = f"GET {parts.path}file?row=0&name=text HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
     with clients(shown, 80, sent):
         assert ask(shown).status == 200
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...coding.pictures import opened
 from ...rows.image_formats import HEAD, format_of
+from .marks import Marks, drawn
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -28,7 +29,9 @@ _NAMES = re.compile(
 Array = npt.NDArray[Any]
 
 
-def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes | None:
+def thumbnail(
+    value: object, column_name: str = "", side: int = SIDE, marks: Marks | None = None
+) -> bytes | None:
     """A small picture of a value that is an image: a PNG or JPEG file of at most 96 x 96 pixels.
 
     Images are arrays and tensors (H, W), (H, W, C) or (C, H, W) with C = 1, 3 or 4, of uint8, uint16, bool or
@@ -40,6 +43,7 @@ def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes |
         column_name: where it is from. A name such as "image" or "mask" tells tiny images and those of other
             ints from arrays of numbers.
         side: pixels of its longer side, at most. Larger pictures than thumbnails are without loss.
+        marks: of its row, which are drawn on it; on a mask only its own colours.
 
     Returns:
         None if it is not an image, or damaged, or too large to be decoded for this.
@@ -53,13 +57,18 @@ def thumbnail(value: object, column_name: str = "", side: int = SIDE) -> bytes |
         >>> media_type(small), thumbnail(np.arange(3))
         ('image/png', None)
     """
+    if marks is not None and column_name in marks.names:
+        marks = marks._replace(boxes=marks.boxes[:0])
     if begin := file_bytes(value, HEAD):
-        return _of_file(file_bytes(value), side) if format_of(begin) else None
+        return _of_file(file_bytes(value), side, marks) if format_of(begin) else None
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(value, pillow.Image):
-        return _of_image(value, side)
-    pixels = _pixels_of(value, _NAMES.search(column_name.lower()) is not None, side)
-    return None if pixels is None else _encoded(_pillow().fromarray(_small(pixels)), side)
+        return _of_image(value, side, marks)
+    found = _pixels_of(value, _NAMES.search(column_name.lower()) is not None, side)
+    if found is None:
+        return None
+    pixels, size = found
+    return _encoded(_pillow().fromarray(_small(pixels)), side, size, marks)
 
 
 def file_bytes(value: object, most: int | None = None) -> bytes:
@@ -89,8 +98,9 @@ def _pillow() -> Any:
     return Image
 
 
-def _pixels_of(value: object, is_named: bool, side: int) -> Array | None:
-    """(H, W) or (H, W, C), at most twice as large as wanted; None if it is not an image."""
+def _pixels_of(value: object, is_named: bool, side: int) -> tuple[Array, tuple[int, int]] | None:
+    """(H, W) or (H, W, C), at most twice as large as wanted, and its own width and height; None if it is not
+    an image."""
     torch = sys.modules.get("torch")
     found: Any
     if isinstance(value, np.ndarray):
@@ -110,7 +120,8 @@ def _pixels_of(value: object, is_named: bool, side: int) -> Array | None:
     at = _sides(tuple(found.shape), 1 if is_named else _LEAST_SIDE)
     if at is None or getattr(found, "is_meta", False):
         return None
-    step = max(1, max(found.shape[axis] for axis in at) // (2 * side))
+    size = found.shape[at[1]], found.shape[at[0]]
+    step = max(1, max(size) // (2 * side))
     found = found[tuple(slice(None, None, step if axis in at else 1) for axis in range(found.ndim))]
     if not isinstance(found, np.ndarray):
         found = found.cpu()
@@ -118,7 +129,7 @@ def _pixels_of(value: object, is_named: bool, side: int) -> Array | None:
     pixels: Array = found.transpose(1, 2, 0) if at == (1, 2) else found
     if pixels.ndim == 3:
         pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels[:, :, :3]
-    return np.ascontiguousarray(pixels)
+    return np.ascontiguousarray(pixels), size
 
 
 def _sides(shape: tuple[int, ...], least: int) -> tuple[int, int] | None:
@@ -149,16 +160,16 @@ def _small(pixels: Array) -> npt.NDArray[np.uint8]:
     return np.nan_to_num(shades).astype(np.uint8)
 
 
-def _of_file(data: bytes, side: int) -> bytes | None:
+def _of_file(data: bytes, side: int, marks: Marks | None) -> bytes | None:
     _pillow()
     try:
         with opened(data) as image:
-            return _of_image(image, side)
+            return _of_image(image, side, marks)
     except Exception:  # of any kind: what is forged is read by many small readers
         return None
 
 
-def _of_image(image: Image.Image, side: int) -> bytes | None:
+def _of_image(image: Image.Image, side: int, marks: Marks | None) -> bytes | None:
     from PIL import ImageOps
 
     width, height = image.size
@@ -172,12 +183,16 @@ def _of_image(image: Image.Image, side: int) -> bytes | None:
     has_alpha = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     image = image.convert("RGBA" if has_alpha else "L" if image.mode in ("1", "L") else "RGB")
     image.thumbnail((side, side))
-    turned = ImageOps.exif_transpose(image)
-    return _encoded(_pillow().fromarray(np.asarray(turned)), side)  # without profile and notes
+    turned = _pillow().fromarray(np.asarray(ImageOps.exif_transpose(image)))  # without profile and notes
+    is_upright = (width > height) == (turned.width > turned.height)
+    return _encoded(turned, side, (width, height) if is_upright else (height, width), marks)
 
 
-def _encoded(image: Image.Image, side: int) -> bytes:
+def _encoded(image: Image.Image, side: int, size: tuple[int, int], marks: Marks | None) -> bytes:
+    """The file of a picture of an image of some width and height, with marks on it."""
     image.thumbnail((side, side))
+    if marks is not None:
+        image = drawn(image, size, marks)
     if side > SIDE:
         return _saved(image, "PNG", compress_level=1)
     lossless = _saved(image, "PNG", compress_level=9)

@@ -222,7 +222,7 @@ def head(
     chosen = chosen.decoded() if decoded else chosen
     numbers: Sequence[int] = range(start, min(start + count, total))
     looked = None
-    if where is not None:
+    if where is not None and total:
         from ..view.filter import Filter
 
         found, looked = Filter.of(where, ref.schema, ref.info).first(ref, start, count)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import os
 import re
-import sys
 from collections.abc import Sequence, Sized
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,9 +30,7 @@ if TYPE_CHECKING:
     from ...rows.schema import Schema
     from ...rows.types import Ints
 
-_NAMED_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_FEW = 8  # names in a message
 
 
 @storage_command("append", id_argument())
@@ -47,19 +41,17 @@ _FEW = 8  # names in a message
 def append(
     id: str, new: str, source: tuple[str, ...], after: str | None, message: str | None, asked: Asked
 ) -> None:
-    """Add rows to a version of ID, and publish them as the version NEW.
+    """Add rows of files to a version of ID, and publish them as the version NEW.
 
     SOURCE is one or more files of one kind: NumPy (.npy, or COLUMN=FILE.npy for each column), or the path or
     URL of files of any other library that yoga head reads, such as JSON lines (one row a line), Parquet and
-    HDF5 (all datasets at the root). Or it is module:function of your own, which is
-    imported from the current folder and run, and returns rows.
+    HDF5 (all datasets at the root).
 
     \b
     Examples:
       yoga append images 1.2 more.parquet more2.parquet
       yoga append images 1.2 rows.jsonl --after 1.0 --message "rows of May"
       yoga append images 1.2 label=labels.npy text=texts.npy
-      yoga append images 1.2 mydata:more
     """
     place = opened(asked.storage)
     ref = fetched(place, id, after)
@@ -104,49 +96,18 @@ def add_columns(
     asked.write_published(place, found)
 
 
-def imported(name: str) -> Any:
-    """The object that `module:function` names, from the current folder or from where Python finds the module.
-
-    Raises:
-        ValueError: the name is not of that form.
-        NotFoundError: there is no such module, or it has no such function; says which there are.
-    """
-    if not _NAMED_FUNCTION.fullmatch(name):
-        raise ValueError(f"{name!r:.200} is not of the form module:function, such as mydata:images")
-    module, _, path = name.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise NotFoundError(
-            f"there is no module {error.name!r} in {os.getcwd()} or among the installed ones; run it in the "
-            "folder of the module"
-        ) from None
-    try:
-        return attrgetter(path)(found)
-    except AttributeError:
-        names = [one for one in vars(found) if not one.startswith("_")]
-        near = difflib.get_close_matches(path, names, 3) or sorted(names)[:_FEW]
-        raise NotFoundError(f"{module!r} has no {path!r}; it has {', '.join(near) or 'nothing'}") from None
-
-
 def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) -> object:
-    """The rows of files of one kind, one file after the other, or what a function of the user's gives.
+    """The rows of files of one kind, one file after the other.
 
     Args:
-        sources: paths, `COLUMN=FILE.npy` or one `module:function`.
+        sources: paths or URLs, or `COLUMN=FILE.npy`.
         schema: what rows of the version look like; rows of JSON are turned into such.
         named: rows must be dicts, so arrays have names.
 
     Raises:
         ValueError: the files are of several kinds, or their format is not told.
-        NotFoundError: there is no such file or function.
+        NotFoundError: there is no such file.
     """
-    if len(sources) == 1 and not os.path.exists(sources[0]) and _NAMED_FUNCTION.fullmatch(sources[0]):
-        return imported(sources[0])
     kinds = {_kind(source) for source in sources}
     if len(kinds) > 1:
         raise ValueError(f"append takes files of one kind at a time, found {' and '.join(sorted(kinds))}")
@@ -167,10 +128,7 @@ def _kind(source: str) -> str:
         return "npy"
     from ..other_formats import format_at
 
-    try:
-        return format_at(source)
-    except ValueError as error:
-        raise ValueError(f"{error}; or pass module:function of your own") from None
+    return format_at(source)
 
 
 def _joined(refs: Sequence[DataRef]) -> DataRef:

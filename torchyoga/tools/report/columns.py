@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from ...errors import SchemaError
@@ -20,22 +21,36 @@ _IMBALANCE = 10
 _COUNTED = 8  # values of a column that have a bar each
 
 
+class Bar(NamedTuple):
+    """A bar of a histogram, in a box of 160 x 36.
+
+    Attributes:
+        x: its left side; `wide` and `high`: its size.
+        low: the value where it begins; `top`: where it ends; `num_values`: how many are in it.
+    """
+
+    x: float
+    wide: float
+    high: float
+    low: float
+    top: float
+    num_values: int
+
+
 @dataclass(frozen=True)
-class Sketch:
+class Histogram:
     """A picture of how values spread.
 
     Attributes:
-        path: of SVG, in a box of 160 x 36.
+        bars: those that are not empty, each high enough to be seen.
         low: the value at its left end; `high`: at its right end.
         said: the same in words.
-        bins: where each bar begins and ends, and how many values are in it.
     """
 
-    path: str
+    bars: tuple[Bar, ...]
     low: str
     high: str
     said: str
-    bins: tuple[tuple[float, float, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,8 +67,8 @@ class ColumnCard:
 
     name: str
     kind: str
-    histogram: Sketch | None
-    lengths: Sketch | None
+    histogram: Histogram | None
+    lengths: Histogram | None
     numbers: dict[str, str]
     often: str
     counts: tuple[tuple[str, float, object], ...] = ()
@@ -197,28 +212,24 @@ def _bound(value: object) -> str:
     return shown(value.removesuffix(".000000"), 26) if isinstance(value, str) else number(value)
 
 
-def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Sketch | None:
+def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> Histogram | None:
     if found is None or not any(found.counts):
         return None
-    place = max(range(len(found.counts)), key=found.counts.__getitem__)
-    begin, end = found.edges[place], found.edges[place + 1]
-    said = (
-        f"Histogram of {of_what}, from {_bound(low)} to {_bound(high)}; most, {found.counts[place]:,}, lie "
-        f"between {number(float(begin))} and {number(float(end))}."
+    most, step = max(found.counts), 160 / len(found.counts)
+    wide = step * 0.9 if step > 2 else step
+    bars = tuple(
+        Bar(place * step, wide, max(1.0, 36 * count / most), begin, end, count)
+        for place, (begin, end, count) in enumerate(
+            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        )
+        if count
     )
-    bins = tuple(zip(found.edges[:-1], found.edges[1:], found.counts, strict=True))
-    return Sketch(_bars(found.counts), _bound(low), _bound(high), said, bins)
-
-
-def _bars(counts: Sequence[int]) -> str:
-    """A path of SVG in a box of 160 x 36: one bar for each count, upwards; what is not 0 can be seen."""
-    most, step = max(counts), 160 / len(counts)
-    wide, found = step * 0.9 if step > 2 else step, []
-    for place, count in enumerate(counts):
-        if count:
-            high = max(1.0, 36 * count / most)
-            found.append(f"M{place * step:.4g} 36v-{high:.4g}h{wide:.4g}v{high:.4g}z")
-    return "".join(found)
+    largest = max(bars, key=lambda bar: bar.num_values)
+    said = (
+        f"Histogram of {of_what}, from {_bound(low)} to {_bound(high)}; most, {most:,}, lie "
+        f"between {number(float(largest.low))} and {number(float(largest.top))}."
+    )
+    return Histogram(bars, _bound(low), _bound(high), said)
 
 
 def _class_name(value: object, classes: Sequence[str]) -> str:

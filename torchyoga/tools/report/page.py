@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -30,20 +29,19 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...stores.history import VersionLog, log_of
 from ...stores.refs import store_of
-from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
 from .columns import Columns, columns_of, first_columns
 from .sample import sample_of
 
-_HERE = "torchyoga.tools.report"
+REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
-_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
+_MOST_FILES, _MOST_VERSIONS = 50, 50
+LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 
 
@@ -161,10 +159,10 @@ def _first_lines(text: str, most: int) -> str:
 
 
 @lru_cache(None)
-def templates(package: str = _HERE) -> jinja2.Environment:
-    """The templates of a package, which escape all values."""
+def templates(*packages: str) -> jinja2.Environment:
+    """The templates of packages, which escape all values."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -173,7 +171,7 @@ def templates(package: str = _HERE) -> jinja2.Environment:
 
 
 @lru_cache(None)
-def style(name: str = "report.css", package: str = _HERE) -> Markup:
+def style(name: str = "report.css", package: str = REPORT) -> Markup:
     """A sheet of styles, which is of the package and no data."""
     source, _, _ = templates(package).loader.get_source(templates(package), name)  # type: ignore[union-attr]
     return Markup(source.strip())
@@ -190,7 +188,7 @@ def policy_of(css: str, images: str = "data:", forms: str = "'none'", more: str 
 def rendered(template: str, **values: object) -> str:
     """A template with values, all of which are escaped."""
     css = style()
-    text = templates().get_template(template).render(css=css, policy=policy_of(css), **values)
+    text = templates(REPORT).get_template(template).render(css=css, policy=policy_of(css), **values)
     # Halves of characters, which JSON may hold, cannot be written.
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -204,13 +202,12 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
-    titles, cells = ([], []) if log is None else log.table(_TITLES)
+    titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
         "files": _files(manifest, made),
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-        **_builders(manifest.each_file),
         "titles": titles,
         "log": cells,
         "here": here[0] if here else None,
@@ -277,23 +274,9 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "host": lineage.host,
         "seconds": None if lineage.seconds is None else number(lineage.seconds),
         "made from": ", ".join(parents),
+        "built by": ", ".join(
+            f"{one.name} ({count_of(one.parts, 'part')}, {one.rows:,} rows)" for one in lineage.builders
+        ),
         "build": manifest.build,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
-
-
-def _builders(files: Sequence[FileEntry]) -> dict[str, Any]:
-    """The builds that wrote its files, by the tokens that begin their names."""
-    found: dict[str, list[FileEntry]] = {}
-    for file in files:
-        found.setdefault(file.name.partition("-")[0], []).append(file)
-    titles = ("build", "files", "rows", "size")
-    every = [
-        (token, number(len(own)), number(sum(f.rows for f in own)), bytes_text(sum(f.nbytes for f in own)))
-        for token, own in found.items()
-    ]
-    note = f"{count_of(len(every), 'build')} wrote its files."
-    if len(every) > _MOST_BUILDERS:
-        note += f" The first {_MOST_BUILDERS} are shown."
-    builders = [[shown(text, _MOST_CELL) for text in row] for row in every[:_MOST_BUILDERS]]
-    return {"builder_titles": titles, "builders": builders, "builds_note": note}

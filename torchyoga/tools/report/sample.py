@@ -13,6 +13,7 @@ from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.types import Ints
 from ..cells.flat import bytes_of, flat
+from ..cells.marks import marks_of
 from ..cells.picture import thumbnail, url_of
 from ..cells.text import classes_of, named_class, shown
 
@@ -114,12 +115,12 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         for row_number, row in zip(part.tolist(), source.take(part), strict=True):
             found = flat(row)
             total = max(total, len(found))
-            cells = []
+            cells, marks = [], marks_of(found, classes)
             for name, value in found[:most_columns]:
                 cells.append(cell_of(name, value, classes, text))
                 read += bytes_of(value)
                 try:
-                    picture = url_of(thumbnail(value, name)) or ""
+                    picture = url_of(thumbnail(value, name, marks=marks)) or ""
                 except ImportError as error:
                     picture, missing = "", str(error)
                 if pictures + len(picture) > _MOST_PICTURES:
@@ -146,17 +147,6 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
 def drawn_numbers(ref: DataRef, count: int, seed: int) -> Ints:
     """The numbers of rows that are drawn at random, in ascending order; of few files if these are remote."""
     random = np.random.default_rng(seed)
-    if isinstance(ref, VersionRef) and ref.location.is_remote:
-        starts, files = ref.file_starts, ref.manifest.column_groups[0].files
-        # Not by what is here: the page of a version is the same on every machine.
-        chosen = random.choice(len(files), min(_MOST_FILES, len(files)), replace=False)
-        ends = np.cumsum([files[number].nbytes for number in chosen.tolist()])
-        chosen = np.sort(chosen[: max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right")))])
-        sizes = starts[chosen + 1] - starts[chosen]
-        ends = np.cumsum(sizes)
-        places = np.sort(random.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False))
-        at = np.searchsorted(ends, places, side="right")
-        return np.asarray(starts[chosen[at]] + places - (ends[at] - sizes[at]), np.int64)
     if is_remote(ref):  # rows side by side, which lie in few files
         runs = min(_MOST_FILES, count)
         starts = np.sort(random.choice(len(ref) // runs, 1)) + np.arange(runs) * (len(ref) // runs)

@@ -14,26 +14,23 @@ import difflib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import islice
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import SchemaError
 from ...process.messages import escaped
 from ...reading.dataref import DataRef
-from ...reading.stream import in_epoch
-from ...rows.column import Column, column_of, encode, timezone_of
+from ...rows.column import Column, timezone_of
 from ...rows.schema import Schema
 from ...rows.types import Ints
-from ...views.scan import RaggedColumn, plain
-from ..cells.flat import flat, flat_names
+from ...views.scan import RaggedColumn
+from ..cells.flat import flat_names
 from ..cells.text import class_names, plain_name
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -41,8 +38,8 @@ _Test: TypeAlias = Callable[[Any], Mask]  # of the values of a column
 _Holds: TypeAlias = Callable[[Mapping[str, Any]], Mask]  # of columns by name, as `DataRef.where` gives them
 _LONGEST = 1000
 _DEEPEST = 50  # parentheses
-_ROWS, _ROWS_ONE_BY_ONE, _BYTES = 2**14, 256, 2**23  # at once, at most
-_MOST_ITEMS = 10_000  # of a list, that are looked at
+_ROWS, _BYTES = 2**14, 2**23  # at once, at most
+_MOST_CLASSES = 10_000  # among which one like what was written is looked for
 _SIGN = re.compile(
     r"\s*(<=|>=|!=|<>|==|=|<|>)\s*|\s*(?<![\w])(not\s+)?(in|contains)(?=[\s(\[\"']|$)\s*", re.IGNORECASE
 )
@@ -55,10 +52,9 @@ _HOW = (
     "write a column, a comparison and a value, as in label = 3, text contains cat or score > 0.5, and join "
     "several by and, or, not and parentheses; a value with such words in it stands in quotes"
 )
-_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    **{"<": lt, "<=": le, ">": gt, ">=": ge},
-    **{"=": eq, "!=": ne},
-}
+_ORDERS: Mapping[str, Any] = dict(
+    zip(("<", "<=", ">", ">=", "=", "!="), (lt, le, gt, ge, eq, ne), strict=True)
+)
 _KINDS = {
     **{"int": "whole numbers", "float": "numbers", "bool": "true and false", "decimal": "decimal numbers"},
     **{"datetime": "dates with times", "date": "dates", "time": "times of day", "timedelta": "spans of time"},
@@ -66,9 +62,6 @@ _KINDS = {
 _TEXTS, _BYTE_STRINGS = ("str", "numpy.str"), ("bytes", "numpy.bytes")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SPECIAL = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
-_CLOCK = r"(\d\d?):(\d\d)(?::(\d\d(?:\.\d{1,9})?))?"
-_TIME = re.compile(_CLOCK)
-_SPAN = re.compile(rf"(-)?(?:(\d{{1,6}}) ?d(?:ays?)?,? ?)?(?:{_CLOCK})?", re.IGNORECASE)
 _MOMENT = re.compile(
     r"((?!0000)\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)\s*(Z|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
@@ -80,8 +73,7 @@ class Filter:
     """A condition on rows.
 
     Attributes:
-        columns: names of those it is about, in the order of rows, as `DataRef.columns` takes them; as rows
-            name them, if they have no schema.
+        columns: names of those it is about, in the order of rows, as `DataRef.columns` takes them.
 
     Example:
         >>> from torchyoga.tools.view.filter import Filter
@@ -92,30 +84,31 @@ class Filter:
     """
 
     columns: tuple[str, ...]
-    _has_schema: bool
     _holds: _Holds
 
     @staticmethod
-    def of(
-        text: str, schema: Schema | None, info: Mapping[str, object] | None = None, names: Sequence[str] = ()
-    ) -> Filter:
+    def of(text: str, schema: Schema | None, info: Mapping[str, object] | None = None) -> Filter:
         """The condition that a text states.
 
         Args:
             text: such as `label = 3 and text contains cat`.
             schema: of the rows. Columns may be written as rows name them, or as pages show them.
             info: of the dataset, which may name classes; then a class may be written for its number.
-            names: of the values of a row, if there is no schema; what is in them is seen row by row.
 
         Raises:
-            ValueError: it is not one, or compares a column with what it cannot hold; says how to write it.
+            ValueError: it is not one, or compares a column with what it cannot hold; says how to write it. Or
+                there is no schema.
         """
         if len(text) > _LONGEST:
             raise ValueError(f"a filter has at most {_LONGEST:,} characters, found {len(text):,}")
-        reader = _Parser(text, list(map(_Field, names)) if schema is None else _fields(schema, info or {}))
+        if schema is None:
+            raise ValueError(
+                "a filter is about columns, but these rows have no schema; name it where they are made, as "
+                "in map(function, schema=...)"
+            )
+        reader = _Parser(text, _fields(schema, info or {}))
         holds = reader.whole()
-        named = tuple(field.name for field in reader.fields if field.name in reader.named)
-        return Filter(named, schema is not None, holds)
+        return Filter(tuple(field.name for field in reader.fields if field.name in reader.named), holds)
 
     def first(
         self,
@@ -133,14 +126,9 @@ class Filter:
             most: rows to find; None for all.
             stop: the first row not to look at; None for the end.
             seconds: after which no more rows are looked at.
-
-        Raises:
-            ValueError: rows without a schema hold what cannot be compared.
         """
         end, until = len(ref) if stop is None else min(stop, len(ref)), time.monotonic() + seconds
-        step = _ROWS_ONE_BY_ONE
-        if self._has_schema:
-            step = max(1, min(_ROWS, _BYTES // max(1, ref.columns(list(self.columns))._row_bytes)))
+        step = max(1, min(_ROWS, _BYTES // max(1, ref.columns(list(self.columns))._row_bytes)))
         found, left, looked = [np.zeros(0, np.int64)], len(ref) if most is None else most, start
         for at in range(start, end, step):
             mask = self._mask(ref[at : min(at + step, end)])
@@ -154,9 +142,6 @@ class Filter:
 
     def _mask(self, rows: DataRef) -> Mask:
         """Which of some rows meet it."""
-        if not self._has_schema:
-            every = [dict(flat(row)) for row in in_epoch(rows, 0, 0).take(np.arange(len(rows)))]
-            return self._holds({name: _objects(row.get(name) for row in every) for name in self.columns})
         masks: list[Mask] = []
 
         def held(columns: Mapping[str, Any]) -> Mask:
@@ -165,14 +150,6 @@ class Filter:
 
         rows.where(list(self.columns), held)
         return np.concatenate(masks)
-
-
-def _objects(values: Iterable[object]) -> npt.NDArray[np.object_]:
-    found = list(values)
-    array = np.empty(len(found), object)
-    for place, value in enumerate(found):  # not all at once: NumPy would make rows of lists of one length
-        array[place] = value
-    return array
 
 
 # -- columns
@@ -195,20 +172,20 @@ class _Field:
     """A value of rows that a filter may name.
 
     Attributes:
-        name: as the schema has it; `column`: None for what is seen value by value.
+        name: as the schema has it; `column`: its values, or the elements of its lists.
         is_single: False for arrays and lists.
         classes: the names that its numbers stand for.
     """
 
     name: str
-    column: Column | None = None
-    is_single: bool = True
-    classes: Sequence[str] = ()
+    column: Column
+    is_single: bool
+    classes: Sequence[str]
 
     @property
     def is_text(self) -> bool:
         """True for a column of texts."""
-        return self.column is not None and self.is_single and self.column.kind in _TEXTS
+        return self.is_single and self.column.kind in _TEXTS
 
     def holds(self, comparison: str, literals: Sequence[_Literal]) -> _Holds:
         """A function of columns that says for which rows one of the values meets a comparison.
@@ -227,14 +204,16 @@ class _Field:
                     f"what is missing is found by = or !=, as in {escaped(self.name):.80} = none"
                 )
             return lambda values: _missing(values) != is_not
-        if not self.is_single:
-            _refuse_order(self.name, comparison, literal)
-        if self.column is None:
-            test = _each(lambda value: _meets(value, comparison, literal, self.name))
-        elif self.is_single:
+        if self.is_single:
             test = _compared(self.column, comparison, literal, self.classes)
-        else:
+        elif comparison == "contains":
             test = _containing(_compared(self.column, "=", literal, self.classes))
+        else:
+            name, text = escaped(self.name), escaped(literal.text)
+            raise ValueError(
+                f"{name!r:.80} holds arrays or lists, which are not compared as a whole; write {name:.80} "
+                f"contains {text:.40}"
+            )
 
         def held(values: Any) -> Mask:
             are_missing = _missing(values)
@@ -248,13 +227,12 @@ class _Field:
 
 
 def _fields(schema: Schema, info: Mapping[str, object]) -> list[_Field]:
-    """The values of a row; those that are neither one column nor a list of one are seen value by value."""
+    """The values of a row that are one column, or a list of one."""
     columns = {column.name: column for column in schema.columns}
     fields = []
     for name in flat_names(schema.tree):
         column = columns.get(name)
         if column is None:
-            fields.append(_Field(name, None, False))
             continue
         is_single = f"{name}{{lengths}}" not in columns and (
             column.kind in (*_TEXTS, *_BYTE_STRINGS) or column.shape == ()
@@ -269,11 +247,7 @@ def _missing(values: Any) -> Mask:
         return np.asarray(np.ma.getmaskarray(values).reshape(len(values), -1).any(axis=1), np.bool_)
     if isinstance(values, RaggedColumn) or values.dtype.kind not in "OmM" or values.ndim > 1:
         return np.zeros(len(values), np.bool_)
-    return _each(_is_missing)(values) if values.dtype.kind == "O" else np.isnat(values)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, (np.datetime64, np.timedelta64)) and bool(np.isnat(value)))
+    return _each(lambda value: value is None)(values) if values.dtype.kind == "O" else np.isnat(values)
 
 
 def _each(test: Callable[[Any], bool]) -> _Test:
@@ -287,58 +261,19 @@ def _containing(element: _Test) -> _Test:
         if isinstance(values, RaggedColumn):
             return values.any(element(values.values))
         if values.dtype.kind == "O":  # lists
-            return _each(lambda items: bool(element(_array_of(items)).any()))(values)
+            return _each(lambda items: bool(element(_elements(items)).any()))(values)
         return np.asarray(element(values.reshape(-1)).reshape(len(values), -1).any(axis=1), np.bool_)
 
     return test
 
 
-def _array_of(items: Any) -> Any:
-    """The elements of a list or array, side by side."""
-    return (
-        _objects(items)
-        if isinstance(items, list) and items and isinstance(items[0], (str, bytes))
-        else np.asarray(items).reshape(-1)
-    )
-
-
-def _meets(value: object, comparison: str, literal: _Literal, name: str) -> bool:
-    """Whether one value, which may be anything, meets a comparison; ValueError if it cannot be compared."""
-    if isinstance(value, (list, tuple, set, frozenset)):
-        _refuse_order(name, comparison, literal)
-        items = islice(value, _MOST_ITEMS)
-        return any(not _is_missing(one) and _meets(one, "=", literal, name) for one in items)
-    if isinstance(value, (str, bytes, bytearray, memoryview)):
-        text = value if isinstance(value, str) else bytes(value)
-        return bool(_of_text(comparison, literal.text, not isinstance(value, str))(_objects([text]))[0])
-    try:
-        leaf = encode(value)
-    except SchemaError as error:
-        raise ValueError(f"{escaped(name)!r:.80} holds a {type(value).__name__}: {error}") from None
-    column, values = column_of(name, leaf, False), leaf.array
-    if values.ndim:
-        _refuse_order(name, comparison, literal)
-    try:
-        test = _compared(column, "=" if values.ndim else comparison, literal)
-    except _UnheldError:  # another row may hold it
-        return False
-    return bool(test(plain(column, values.reshape(-1))).any())
-
-
-def _refuse_order(name: str, comparison: str, literal: _Literal) -> None:
-    """Raises ValueError unless a comparison is one of arrays and lists."""
-    if comparison != "contains":
-        raise ValueError(
-            f"{escaped(name)!r:.80} holds arrays or lists, which are not compared as a whole; write "
-            f"{escaped(name):.80} contains {escaped(literal.text):.40}"
-        )
+def _elements(items: Any) -> Any:
+    if isinstance(items, list) and items and isinstance(items[0], (str, bytes)):
+        return np.array(items, object)
+    return np.asarray(items).reshape(-1)
 
 
 # -- one column and one value
-
-
-class _UnheldError(ValueError):
-    """A column cannot hold a value, though it can be compared with it."""
 
 
 def _compared(column: Column, comparison: str, literal: _Literal, classes: Sequence[str] = ()) -> _Test:
@@ -354,14 +289,12 @@ def _compared(column: Column, comparison: str, literal: _Literal, classes: Seque
         return _of_text(comparison, literal.text, column.kind in _BYTE_STRINGS or kind == "S")
     if comparison == "contains":
         raise ValueError(f"{_held_by(column)}, of which none contains another value; compare it with =")
-    if column.letter == "c":
+    if column.letter in "cm" or column.kind == "time":
         raise ValueError(f"{_held_by(column)}, which a filter does not compare")
     if column.letter == "f":
         return _of_floats(comparison, float(_number(column, literal, classes)))
-    if kind in "mM":
+    if kind == "M":
         return _of_times(column, comparison, literal)
-    if column.kind == "time":
-        return _of_whole(column, comparison, literal, _clock(column, literal) * 10**6)
     number = _flag(column, literal) if kind == "b" else _number(column, literal, classes)
     unit = 10 ** (column.meaning.scale or 0)
     test = _of_whole(column, comparison, literal, number * unit)
@@ -393,7 +326,7 @@ def _number(column: Column, literal: _Literal, classes: Sequence[str]) -> Fracti
     if text.lower() in _SPECIAL:
         return _SPECIAL[text.lower()]
     if classes:
-        near = difflib.get_close_matches(text, classes[:_MOST_ITEMS], 3, 0.5)
+        near = difflib.get_close_matches(text, classes[:_MOST_CLASSES], 3, 0.5)
         near += [name for name in classes[:10] if name not in near]
         raise _unlike(column, literal, f"a number or a class, such as {', '.join(map(escaped, near)):.300}")
     raise _unlike(column, literal, "a number")
@@ -404,33 +337,6 @@ def _flag(column: Column, literal: _Literal) -> Fraction:
     if found is None:
         raise _unlike(column, literal, "true or false")
     return Fraction(found)
-
-
-def _clock(column: Column, literal: _Literal) -> Fraction:
-    """The seconds of a time of day."""
-    match = _TIME.fullmatch(literal.text.strip())
-    if match is None:
-        raise _unlike(column, literal, "a time of day, as in 13:45 or 13:45:30.5")
-    return _seconds(*match.groups())
-
-
-def _seconds(hour: str | None, minute: str | None, second: str | None) -> Fraction:
-    return int(hour or 0) * 3600 + int(minute or 0) * 60 + Fraction(second or 0)
-
-
-def _span(column: Column, literal: _Literal) -> np.timedelta64:
-    text = literal.text.strip()
-    match = _SPAN.fullmatch(text)
-    if _NUMBER.fullmatch(text):
-        seconds = Fraction(Decimal(text))
-    elif text and match is not None:
-        seconds = (int(match[2] or 0) * 86400 + _seconds(*match.groups()[2:])) * (-1 if match[1] else 1)
-    else:
-        raise _unlike(column, literal, "seconds, or as in 2 days, 13:45:00")
-    try:
-        return np.timedelta64(round(seconds * 10**6), "us")
-    except OverflowError:
-        raise _unlike(column, literal, "fewer seconds") from None
 
 
 def _moment(column: Column, literal: _Literal) -> Any:
@@ -453,9 +359,8 @@ def _moment(column: Column, literal: _Literal) -> Any:
 
 
 def _of_times(column: Column, comparison: str, literal: _Literal) -> _Test:
-    """Dates or spans against one, which is rounded down to their unit."""
-    dtype = column.storage
-    wanted: Any = _span(column, literal) if dtype.kind == "m" else _moment(column, literal)
+    """Dates and times against one, which is rounded down to their unit."""
+    dtype, wanted = column.storage, _moment(column, literal)
     floor = wanted.astype(dtype)
     is_exact = bool(floor.astype(wanted.dtype) == wanted)
     if not is_exact and np.promote_types(dtype, wanted.dtype) == dtype:  # beyond what their unit reaches
@@ -485,9 +390,9 @@ def _of_bound(column: Column, comparison: str, literal: _Literal, floor: Any, is
     return lambda values: np.asarray(_ORDERS[comparison](values, bound), np.bool_)
 
 
-def _unheld(column: Column, literal: _Literal) -> _UnheldError:
+def _unheld(column: Column, literal: _Literal) -> ValueError:
     text = escaped(literal.text)
-    return _UnheldError(f"{_held_by(column)}, of which none can be {text!r:.80}; compare it with < or >")
+    return ValueError(f"{_held_by(column)}, of which none can be {text!r:.80}; compare it with < or >")
 
 
 def _of_floats(comparison: str, number: float) -> _Test:

@@ -10,20 +10,22 @@ from typing import Any
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...process.messages import bytes_text, count_of, escaped, number
+from ...process.messages import bytes_text, count_of, escaped
 from ...reading.version_ref import VersionRef
+from ...storage import Storage
+from ..cells.marks import Marks, marks_of
 from ..cells.text import shown
-from ..report.page import style, templates
-from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
-from .rows import Media, media_of, part_of, row_of
+from ..report.page import LOG_TITLES, REPORT, style, templates
+from .answer import HTML, TEXT, Answer, Refused, link, name_in, number_in, parameters
+from .rows import LARGEST_SIDE, Media, excerpt_of, media_of, row_of
 from .shelf import OpenRef, Shelf
-from .table import GRID_SIDE, rows_page
+from .table import rows_page
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
 _SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
-_MOST_OF_VALUE = 4000
+_MOST_OF_VALUE, _MOST_OF_FILE = 4000, 2_000_000
 _SECONDS_OF_MEDIA = 4.0
 
 
@@ -36,7 +38,6 @@ class Pages:
         self._of_dataset = {
             "rows": self._rows,
             "row": self._row,
-            "value": self._value,
             "file": self._file,
         }
 
@@ -80,14 +81,15 @@ class Pages:
         )
 
     def _page(self, template: str, /, status: int = 200, **values: Any) -> Answer:
-        page = templates(_HERE).get_template(template)
+        page = templates(_HERE, REPORT).get_template(template)
         text = page.render(css=STYLE, place=shown(self._shelf.name, 200), **values)
         # Halves of characters, which JSON may hold, cannot be written.
         return Answer(status, HTML, text.encode("utf-8", "backslashreplace"))
 
     def _start(self, values: Mapping[str, str]) -> Answer:
-        found: dict[str, list[str]] = {}
-        for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
+        storage, found = self._shelf.storage, dict[str, list[str]]()
+        assert storage is not None, "else there is one dataset"
+        for id, version in storage.list():
             found.setdefault(id, []).append(version)
         until = time.monotonic() + _SECONDS_OF_START
         return self._page(
@@ -95,7 +97,9 @@ class Pages:
             datasets=[
                 {
                     "id": escaped(id),
-                    "newest": self._log_of(id, 1)[0][0] if time.monotonic() < until else None,
+                    "newest": dict(zip(*_newest(storage, id), strict=True))
+                    if time.monotonic() < until
+                    else {},
                     "link": link("versions", id=id),
                     "versions": [
                         (escaped(name), link("rows", id=id, version=name))
@@ -113,30 +117,18 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        versions, left_out = self._log_of(id, _MOST_LOG)
+        log = self._shelf.storage.log(id, _MOST_LOG)
+        titles, cells = log.table(LOG_TITLES)
+        links = [link("rows", id=id, version=one.version) for one in log]
         return self._page(
-            "versions.html.jinja", id=escaped(id), versions=versions, left_out=left_out, trail=[]
+            "versions.html.jinja",
+            id=escaped(id),
+            titles=titles,
+            cells=cells,
+            links=links,
+            left_out=log.left_out,
+            trail=[],
         )
-
-    def _log_of(self, id: str, most: int) -> tuple[list[dict[str, Any]], int]:
-        """What is known of the newest versions of an id, and how many others there are."""
-        assert self._shelf.storage is not None, "ids are of a storage"
-        log = self._shelf.storage.log(id, most)
-        versions = [
-            {
-                "version": escaped(one.version),
-                "link": link("rows", id=id, version=one.version),
-                "tags": [escaped(tag) for tag in one.tags],
-                "rows": number(one.rows),
-                "size": "" if one.nbytes is None else bytes_text(one.nbytes),
-                "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
-                "who": shown(one.who or "", 60),
-                "message": shown(one.message or "", 200),
-                "problem": shown(one.problem or "", 300),
-            }
-            for one in log
-        ]
-        return versions, log.left_out
 
     def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
@@ -146,18 +138,20 @@ class Pages:
         at = self._row_number(kept, values)
         found = row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
-        until = time.monotonic() + _SECONDS_OF_MEDIA
+        until, marks = time.monotonic() + _SECONDS_OF_MEDIA, marks_of(found, kept.classes)
         shown_values = []
         for name, value in found:
-            names = {**place, "row": at, "name": name}
+            file = link("file", **place, row=at, name=name)
+            media = _media(value, name) if time.monotonic() < until else None
+            is_marked = marks is not None and media is not None and media.is_image
             shown_values.append(
                 {
                     "column": escaped(name),
-                    "part": part_of(value, 0, most),
+                    "excerpt": excerpt_of(value, most),
                     "named": kept.class_of(name, value),
-                    "media": _media(value, name) if time.monotonic() < until else None,
-                    "link": link("value", **names),
-                    "file": link("file", **names),
+                    "media": media,
+                    "file": file,
+                    "picture": f"{file}&side={LARGEST_SIDE}" if is_marked else file,
                 }
             )
         return self._page(
@@ -172,40 +166,24 @@ class Pages:
             rows=link("rows", **place, start=at or None),
         )
 
-    def _value(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        at, start = self._row_number(kept, values), number_in(values, "start", 0)
-        name, value = _chosen(kept, at, values)
-        part = part_of(value, start)
-        if start and start >= part.total:
-            raise Refused(404, f"there is nothing at {start:,}: it has {part.total:,} {part.unit}")
-        names: dict[str, Any] = {**place, "row": at, "name": name}
-        step = max(1, part.stop - part.start)
-        return self._page(
-            "value.html.jinja",
-            **self._about(kept, values),
-            row=at,
-            row_link=link("row", **place, row=at),
-            name=escaped(name),
-            named=kept.class_of(name, value),
-            part=part,
-            media=_media(value, name),
-            file=link("file", **names),
-            before=link("value", **names, start=max(0, start - step)) if start else None,
-            after=link("value", **names, start=part.stop) if part.stop < part.total else None,
-            neighbours=[
-                (text, link("value", **{**names, "row": one}))
-                for text, one in (("Row before", at - 1), ("Next row", at + 1))
-                if 0 <= one < len(kept.ref)
-            ],
-        )
-
     def _file(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        at = self._row_number(kept, values)
-        name, value = _chosen(kept, at, values)
-        media = media_of(value, name, GRID_SIDE if values.get("small") else None)
-        if media is None:
-            raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is neither an image nor sound")
-        return Answer(200, media.type, media.data)
+        """An image, with the marks of its row on it if a side is asked for; sound; or a value as text."""
+        at, name = self._row_number(kept, values), name_in(values, "name")
+        side = min(LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
+        names = [name, *(kept.mark_names if side else [])]
+        row = list(reversed(kept.values(at, names)))  # of names that come twice, the first one counts
+        if name not in dict(row):
+            raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}")
+        value = dict(row)[name]
+        media = _media(value, name, side, marks_of(row, kept.classes) if side else None)
+        if media is not None:
+            return Answer(200, media.type, media.data)
+        if side:
+            raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is not an image")
+        found = excerpt_of(value, _MOST_OF_FILE)
+        cut = [f"... {found.shown:,} of {found.total:,} {found.unit}"] if found.shown < found.total else []
+        text = "\n".join([*found.lines, *cut])
+        return Answer(200, TEXT, text.encode("utf-8", "backslashreplace"))
 
     def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
@@ -232,20 +210,17 @@ class Pages:
         return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
 
 
-def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, object]:
-    """The value of a row that an address names."""
-    name = name_in(values, "name")
+def _media(value: object, name: str, side: int | None = None, marks: Marks | None = None) -> Media | None:
     try:
-        return name, kept.value(at, name)
-    except KeyError:
-        raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}") from None
-
-
-def _media(value: object, name: str) -> Media | None:
-    try:
-        return media_of(value, name)
+        return media_of(value, name, side, marks)
     except ImportError:  # then it is shown as what it is besides
         return None
+
+
+def _newest(storage: Storage, id: str) -> tuple[list[str], list[str]]:
+    """The titles and cells of the newest version of an id."""
+    titles, (cells, *_) = storage.log(id, 1).table(LOG_TITLES)
+    return titles, cells
 
 
 # The sheet of the report, and what these pages need besides.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,21 +17,21 @@ from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...rows.image_formats import format_of
 from ..cells.flat import bytes_of, flat
+from ..cells.marks import Marks
 from ..cells.picture import file_bytes, media_type, thumbnail
 from ..cells.text import shown
 from ..report.sample import drawn_numbers, is_remote
 from .filter import Filter
 
-MOST_LOOKED = 20_000  # rows, for one page, of those that are read one by one or downloaded
+_MOST_LOOKED = 20_000  # rows, for one page, of those that are downloaded
 _MOST_SCANNED = 10**7  # of others
 _MOST_SECONDS = 3.0
 _MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
 Values = list[tuple[str, object]]
 _OF_BROWSERS = ("jpeg", "png", "gif", "webp", "bmp")
 _MOST_MEDIA_BYTES, _MOST_PIXELS = 2**26, 2**27
-_SIDE = 4096  # pixels of images that are not of those formats, at most
+LARGEST_SIDE = 4096  # pixels of images that are not of those formats, at most
 _SMALL = 448  # pixels to which tiny images are enlarged
-_CHARACTERS, _NUMBERS, _BYTES, _ITEMS = 20_000, 4_096, 4_096, 1_000
 _A_LINE, _BYTES_A_LINE = 8, 16
 _LONGEST_NUMBER, _LONGEST_ITEM = 60, 400
 
@@ -79,14 +82,11 @@ def found_from(
         most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
         condition: on columns; only those are read to find the rows.
         shown: the same rows with the columns that are shown.
-
-    Raises:
-        ValueError: a row holds what cannot be compared as the condition says.
     """
     shown = ref if shown is None else shown
     if condition is None:
         return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
-    at_most = MOST_LOOKED if ref.schema is None or is_remote(ref) else _MOST_SCANNED
+    at_most = _MOST_LOOKED if is_remote(ref) else _MOST_SCANNED
     numbers, looked = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
     return _read(shown, numbers.tolist(), start, looked)
 
@@ -134,13 +134,16 @@ class Media:
         return self.width * times, self.height * times
 
 
-def media_of(value: object, column_name: str = "", side: int | None = None) -> Media | None:
+def media_of(
+    value: object, column_name: str = "", side: int | None = None, marks: Marks | None = None
+) -> Media | None:
     """The file of a value: of what is a file already, that file.
 
     Args:
         value: anything.
         column_name: where it is from; see `thumbnail`.
         side: pixels of the longer side of an image, at most; None for the image as it is.
+        marks: of its row; they are drawn on the image where its side is given.
 
     Returns:
         None if it is neither image nor sound, or damaged, or too large.
@@ -155,12 +158,12 @@ def media_of(value: object, column_name: str = "", side: int | None = None) -> M
         return Media(sound, data)
     format = format_of(data)
     if side is not None:
-        small = thumbnail(value, column_name, side)
+        small = thumbnail(value, column_name, side, marks)
         return None if small is None else Media(media_type(small), small)
     if format in _OF_BROWSERS:
         size = _size_of(data)
         return None if size is None else Media(f"image/{format}", data, *size)
-    png = thumbnail(value, column_name, _SIDE)
+    png = thumbnail(value, column_name, LARGEST_SIDE)
     if png is None:
         return None
     # Where every PNG file has them.
@@ -201,93 +204,76 @@ def sound_type(value: object) -> str | None:
     return next((type for start, type in starts.items() if begin.startswith(start)), None)
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """Some of a value.
+class Excerpt(NamedTuple):
+    """The beginning of a value.
 
     Attributes:
         kind: what the value is, such as `text` or `float32 (3, 4)`.
         lines: the text.
-        start: what it begins with; `stop`: what comes next; `total`: how much there is.
-        unit: of these three, such as "characters"; empty if the value has no parts.
+        shown: how much of it that is; `total`: how much there is.
+        unit: of these two, such as "characters"; empty if the value has no parts.
     """
 
     kind: str
     lines: tuple[str, ...]
-    start: int = 0
-    stop: int = 0
+    shown: int = 0
     total: int = 0
     unit: str = ""
 
 
-def part_of(value: object, start: int = 0, most: int = _CHARACTERS) -> Excerpt:
-    """A part of a value.
+def excerpt_of(value: object, most: int) -> Excerpt:
+    """The beginning of a value.
 
     Args:
         value: anything.
-        start: the character, number, byte or item to begin with.
-        most: characters, of a text.
+        most: characters, of a text; of others about as many.
 
     Example:
-        >>> found = part_of(np.arange(10).reshape(2, 5), 5)
+        >>> found = excerpt_of(np.arange(40).reshape(8, 5), 25)
         >>> found.kind, found.lines, found.total, found.unit
-        ('int64 (2, 5)', ('5 6 7 8 9',), 10, 'numbers')
+        ('int64 (8, 5)', ('0 1 2 3 4', '5 6 7'), 40, 'numbers')
     """
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        name, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
-        if value.layout != torch.strided or value.is_meta or value.is_quantized:
-            return Excerpt(f"{name} {shape}", (shown(value, most),))
-        flat = value.detach().reshape(-1)
-        numbers = flat[start : start + _count(most)].tolist()
-        return _of_numbers(f"{name} {shape}", numbers, shape, start, len(flat))
-    if isinstance(value, np.ndarray) and value.ndim:
-        numbers = list(value.reshape(-1)[start : start + _count(most)])
-        return _of_numbers(f"{value.dtype} {value.shape}", numbers, value.shape, start, value.size)
+    is_tensor = torch is not None and isinstance(value, torch.Tensor)
     if isinstance(value, str):
-        part = value[start : start + most]
-        lines = tuple(escaped(line) for line in part.split("\n"))
-        return Excerpt("text", lines, start, start + len(part), len(value), "characters")
+        part = value[:most]
+        return Excerpt("text", tuple(map(escaped, part.split("\n"))), len(part), len(value), "characters")
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_bytes(bytes(value[start : start + min(_BYTES, most)]), start, len(value))
+        return _of_bytes(bytes(value[:most]), len(value))
     if isinstance(value, (list, Mapping)):
-        return _of_items(value, start, min(_ITEMS, max(1, most // 20)))
+        return _of_items(value, max(1, most // 20))
+    if is_tensor and (value.layout != torch.strided or value.is_meta or value.is_quantized):  # type: ignore[attr-defined, union-attr]
+        return Excerpt("tensor", (shown(value, most),))
+    if is_tensor or (isinstance(value, np.ndarray) and value.ndim):
+        return _of_numbers(value, max(_A_LINE, most // 5))
     return Excerpt(type(value).__name__, (shown(value, most),))
 
 
-def _count(most: int) -> int:
-    return max(_A_LINE, min(_NUMBERS, most // 5))
-
-
-def _of_numbers(kind: str, numbers: list[object], shape: tuple[int, ...], start: int, total: int) -> Excerpt:
-    """Lines that end where those of the array do, if these are short."""
+def _of_numbers(value: Any, most: int) -> Excerpt:
+    """Lines that end where those of an array or tensor do, if these are short."""
+    shape = tuple(value.shape)
+    first = value.reshape(-1)[:most]
+    texts = [
+        shown(one, _LONGEST_NUMBER) for one in (first if isinstance(value, np.ndarray) else first.tolist())
+    ]
     width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
-    lines, line = [], []
-    for number, value in enumerate(numbers, start):
-        line.append(shown(value, _LONGEST_NUMBER))
-        if (number + 1) % width == 0:
-            lines.append(" ".join(line))
-            line = []
-    lines += [" ".join(line)] if line else []
-    return Excerpt(kind, tuple(lines), start, start + len(numbers), total, "numbers")
+    lines = tuple(" ".join(texts[at : at + width]) for at in range(0, len(texts), width))
+    kind = f"{value.dtype} {shape}".removeprefix("torch.")
+    return Excerpt(kind, lines, len(texts), math.prod(shape), "numbers")
 
 
-def _of_bytes(part: bytes, start: int, total: int) -> Excerpt:
+def _of_bytes(part: bytes, total: int) -> Excerpt:
     lines = []
     for at in range(0, len(part), _BYTES_A_LINE):
         some = part[at : at + _BYTES_A_LINE]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
-        lines.append(f"{start + at:08x}  {some.hex(' '):<{3 * _BYTES_A_LINE}} {text}")
-    return Excerpt("bytes", tuple(lines), start, start + len(part), total, "bytes")
+        lines.append(f"{at:08x}  {some.hex(' '):<{3 * _BYTES_A_LINE}} {text}")
+    return Excerpt("bytes", tuple(lines), len(part), total, "bytes")
 
 
-def _of_items(value: list[object] | Mapping[object, object], start: int, most: int) -> Excerpt:
-    if isinstance(value, list):
-        lines = [
-            f"{at}: {shown(one, _LONGEST_ITEM)}" for at, one in enumerate(value[start : start + most], start)
-        ]
-    else:
-        items = list(value.items())[start : start + most]
-        lines = [f"{shown(name, _LONGEST_ITEM)}: {shown(one, _LONGEST_ITEM)}" for name, one in items]
-    kind = f"{type(value).__name__} of {len(value):,}"
-    return Excerpt(kind, tuple(lines), start, start + len(lines), len(value), "items")
+def _of_items(value: list[object] | Mapping[object, object], most: int) -> Excerpt:
+    items = enumerate(value) if isinstance(value, list) else value.items()
+    lines = tuple(
+        f"{shown(name, _LONGEST_ITEM)}: {shown(one, _LONGEST_ITEM)}" for name, one in islice(items, most)
+    )
+    return Excerpt(f"{type(value).__name__} of {len(value):,}", lines, len(lines), len(value), "items")

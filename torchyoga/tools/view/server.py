@@ -23,7 +23,7 @@ from socketserver import TCPServer
 from typing import Any
 
 from ..report.page import policy_of
-from .answer import HTML, Answer, Refused
+from .answer import HTML, TEXT, Answer, Refused
 from .pages import STYLE, Pages
 
 _MOST_WORKING = 4  # requests that are answered at once
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.working.release()
 
     def _plain(self, status: int, text: str) -> None:
-        self._send(Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode()))
+        self._send(Answer(status, TEXT, f"{text}\n".encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Says what is wrong with the request itself, without repeating any of it."""

@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...coding.decoders import decoder_of
-from ...process.digests import hexdigest
-from ...process.lazy import cached_property
+from ...coding import codecs
 from ...process.messages import escaped
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
@@ -21,18 +19,16 @@ from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.projection import Projection
-from ...storage import Storage, store_of
-from ...stores.address import is_url
-from ...stores.refs import fetched
+from ...storage import Storage
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names
+from ..cells.marks import is_mark
 from ..cells.picture import thumbnail
 from ..cells.text import classes_of, named_class, plain_name
 from ..report.columns import ColumnCard, columns_of
 from ..report.sample import is_remote, keeps_stats
 from .answer import Refused
-from .filter import Filter
-from .rows import row_of
+from .rows import Values, row_of
 
 MOST_COLUMNS = 200  # in the table of rows
 _MOST_OPEN = 8  # versions, whose files stay mapped
@@ -95,23 +91,22 @@ class OpenRef:
             return ref
         return ref._projected(Projection.of(schema, [by_name[name] for name in names]))
 
-    def value(self, row: int, name: str) -> object:
-        """A value of a row; KeyError if it has none of this name.
+    def values(self, row: int, names: Sequence[str]) -> Values:
+        """Some values of a row, as rows name them; only their columns are read, where a schema says which."""
+        is_known = self.ref.schema is not None and names[0] in self.shown_names
+        known = [name for name in self.shown_names if name in names] if is_known else []
+        found = row_of(self.only(self.ref, known), row) if known else row_of(self.ref, row)
+        # A tuple that was cut down has its values under other names.
+        return (
+            list(zip(known, (value for _, value in found), strict=True))
+            if len(known) == len(found)
+            else found
+        )
 
-        Args:
-            row: its number.
-            name: as rows have it; only its column is read.
-        """
-        if self.ref.schema is not None and name in self.shown_names:
-            values = row_of(self.only(self.ref, [name]), row)
-            if len(values) == 1:  # a tuple that was cut down to it has it as its first
-                return values[0][1]
-        return dict(reversed(row_of(self.ref, row)))[name]
-
-    def filter(self, text: str) -> Filter:
-        """A condition on its rows; ValueError if the text is none."""
-        names = self.names if self.ref.schema is None else ()
-        return Filter.of(text, self.ref.schema, self.ref.info, names)
+    @cached_property
+    def mark_names(self) -> list[str]:
+        """The names of values that may be marks of images."""
+        return [name for name in self.shown_names if is_mark(name)]
 
     def sorted(self, name: str, is_descending: bool) -> RowView[Any]:
         """All rows in the order of a column.
@@ -192,14 +187,9 @@ class Shelf:
     def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
         self._own = None if isinstance(shown, Storage) else OpenRef(shown)
-        if self.storage is not None:
-            store = store_of(self.storage)
-            self._digest = lru_cache(_MOST_OPEN)(
-                lambda id, version, moment: hexdigest(store.read_manifest(id, version) or b"")
-            )
-            self._version = lru_cache(_MOST_OPEN)(
-                lambda id, version, digest: OpenRef(fetched(store, id, version))
-            )
+        self._kept: dict[tuple[str, str, str], OpenRef] = {}
+        if isinstance(shown, Storage):
+            self._fetch: Any = lru_cache(_MOST_OPEN)(lambda id, version, moment: shown.fetch(id, version))
 
     @property
     def name(self) -> str:
@@ -217,8 +207,7 @@ class Shelf:
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
 
-        The bytes of its manifest are read each time, so that what was removed or overwritten meanwhile is
-        noticed; they are parsed if they are new.
+        Its manifest is read each time, so that what was removed or overwritten meanwhile is noticed.
 
         Raises:
             NotFoundError: there is no such version.
@@ -227,21 +216,23 @@ class Shelf:
         if self._own is not None:
             return self._own
         assert self.storage is not None, "there is a storage or a dataset"
-        is_far = is_url(self.storage.url)
+        is_far = "://" in self.storage.url
         moment = time.monotonic() // _FRESH_SECONDS if is_far else object()  # which equals no other
-        return self._version(str(id), str(version), self._digest(str(id), str(version), moment))
+        ref = self._fetch(str(id), str(version), moment)
+        key = (str(id), str(version), ref.manifest.build)
+        kept = self._kept.pop(key, None) or OpenRef(ref)
+        self._kept[key] = kept  # as the newest
+        for old in [*self._kept][:-_MOST_OPEN]:
+            self._kept.pop(old, None)
+        return kept
 
 
 def _readable(ref: DataRef) -> DataRef:
     """The dataset with compressed texts as texts; images and sound stay files, which browsers decode."""
     schema = ref.schema
-    packed = {}
-    for column in [] if schema is None else schema.columns:
-        if column.meaning.codec is not None and column.meaning.codec.name == "zstd":
-            packed[column.name] = decoder_of(column.meaning.codec)
-    if not packed:
-        return ref
+    codecs_of = {} if schema is None else {one.name: one.meaning.codec for one in schema.columns}
+    texts = {name: codecs.text() for name, codec in codecs_of.items() if codec and codec.name == "zstd"}
     try:
-        return ref.decoded({name: one for name, one in packed.items() if one is not None})
+        return ref.decoded(texts) if texts else ref
     except ImportError:  # what decompresses them is not installed: they are shown as bytes
         return ref

@@ -13,9 +13,9 @@ import numpy as np
 from ...process.messages import escaped
 from ...process.messages import number as number_text
 from ...reading.dataref import DataRef
+from ..cells.marks import marks_of
 from ..cells.picture import thumbnail, url_of
-from ..cells.text import shown
-from ..report.columns import ColumnCard
+from ..report.columns import Bar, ColumnCard
 from ..report.sample import Cell, cell_of
 from .answer import Refused, link, number_in
 from .filter import Filter
@@ -57,7 +57,7 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     hits, problem, condition, ordered = Hits((), start, start), "", None, None
     try:
         ordered = opened.sorted(sort, is_descending) if sort else None
-        condition = opened.filter(where) if where and total else None
+        condition = Filter.of(where, opened.ref.schema, opened.ref.info) if where and total else None
         hits = _hits(opened, ordered or opened.ref, condition, start, most, grid, seed)
     except ValueError as error:
         problem = str(error)
@@ -74,11 +74,8 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
         )
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
-    body: dict[str, Any] = {"heads": [], "rows": [], "columns": []}
-    if grid:
-        body["rows"] = [_figure(opened, grid, place, number, row) for number, row in numbered]
-    else:
-        body = _table(opened, numbered, place, here, notes)
+    names_of_grid = [grid["image"], *grid["under"]] if grid else None
+    body = _table(opened, numbered, place, here, notes, names_of_grid)
     is_drawn = seed is not None and condition is None
     is_numbered = condition is None and not is_drawn and not problem
     going_on = not problem and not is_drawn and hits.stop < total
@@ -143,23 +140,39 @@ def _table(
     place: Mapping[str, str],
     here: Mapping[str, object],
     notes: list[str],
+    names_of_grid: Sequence[str] | None,
 ) -> dict[str, Any]:
-    names = opened.shown_names[:MOST_COLUMNS]
+    """The cells of rows, and the heads of their columns; a grid has no heads, and its images are files."""
+    names = names_of_grid or opened.shown_names[:MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
     every: list[Cell] = []
     columns: dict[str, str] = {} if rows else {escaped(name): name for name in names}
     for number, values in rows:
-        made, late, without = _cells_of(opened, number, values[:MOST_COLUMNS], place, until)
-        missing, is_late = missing or without, is_late or late
-        columns |= {escaped(name): name for name, _ in values[:MOST_COLUMNS]}
-        by_name = {cell.column: cell for cell in made}
-        every += made
+        marks = marks_of(values, opened.classes)
+        by_name = {}
+        for name, value in values if names_of_grid else values[:MOST_COLUMNS]:
+            cell = cell_of(name, value, opened.classes, _CELL)
+            file = link("file", **place, row=number, name=name)
+            if kind := sound_type(value):
+                cell.text, cell.sound = f"play {kind}", file
+            is_late = is_late or time.monotonic() >= until
+            try:
+                if names_of_grid:
+                    cell.picture = f"{file}&side={GRID_SIDE}" if name == names[0] else None
+                elif not is_late:
+                    cell.picture = url_of(thumbnail(value, name, marks=marks))
+            except ImportError as error:
+                missing = str(error)
+            columns[cell.column], by_name[cell.column] = name, cell
+        every += by_name.values()
         shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
     if missing:
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
+    if names_of_grid:
+        return {"heads": [], "rows": shown_rows, "columns": list(map(escaped, names))}
     cards, source = opened.cards
     if source:
         notes.append(source)
@@ -172,26 +185,6 @@ def _table(
         for shown_name, name in list(columns.items())[:MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
-
-
-def _cells_of(
-    opened: OpenRef, number: int, values: Sequence[tuple[str, object]], place: Mapping[str, str], until: float
-) -> tuple[list[Cell], bool, str]:
-    """The cells of a row; whether thumbnails are missing since the time is up, and what they need."""
-    cells, is_late, missing = [], False, ""
-    for name, value in values:
-        cell = cell_of(name, value, opened.classes, _CELL)
-        names = {**place, "row": number, "name": name}
-        cell.link = link("value", **names)
-        if kind := sound_type(value):
-            cell.text, cell.sound = f"play {kind}", link("file", **names)
-        is_late = time.monotonic() >= until
-        try:
-            cell.picture = None if is_late else url_of(thumbnail(value, name))
-        except ImportError as error:
-            missing = str(error)
-        cells.append(cell)
-    return cells, is_late, missing
 
 
 def _head(
@@ -218,27 +211,21 @@ def _head(
     }
 
 
-def _bars(opened: OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
-    """The bars of a histogram of numbers, each with a link to its rows."""
-    column, drawn = opened.columns.get(name), card.histogram
-    if drawn is None or column is None or column.kind not in ("int", "float", "numpy") or column.shape != ():
+def _bars(
+    opened: OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]
+) -> list[tuple[Bar, str, str]]:
+    """The bars of a histogram of numbers: each with what it says, and a link to its rows."""
+    column = opened.columns.get(name)
+    if column is None or column.kind not in ("int", "float", "numpy") or column.shape != ():
         return []
-    most, wide = max(count for *_, count in drawn.bins), 160 / len(drawn.bins)
-    bars = []
-    for place, (low, high, count) in enumerate(drawn.bins):
-        if count:
-            below = "<=" if place + 1 == len(drawn.bins) else "<"
-            where = f"{_named(name)} >= {low!r} and {_named(name)} {below} {high!r}"
-            bars.append(
-                {
-                    "x": f"{place * wide:.4g}",
-                    "wide": f"{wide * 0.9:.4g}",
-                    "high": f"{max(1.0, 36 * count / most):.4g}",
-                    "said": f"{number_text(low)} to {number_text(high)}: {count:,}",
-                    "link": link("rows", **{**here, "where": where}),
-                }
-            )
-    return bars
+    found = []
+    bars = () if card.histogram is None else card.histogram.bars
+    for bar in bars:
+        below = "<=" if bar is bars[-1] else "<"
+        where = f"{_named(name)} >= {bar.low!r} and {_named(name)} {below} {bar.top!r}"
+        said = f"{number_text(bar.low)} to {number_text(bar.top)}: {bar.num_values:,}"
+        found.append((bar, said, link("rows", **{**here, "where": where})))
+    return found
 
 
 def _counts(name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
@@ -285,32 +272,10 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
         raise Refused(
             404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
         )
-    under = [name for name in opened.classes if name in opened.shown_names]
+    under = [name for name in opened.classes if name in opened.sortable]
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
     under = under[:_MOST_UNDER_IMAGES]
-    return {"side": GRID_SIDE, "image": image, "title": escaped(image), "under": under}
-
-
-def _figure(
-    opened: OpenRef,
-    grid: Mapping[str, Any],
-    place: Mapping[str, str],
-    number: int,
-    row: Sequence[tuple[str, object]],
-) -> dict[str, Any]:
-    by_name = dict(row)
-    texts = []
-    for name in grid["under"]:
-        if name in by_name:
-            text = opened.class_of(name, by_name[name]) or shown(by_name[name], 40)
-            texts.append((escaped(name), text))
-    named = {**place, "row": number, "name": grid["image"]}
-    return {
-        "number": number,
-        "link": link("row", **place, row=number),
-        "image": link("file", **named, small=1) if grid["image"] in by_name else None,
-        "texts": texts,
-    }
+    return {"side": GRID_SIDE, "image": image, "under": under}
 
 
 def _layouts(
