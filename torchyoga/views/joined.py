@@ -23,7 +23,7 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import Followed, Prefetch
+from ..reading.readahead import Followed, Prefetch, Translated
 from ..reading.version_ref import Versions
 from ..rows.block import Rows, interleaved
 from ..rows.data import bounds_of, put_runs
@@ -332,7 +332,12 @@ class JoinedRef(DataRef):
 
     @cached_property
     def _prefetch(self) -> Prefetch | None:
-        """The prefetches of the sources, each for its own rows; None if they have none."""
+        """The prefetches of the sources, each for its own rows, or that of the DataRef which all are rows of;
+        None if they have none."""
+        evenly = self._evenly
+        if evenly is not None and isinstance(evenly.whole, DataRef):
+            whole, copy = evenly.whole._prefetch, self._copy()
+            return None if whole is None else Translated(whole, lambda rows: evenly.rows(*copy._apart(rows)))
         found = [source._prefetch for source in self.sources]
         if all(prefetch is None for prefetch in found):
             return None
@@ -472,7 +477,11 @@ class Evenly(NamedTuple):
 
     def take(self, source: Ints, rows: Ints) -> Sequence[Row] | None:
         """Rows (B,) of a source each; None while the versions are better read by themselves."""
-        return self.whole.take(self.firsts.take(source) + self.steps.take(source) * rows)
+        return self.whole.take(self.rows(source, rows))
+
+    def rows(self, source: Ints, rows: Ints) -> Ints:
+        """The rows of the whole that rows (B,) of a source each are."""
+        return self.firsts.take(source) + self.steps.take(source) * rows
 
 
 def _spaced(ref: DataRef) -> tuple[DataRef, int, int]:
