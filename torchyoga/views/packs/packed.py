@@ -423,16 +423,3 @@ class MixedPacks(MixRef):
             for field in dataclasses.fields(PackReport)
         }
         return PackReport(**{**sums, "budget": some[0].budget, "most": max(one.most for one in some)})
-
-    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """The documents (S,) in these packs, of the rows that it has itself, and where each begins (B + 1,).
-
-        They are numbered as if all sources were laid end to end.
-        """
-
-        def of_packs(own: PackedRef, numbers: Ints) -> tuple[Ints, Ints]:
-            rows, bounds = own.members(numbers)
-            return np.diff(bounds), rows
-
-        counts, documents = self.members_by(of_packs, packs)
-        return documents, bounds_of(counts)
