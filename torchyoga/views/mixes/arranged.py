@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -148,21 +148,6 @@ class ArrangedRef(RowView[RowT]):
     @abstractmethod
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
-
-    @abstractmethod
-    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ArrangedRef[RowT]:
-        """The same rows with other weights from a state on; what came before stays.
-
-        Load the same state into a loader of what this returns; without it, the loader cannot know what came
-        before, and raises ValueError when it reads.
-
-        Args:
-            weights: as the method takes them that made this view.
-            at: what `state_dict()` of a loader of this view gave.
-
-        Raises:
-            StateError: the state is of other data, or of weights that this view has not had.
-        """
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""

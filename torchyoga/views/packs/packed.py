@@ -34,7 +34,7 @@ from ..over import GatheredView, Over, RowsOf
 from ..scan import RaggedColumn, scan
 from .layout import LabelKind, Layout, PackNames, sequences
 from .plan import Documents, Members, documents_of_each
-from .request import Long, PackColumns, PackCost, Packing, PackReport, Request, packing_of
+from .request import Long, PackCost, Packing, PackReport, Request, packing_of
 
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
@@ -118,52 +118,39 @@ def packed(
     known_schema(ref)
     if layout not in (None, *get_args(PackNames)):
         raise ValueError(f'layout must be "transformers", or None for all columns; found {layout!r:.80}')
+    if isinstance(along, str):
+        raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
     request = Request.of(ref.schema, column_or_budgets, budget, cost, long, max_rows, balance)
-    columns = PackColumns(along, labels, ignore_index, first_position, bool(documents), padded, layout)
-    if ref._recipe is not None:
-        return ref._recipe.made_of(MixedPacks, "packed", lambda one: _packed(one, request, columns, seed))
-    return _packed(ref, request, columns, seed)
-
-
-def _packed(
-    ref: DataRef,
-    request: Request,
-    columns: PackColumns,
-    seed: SupportsIndex,
-) -> PackedRef:
-    """Packs of rows that are not those of a mixture: see `packed`.
-
-    Args:
-        ref: the rows.
-        request: how they are packed.
-        columns: what the packs hold.
-        seed: of the order in which they fill the packs.
-    """
     number = as_int("seed", seed)
-    warn_if_arranged(ref, "packed")
-    if isinstance(columns.along, str):
-        raise TypeError(f"columns are named by a list, as in along=[{columns.along!r}]")
-    schema, padded = ref.schema, columns.padded
-    if schema is not None:
-        request.check(schema)
-    if padded is not None and schema is not None and (request.cost or request.column is None):
-        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
-    packing = packing_of(ref, request)
-    _warn_of_losses(packing.report, request)
-    if schema is None:  # of a version without rows
-        return PackedRef(ref, packing, None, number)
-    layout = Layout.of(
-        schema,
-        _along(ref, schema, request, packing.looked, columns.along),
-        labels=columns.labels,
-        ignored=columns.ignore_index,
-        first_position=columns.first_position,
-        documents=columns.documents,
-        in_pieces=request.long == "split",
-        padding=None if padded is None else (packing.report.budget, padded),
-        names=columns.layout,
-    )
-    return PackedRef(ref, packing, layout, number)
+
+    def packs_of(one: DataRef) -> PackedRef:
+        warn_if_arranged(one, "packed")
+        schema = one.schema
+        if schema is not None:
+            request.check(schema)
+        if padded is not None and schema is not None and (cost or request.column is None):
+            raise ValueError(
+                "padded needs one budget, of the tokens of a column: they fill the packs up to it"
+            )
+        packing = packing_of(one, request)
+        _warn_of_losses(packing.report, request)
+        if schema is None:  # of a version without rows
+            return PackedRef(one, packing, None, number)
+        made = Layout.of(
+            schema,
+            _along(one, schema, request, packing.looked, along),
+            labels=labels,
+            ignored=ignore_index,
+            first_position=first_position,
+            documents=bool(documents),
+            in_pieces=long == "split",
+            padding=None if padded is None else (packing.report.budget, padded),
+            names=layout,
+        )
+        return PackedRef(one, packing, made, number)
+
+    recipe = ref._recipe
+    return packs_of(ref) if recipe is None else recipe.made_of(MixedPacks, "packed", packs_of)
 
 
 def _warn_of_losses(report: PackReport, request: Request) -> None:
@@ -423,16 +410,3 @@ class MixedPacks(MixRef):
             for field in dataclasses.fields(PackReport)
         }
         return PackReport(**{**sums, "budget": some[0].budget, "most": max(one.most for one in some)})
-
-    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """The documents (S,) in these packs, of the rows that it has itself, and where each begins (B + 1,).
-
-        They are numbered as if all sources were laid end to end.
-        """
-
-        def of_packs(own: PackedRef, numbers: Ints) -> tuple[Ints, Ints]:
-            rows, bounds = own.members(numbers)
-            return np.diff(bounds), rows
-
-        counts, documents = self.members_by(of_packs, packs)
-        return documents, bounds_of(counts)

@@ -219,7 +219,7 @@ def token_windows(
     seed: SupportsIndex = 0,
     ignore_index: SupportsIndex | None = None,
     as_tuple: bool = False,
-) -> TokenWindowsRef | MixedWindows:
+) -> TokenWindowsRef | MixRef:
     """Rows that are windows of tokens: all documents laid end to end, and cut.
 
     A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -292,7 +292,7 @@ def token_windows(
         if lengths is not None:
             raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
         return ref._recipe.made_of(
-            MixedWindows,
+            MixRef,
             "token_windows",
             lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple),
         )
@@ -644,26 +644,3 @@ class TokenWindowsRef(DataRef):
 
     def _title(self) -> str:
         return f"windows of {self._cutting.size:,} tokens of {super()._title()}"
-
-
-class MixedWindows(MixRef):
-    """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
-
-    sources: tuple[TokenWindowsRef, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all documents of all sources, with separators."""
-        return sum(source.num_tokens for source in self.sources)
-
-    @property
-    def tokens_left_out(self) -> int:
-        """Tokens that are in no window of a pass over their source."""
-        return sum(source.tokens_left_out for source in self.sources)
-
-    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """How many documents each of these windows (B,) has tokens of, and which, window after window.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        return self.members_by(type(self.sources[0]).members, numbers)
