@@ -306,7 +306,6 @@ def test_states_do_not_grow_with_classes() -> None:
         state = loader.state_dict()
         assert len(json.dumps(state)) < 1024
         assert len(json.dumps(loader.receipt())) < 1024
-        loader.check_ranks()
         assert len(delivered(view, 2, state)[0]) == 16
     even: Any = data.balanced("label")
     _, state = delivered(even, 3)
