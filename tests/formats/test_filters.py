@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,19 +37,6 @@ def test_filters_are_left_to_hdf5(kind: str, tmp_path: Path) -> None:
         file.create_dataset("x", data=values, chunks=(8, 16), **OPTIONS[kind])
         expected = file["x"][...]
     assert np.array_equal(np.stack(list(yoga.from_hdf5(tmp_path / "x.h5", "x"))), expected)
-
-
-def test_filters_that_were_left_out_of_some_chunks(tmp_path: Path) -> None:
-    values = np.arange(32 * 16).reshape(32, 16) % 97
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", shape=values.shape, dtype="<i8", chunks=(8, 16), shuffle=True, compression=4)
-        for mask in range(4):
-            part = values[8 * mask : 8 * mask + 8].tobytes()
-            if not mask & 1:
-                part = np.frombuffer(part, np.uint8).reshape(-1, 8).T.tobytes()
-            file["x"].id.write_direct_chunk((8 * mask, 0), part if mask & 2 else zlib.compress(part), mask)
-        assert np.array_equal(file["x"][...], values)
-    assert np.array_equal(np.stack(list(yoga.from_hdf5(tmp_path / "x.h5", "x"))), values)
 
 
 # -- the chunks of a version
