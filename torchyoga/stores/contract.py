@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
-from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import encoded, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import Manifest, Outline, is_like_manifest
-from ..versions.names import HASHES, encoded, natural
+from ..versions.names import encoded, natural
 from .notes import Notes, are_at_work
 
 if TYPE_CHECKING:

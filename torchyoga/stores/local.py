@@ -36,11 +36,8 @@ from ..files.root import Entry, Root, beside, read_regular
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
+from ..versions.names import decoded, encoded, folder_of, natural
 from .contract import Held, Seen, Shown, Store, Sweep, sealed
 from .notes import Notes
 from .sharing import Sharing

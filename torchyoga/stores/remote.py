@@ -34,11 +34,8 @@ from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
+from ..versions.names import decoded, encoded, folder_of, natural
 from .cache import Cache
 from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
 from .kinds import Found

@@ -22,10 +22,9 @@ from ...files.root import open_regular
 from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
-from ...stores.downloads import ShardDownloads, StoredShard
+from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
 from ...stores.kinds import Found
 from ...stores.objects import Objects
-from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
 from ...versions.names import natural
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices

@@ -26,7 +26,7 @@ from ...rows.data import bounds_of
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index
 from ..buffers import num_leaves, type_without_views
-from ..foreign.zarr import Place
+from .places import Place
 from .thrift import described
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
