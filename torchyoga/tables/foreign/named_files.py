@@ -49,7 +49,6 @@ class NamedFiles:
     def of(
         named: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         ending: str,
-        *,
         storage_options: Mapping[str, object] | None,
         cache_dir: str | os.PathLike[str] | None,
         cache_bytes: int | None,
