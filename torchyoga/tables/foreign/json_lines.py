@@ -91,13 +91,7 @@ def from_jsonl(
         >>> ref[1], ref["ids"][0]
         ({'text': 'two', 'ids': None}, [1, 2])
     """
-    named = NamedFiles.of(
-        files,
-        "*.jsonl*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*.jsonl*", storage_options, cache_dir, cache_bytes)
     lines, crcs, own = list[Ints](), list[int](), schema
     for number, index in enumerate(named.indices(_KIND, _index_of)):
         lines.append(index.arrays["places"])

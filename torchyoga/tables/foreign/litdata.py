@@ -24,7 +24,7 @@ from ...rows.schema import Schema
 from ...rows.types import Json, Row
 from ...stores.downloads import FRAMED
 from ..arrow_ref import from_table
-from .folders import IndexedFile, IndexedFolder, is_below
+from .named_files import IndexedFile, IndexedFolder, is_below
 from .records import (
     ArrayGroup,
     ArrayValue,

@@ -89,13 +89,7 @@ def from_tfrecord(
         >>> list(from_tfrecord(tmp_path / "x.tfrecord", raw=True, cache_dir=tmp_path / "cache"))
         [b'one', b'three']
     """
-    named = NamedFiles.of(
-        files,
-        "*tfrec*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*tfrec*", storage_options, cache_dir, cache_bytes)
     is_raw = raw or schema == _RAW
     indices = list(named.indices(_KIND, _index_of))
     bounds = [index.arrays["bounds"] for index in indices]

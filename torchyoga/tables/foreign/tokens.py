@@ -181,14 +181,7 @@ def from_tokens(
         raise ValueError(f"end={end!r} is not a value of {kind}")
     if offset < 0:
         raise ValueError(f"offset={offset} must be at least 0")
-    named = NamedFiles.of(
-        files,
-        "*.bin",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-        unpack=False,
-    )
+    named = NamedFiles.of(files, "*.bin", storage_options, cache_dir, cache_bytes, unpack=False)
     offset = _after_headers(named, kind, offset)
     for state in named.states:
         if state.nbytes < offset or (state.nbytes - offset) % kind.itemsize:
@@ -314,14 +307,7 @@ def from_megatron(
     if documents:
         bounds = bounds[ends]
     if not is_url(path):
-        named = NamedFiles.of(
-            f"{where}.bin",
-            "",
-            storage_options=None,
-            cache_dir=cache_dir,
-            cache_bytes=cache_bytes,
-            unpack=False,
-        )
+        named = NamedFiles.of(f"{where}.bin", "", None, cache_dir, cache_bytes, unpack=False)
         return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
     starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
     cache = cache_of(cache_dir, cache_bytes)

@@ -111,13 +111,7 @@ def webdataset(
     if isinstance(columns, str):
         raise ValueError(f"columns={columns!r} must be a list of extensions")
     wanted = None if columns is None else [name for name in columns if name != KEY]
-    named = NamedFiles.of(
-        _names(urls),
-        _ENDINGS,
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(_names(urls), _ENDINGS, storage_options, cache_dir, cache_bytes)
     indices = [
         _of_kept(state.where, kept)
         for state, kept in zip(named.states, named.indices(_KIND, _index_of), strict=True)

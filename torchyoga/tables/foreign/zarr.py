@@ -29,8 +29,7 @@ from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Json
 from ...stores.address import directory_of, is_url
 from ...stores.objects import Objects
-from ..gathered import contiguous
-from ..groups import GroupWords, RowGroups
+from ..groups import GroupWords, RowGroups, contiguous
 
 if TYPE_CHECKING:
     import zarr

@@ -27,9 +27,8 @@ from ...rows.schema import Schema
 from ...rows.types import Ints
 from ..arrow import Decimals, found_in, plan_of
 from ..buffers import num_leaves, type_without_views
-from ..gathered import contiguous
-from .footers import INT96_UNIT, Footer, FooterIndex, footers_of
-from .levels import is_nested, nulls_below, some_groups
+from ..groups import contiguous
+from .footers import INT96_UNIT, Footer, FooterIndex, footers_of, is_nested, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 

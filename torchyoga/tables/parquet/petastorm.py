@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
-from ...order.contract import within
 from ...rows.block import Block
 from ...rows.column import Codec, Column, Meaning
 from ...rows.data import Data, bounds_of
@@ -32,6 +31,7 @@ from ..npy_header import npy_header
 from .condition import Filters
 from .files import Conversion, Options
 from .footers import footers_of
+from .places import within
 from .ref import ParquetRef, ref_of
 
 _METADATA = "_common_metadata"
