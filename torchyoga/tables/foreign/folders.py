@@ -17,7 +17,7 @@ from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, cache_of
 from ...stores.downloads import ShardDownloads, StoredShard
-from ...stores.kinds import Found
+from ...stores.kinds import ObjectInfo
 from ...stores.objects import Objects
 
 _AT_ONCE = 32  # requests
@@ -171,7 +171,7 @@ class IndexedFolder:
             told.append(hexdigest(*runs))
         return told
 
-    def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
+    def _shard(self, file: IndexedFile, listed: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
         about = listed.get(name)
         hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()
