@@ -49,7 +49,7 @@ from ..process.lazy import cached_property, np
 from ..rows.types import Array, Json
 from ..versions.names import CACHED
 from .address import is_url
-from .kinds import Found
+from .kinds import ObjectInfo
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
@@ -453,7 +453,7 @@ class IndexOf:
         return IndexOf(os.path.abspath(path), about.st_size, f"{about.st_mtime_ns} {about.st_ctime_ns}", kind)
 
     @staticmethod
-    def remote(url: str, about: Found, nbytes: int, kind: str) -> IndexOf:
+    def remote(url: str, about: ObjectInfo, nbytes: int, kind: str) -> IndexOf:
         """Of an object of a store, as the store describes it."""
         return IndexOf(url, nbytes, about.state, kind)
 
@@ -549,10 +549,10 @@ def _read(file: BinaryIO, of: IndexOf) -> FileIndex:
 
 def _keep(of: IndexOf, index: FileIndex, cache: Cache) -> None:
     arrays = {name: np.asarray(array, order="C") for name, array in index.arrays.items()}
-    told = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
     if not all(_NUMBERS.fullmatch(array.dtype.str) for array in arrays.values()):
-        raise TypeError(f"an index of arrays of numbers can be kept, not of {told!r:.200}")
-    head = json.dumps({"of": asdict(of), "arrays": told, "info": index.info}).encode()
+        raise TypeError(f"an index of arrays of numbers can be kept, not of {shapes!r:.200}")
+    head = json.dumps({"of": asdict(of), "arrays": shapes, "info": index.info}).encode()
     head += b" " * (-(len(_MAGIC) + 4 + len(head)) % _ALIGNED)
     pieces: list[bytes | memoryview] = [_MAGIC + struct.pack("<I", len(head)) + head]
     for array in arrays.values():

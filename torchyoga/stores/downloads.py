@@ -569,7 +569,7 @@ class StoredShard:
             of zstd; `AS_IT_BEGINS` for gzip, zlib or zstd, if it begins so; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
-        tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
+        tag: by which the store tells it from later contents, see `ObjectInfo.state`; None if it has none.
         begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
             has; it is not compressed then.
     """

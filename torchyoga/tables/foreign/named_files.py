@@ -27,7 +27,9 @@ from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
-from ...stores.kinds import Found
+from ...stores.kinds import ObjectInfo
+from ...stores.downloads import ShardDownloads, StoredShard
+from ...stores.kinds import ObjectInfo
 from ...stores.objects import Objects
 from ...versions.names import natural
 
@@ -220,7 +222,7 @@ class _Store:
 
     def __init__(self, remote: Objects, are_many: bool) -> None:
         self.remote, self._are_many = remote, are_many
-        self._listings: dict[str, dict[str, Found]] = {}
+        self._listings: dict[str, dict[str, ObjectInfo]] = {}
 
     def named(self, name: str, ending: str) -> list[tuple[str, int, IndexOf]]:
         """The files that a name stands for: their names, sizes and states."""
@@ -245,12 +247,12 @@ class _Store:
             raise NotFoundError(f"there is no {self.remote.where(name)}, nor files {ending} in it")
         return [self._state(one, names[one]) for one in sorted(names, key=natural)]
 
-    def _listed(self, folder: str) -> dict[str, Found]:
+    def _listed(self, folder: str) -> dict[str, ObjectInfo]:
         if folder not in self._listings:
             self._listings[folder] = {n: f for n, f in self.remote.find(folder).items() if "/" not in n}
         return self._listings[folder]
 
-    def _below(self, folder: str, pattern: str) -> dict[str, Found]:
+    def _below(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
         """The files that a pattern with wildcards in its folders matches."""
         from fsspec.utils import glob_translate
 
@@ -259,14 +261,14 @@ class _Store:
         found = {f"{first}/{name}".lstrip("/"): about for name, about in self.remote.find(first).items()}
         return {name: about for name, about in found.items() if matches(name)}
 
-    def _matching(self, folder: str, pattern: str) -> dict[str, Found]:
+    def _matching(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
         return {
             f"{folder}/{name}".lstrip("/"): about
             for name, about in self._listed(folder).items()
             if _is_wanted(name, pattern)
         }
 
-    def _state(self, name: str, about: Found) -> tuple[str, int, IndexOf]:
+    def _state(self, name: str, about: ObjectInfo) -> tuple[str, int, IndexOf]:
         where = self.remote.where(name)
         if about.nbytes is None:  # as in the pages of web servers
             about = self.remote.find_one(name) or about
@@ -420,7 +422,7 @@ class IndexedFolder:
             told.append(hexdigest(*runs))
         return told
 
-    def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
+    def _shard(self, file: IndexedFile, listed: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
         about = listed.get(name)
         hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()

@@ -33,7 +33,7 @@ from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.downloads import ShardDownloads, StoredShard
-from ...stores.kinds import Found
+from ...stores.kinds import ObjectInfo
 from ...stores.objects import Objects
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
@@ -315,7 +315,7 @@ def from_megatron(
     return _opened(NamedFiles(ShardDownloads(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
 
 
-def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
+def _parts(name: str, about: ObjectInfo, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
     """The first row of each part of a file, and the number of rows; and the parts, which have whole rows."""
     cuts = np.unique(bounds.searchsorted(np.arange(0, bounds[-1] + 1, _PART // itemsize)))
     starts = np.unique(np.append(cuts[cuts < len(bounds) - 1], [0, len(bounds) - 1]))
@@ -396,7 +396,7 @@ def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: In
     return InPlaceRef(_TokenRuns(*runs))
 
 
-def _found(store: Objects, name: str) -> tuple[Found, int]:
+def _found(store: Objects, name: str) -> tuple[ObjectInfo, int]:
     """A file of a store, and its size."""
     about = store.find_one(name)
     if about is None:
