@@ -20,8 +20,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
 from itertools import chain

@@ -28,8 +28,6 @@ from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
 from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
 from ...stores.kinds import ObjectInfo
-from ...stores.downloads import ShardDownloads, StoredShard
-from ...stores.kinds import ObjectInfo
 from ...stores.objects import Objects
 from ...versions.names import natural
 
