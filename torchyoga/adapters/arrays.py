@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..formats.gather import Memory, bytes_from
 from ..formats.items import Mapped
+from ..formats.mapped import Memory, bytes_from
 from ..process.buffers import BufferPool, address_of
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import ColumnsRef

@@ -32,7 +32,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from .checks import unit_bytes_of, unit_checksums
 from .contract import Extent, Writeback, read_table, with_units
-from .gather import Bytes
+from .mapped import Bytes
 
 SUFFIX = ".mdb"
 COMPRESSIONS = ()

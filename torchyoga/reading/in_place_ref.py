@@ -13,9 +13,8 @@ import numpy as np
 
 from ..errors import CorruptError
 from ..files.root import refuse_irregular
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
-from ..formats.pages import Thermometer, merged, usage, will_need
+from ..formats.mapped import Bytes, MappedFile, Memory, Thermometer, merged, usage, will_need
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import distinct

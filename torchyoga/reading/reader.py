@@ -18,7 +18,7 @@ from ..files.checksum import crc32, crc32_of_all
 from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
 from ..formats.items import Numbering
-from ..formats.pages import Thermometer, usage
+from ..formats.mapped import Thermometer, usage
 from ..process.buffers import BufferPool
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..formats.gather import Memory
 from ..formats.items import MappedRuns
+from ..formats.mapped import Memory
 from ..process.buffers import BufferPool, address_of
 from ..rows.block import Block
 from ..rows.column import Column

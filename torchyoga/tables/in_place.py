@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
-from ..formats.gather import Memory
 from ..formats.items import MappedRuns
+from ..formats.mapped import Memory
 from ..process.buffers import address_of
 from ..process.numbers import distinct
 from ..rows.block import interleaved_data

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...process.buffers import address_of, fresh
 from ...process.lazy import cached_property
 from ...rows.column import Column, first_not_text

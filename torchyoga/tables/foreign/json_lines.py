@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.root import open_regular
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread

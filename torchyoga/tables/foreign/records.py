@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, SchemaError
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.lazy import cached_property, torch
 from ...process.numbers import spread
 from ...reading.in_place_ref import FileLayout, MappedShards, files_of

@@ -17,8 +17,8 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.gather import Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Memory
 from ...reading.files_ref import LeftOut, Names, content_of, refuse_many, warn_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.column import PLAIN, Codec, Column, Meaning

@@ -17,8 +17,8 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.crc32c import crc32c, crc32c_of_words, masked
 from ...files.root import open_regular
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.buffers import fresh
 from ...rows.data import bounds_of
 from ...rows.types import Array, Ints
