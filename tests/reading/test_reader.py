@@ -28,9 +28,8 @@ from torchyoga.formats.contract import FORMATS, Extent, format_named
 from torchyoga.formats.items import Numbering
 from torchyoga.formats.mapped import PAGE, can_advise
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Rows, joined
+from torchyoga.rows.block import Block, Data, Rows, joined
 from torchyoga.rows.collector import Collector
-from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.location import Folder

@@ -25,8 +25,8 @@ from ..formats.mapped import Bytes, MappedFile, Memory, Watch
 from ..process.buffers import BufferPool, address_of
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import ColumnsRef
+from ..rows.block import Data, bounds_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints

@@ -18,8 +18,7 @@ from ..reading.files_ref import LeftOut, Threads, check_share, told_of
 from ..reading.stored_ref import StreamedRef
 from ..rows.block import Rows
 from ..rows.node import path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Json, Row, Seeds
 from ..tables.foreign.named_files import NamedFiles
 from ..tables.foreign.tar_shards import TarIndex, left_out_of, samples_of, tar_indices

@@ -22,10 +22,9 @@ from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Data, Rows
 from ..rows.collector import block_of
 from ..rows.comparing import HASH, Hashes, row_hashes
-from ..rows.data import Data
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
 from ..stores.contract import Versions

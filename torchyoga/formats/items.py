@@ -21,7 +21,7 @@ import numpy as np
 from ..process.buffers import address_of
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
-from ..rows.data import joined_runs, numbered_within
+from ..rows.block import joined_runs, numbered_within
 from ..rows.types import Array, Ints
 from .mapped import Bytes, Memory
 

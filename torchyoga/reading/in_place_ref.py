@@ -20,10 +20,8 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
 from ..process.threads import renew_in_children
-from ..rows.block import Block
-from ..rows.data import Data, check_parts
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, check_parts
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Numbers, Row
 from ..versions.location import Progress
 from .dataref import DataRef

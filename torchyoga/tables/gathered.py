@@ -9,9 +9,8 @@ import numpy as np
 from ..formats.items import MappedRuns
 from ..formats.mapped import Memory
 from ..process.buffers import BufferPool, address_of
-from ..rows.block import Block
+from ..rows.block import Block, Data, bounds_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 
 _RUN = 64  # rows, on average, from which runs are copied as such

@@ -26,8 +26,7 @@ from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
 from ..reading.files_ref import Threads
-from ..rows.block import Block, interleaved
-from ..rows.data import Data
+from ..rows.block import Block, Data, interleaved
 from ..rows.types import Ints
 from ..versions.location import Progress
 from .gathered import gathered

@@ -27,10 +27,9 @@ from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
 from ...reading.stored_ref import StreamedRef
-from ...rows.block import Block, Rows
+from ...rows.block import Block, Data, Rows, bounds_of
 from ...rows.collector import Collector
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row

@@ -21,8 +21,8 @@ from ...formats.items import MappedRuns
 from ...formats.mapped import Memory
 from ...reading.files_ref import LeftOut, Names, content_of, refuse_many, warn_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
+from ...rows.block import Data, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
-from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node
 from ...rows.schema import schema_under

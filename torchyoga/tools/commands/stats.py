@@ -9,7 +9,7 @@ import click
 
 from ...process.messages import count_of, short
 from ...rows.node import readable_name
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.statistics import TITLES, cells_of
 from .output import MOST_LINES, Asked, Table, picked, value_text
 from .places import (

@@ -18,13 +18,11 @@ import numpy as np
 from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
-from ...rows.block import leaf_values, node_values
+from ...rows.block import Data, leaf_values, node_values
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data
 from ...rows.node import Node, outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.schema import PACK_LENGTHS, Projection, Schema
 from ...rows.types import Ints
 from ...views.scan import RaggedColumn
 from ..cells.flat import flat

@@ -20,7 +20,7 @@ from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...storage import Storage, store_of
 from ...stores.address import is_url
 from ...stores.refs import fetched
