@@ -22,8 +22,7 @@ from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.projection import Projection
-from ..rows.schema import ShownColumn, in_lines
+from ..rows.schema import Projection, ShownColumn, in_lines
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
 from .instead import METHODS, METHODS_OF, advised

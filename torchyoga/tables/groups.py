@@ -20,7 +20,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from ..formats.gather import Memory
+from ..formats.mapped import Memory
 from ..formats.items import MappedRuns
 from ..process.buffers import BufferPool, address_of
 from ..process.control_group import free_memory
@@ -30,7 +30,8 @@ from ..process.threads import renew_in_children
 from ..reading.files_ref import Threads
 from ..rows.block import Block, interleaved
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
+from ..rows.block import Data, bounds_of
+from ..rows.block import Block, Data, interleaved
 from ..rows.types import Ints
 from ..versions.location import Progress
 

@@ -16,8 +16,8 @@ from ...files.root import open_regular
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, MappedShards
+from ...rows.block import bounds_of
 from ...rows.column import Codec, Meaning, exactly
-from ...rows.data import bounds_of
 from ...rows.learning import Learner
 from ...rows.node import Node, Path, path_name
 from ...rows.schema import Schema

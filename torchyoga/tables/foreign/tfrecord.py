@@ -14,14 +14,17 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32c, crc32c_of_words, masked
 from ...files.root import open_regular
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
+from ...reading.stored_ref import StreamedRef
+from ...rows.block import Block, Data, Rows, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, kept_index

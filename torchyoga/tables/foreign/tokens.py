@@ -22,12 +22,12 @@ import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular
-from ...formats.gather import Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Memory
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url

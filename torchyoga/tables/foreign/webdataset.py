@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...formats.items import MappedRuns
 from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
@@ -28,10 +28,10 @@ from ...reading.files_ref import LeftOut, Names, check_share, content_of, refuse
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.block import Rows
 from ...rows.column import PLAIN, Codec, Column, Meaning
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Json, Row, Seeds
 from ...stores.cache import FileIndex

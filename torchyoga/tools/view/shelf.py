@@ -18,8 +18,12 @@ from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...storage import Storage
+from ...rows.schema import Projection
+from ...storage import Storage, store_of
+from ...stores.address import is_url
+from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import flat, flat_names
 from ..cells.marks import is_mark

@@ -23,13 +23,12 @@ from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
-from ...rows.block import Block, Rows
+from ...rows.block import Block, Data, Rows, bounds_of
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data
+from ...rows.block import Data
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
 from ..joined import Evenly, JoinedRef, RowMap, by_source

@@ -21,12 +21,10 @@ from ...process.seeding import seeds_within
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
-from ...rows.block import Rows
+from ...rows.block import Rows, bounds_of
 from ...rows.collector import block_of
-from ...rows.data import bounds_of
 from ...rows.node import outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from ...process.numbers import as_int
 from ...reading.dataref import DataRef
-from ...rows.data import numbered_within
-from ...rows.projection import Projection, unknown_column
-from ...rows.schema import Schema
+from ...rows.block import numbered_within
+from ...rows.schema import Projection, Schema, unknown_column
 from ...rows.types import Ints, Json
 from ..scan import RaggedColumn, Scanned, scan
 from .layout import are_tokens

@@ -20,13 +20,13 @@ from ...reading.contract import identity, known_schema, nameless_pin, row_number
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...reading.stream import in_epoch
-from ...rows.block import Block, Rows
+from ...rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.schema import PACK_LENGTHS, Schema, schema_under
+from ...rows.schema import PACK_LENGTHS, Projection, Schema
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
