@@ -15,6 +15,7 @@ import json
 import os
 from contextlib import suppress
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,16 @@ from ...stores.refs import store_of
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
-from .columns import Columns, columns_of, first_columns
-from .sample import sample_of
+from .facts import (
+    ColumnCard,
+    Columns,
+    RowSample,
+    columns_of,
+    first_columns,
+    is_remote,
+    keeps_stats,
+    sample_of,
+)
 
 REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
@@ -43,6 +52,8 @@ _HALVINGS = 6
 _MOST_FILES, _MOST_VERSIONS = 50, 50
 LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
+_NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
+_NOTED_BYTES = 2**24  # of a row, for which five are read
 
 
 def report(
@@ -280,3 +291,43 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "build": manifest.build,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
+
+
+def notebook_page(ref: DataRef) -> str:
+    """The table of a dataset in a notebook: its columns and a few rows; its text, if that cannot be made.
+
+    Statistics are those that a version keeps; nothing is counted, and nothing is downloaded.
+    """
+    try:
+        return _noted(ref)
+    except Exception as error:  # of any kind: a notebook shows a dataset wherever it is named
+        said = f"{type(error).__name__}: {escaped(str(error))[:300]}"
+        return f"<pre>{escape(_text(ref))}\n{escape(said)}</pre>"
+
+
+def _noted(ref: DataRef) -> str:
+    some, total = first_columns(ref, _NOTED_COLUMNS)
+    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if keeps_stats(some) else ()
+    if not cards and some.schema is not None:
+        cards = columns_of(some[:0], total, 0).cards
+    notes = []
+    sample = RowSample((), ())
+    if is_remote(ref):
+        notes.append("Rows are not shown, since files might have to be downloaded.")
+    elif ref._row_bytes > _NOTED_BYTES:
+        notes.append("Rows are not shown, since they are large.")
+    else:
+        sample = sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
+        notes += sample.notes
+    if total > len(cards) > 0:
+        notes.insert(0, f"The first {len(cards)} of {total:,} columns.")
+    return rendered(
+        "notebook.html.jinja", text=_text(ref), rows=f"{len(ref):,}", cards=cards, sample=sample, notes=notes
+    )
+
+
+def _text(ref: DataRef) -> str:
+    try:
+        return escaped(repr(ref))[:400]
+    except Exception:  # of any kind, as above
+        return f"<{type(ref).__name__}>"
