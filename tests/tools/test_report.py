@@ -29,7 +29,7 @@ from torchyoga.tools.report.page import LARGEST_PAGE
 from torchyoga.versions.lineage import Lineage, sendable
 
 HOSTILE = "</script></style><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}\u202e\ud800"
-SECTIONS = ["overview", "columns", "rows", "files", "lineage", "log"]
+SECTIONS = ["overview", "columns", "rows", "lineage", "log"]
 
 
 class Seen(HTMLParser):

@@ -112,30 +112,26 @@ def _pixels_of(value: object, is_named: bool, side: int) -> tuple[Array, tuple[i
     """(H, W) or (H, W, C), at most twice as large as wanted, and its own width and height; None if it is not
     an image."""
     torch = sys.modules.get("torch")
-    found: Any
-    if isinstance(value, np.ndarray):
-        found, kind, itemsize = value, value.dtype.kind, value.dtype.itemsize
-    elif torch is not None and isinstance(value, torch.Tensor) and value.layout == torch.strided:
-        found, itemsize = value.detach(), value.element_size()
-        kind = "f" if value.is_floating_point() else "c" if value.is_complex() else "u"
-        if value.dtype is torch.bool or value.dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
-            kind = "b" if value.dtype is torch.bool else "i"
-    else:
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            return None
+        tensor: Any = value.detach().cpu().resolve_conj().resolve_neg()
+        is_of_numpy = hasattr(np, str(tensor.dtype).removeprefix("torch."))
+        value = (tensor if is_of_numpy or not tensor.is_floating_point() else tensor.float()).numpy()
+    if not isinstance(value, np.ndarray):
         return None
+    found, kind, itemsize = value, value.dtype.kind, value.dtype.itemsize
     is_usual = kind in "bf" or (kind == "u" and itemsize <= 2)
     if not is_usual and not (is_named and kind in "iu"):
         return None
     if found.ndim == 4 and len(found) and (is_named or (kind == "u" and itemsize == 1)):
         found = found[0]  # of a video
     at = _sides(tuple(found.shape), 1 if is_named else _LEAST_SIDE)
-    if at is None or getattr(found, "is_meta", False):
+    if at is None:
         return None
     size = found.shape[at[1]], found.shape[at[0]]
     step = max(1, max(size) // (2 * side))
     found = found[tuple(slice(None, None, step if axis in at else 1) for axis in range(found.ndim))]
-    if not isinstance(found, np.ndarray):
-        found = found.cpu()
-        found = (found.double() if kind == "f" else found).numpy()
     pixels: Array = found.transpose(1, 2, 0) if at == (1, 2) else found
     if pixels.ndim == 3:
         pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels[:, :, :3]

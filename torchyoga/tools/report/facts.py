@@ -303,31 +303,17 @@ def cell_of(name: str, value: object, classes: Mapping[str, Sequence[str]], most
     return Cell(escaped(name), f"{text} {named}" if named else text, None, is_number and not named)
 
 
-@dataclass(frozen=True)
-class SampleRow:
-    """A row: its number, and the cells of the columns that are shown."""
-
-    number: int
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class RowSample:
+class RowSample(NamedTuple):
     """Some rows.
 
     Attributes:
-        rows: in ascending order; `columns`: the names of those shown.
+        rows: the number of each, in ascending order, and its cells; `columns`: the names of those shown.
         notes: what is not shown, and why.
     """
 
-    rows: tuple[SampleRow, ...]
-    columns: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def has_pictures(self) -> bool:
-        """True if there is a thumbnail."""
-        return any(cell.picture for row in self.rows for cell in row.cells)
+    rows: Sequence[tuple[int, Sequence[Cell]]] = ()
+    columns: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def keeps_stats(ref: DataRef) -> bool:
@@ -354,12 +340,12 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         text: characters of a cell.
     """
     if not len(ref):
-        return RowSample((), ())
+        return RowSample()
     notes = []
     wanted = most if not ref._row_bytes else max(1, min(most, _MOST_BYTES // ref._row_bytes))
     drawn = drawn_numbers(ref, min(wanted, len(ref)), seed)
     source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
-    rows: list[SampleRow] = []
+    rows: list[tuple[int, list[Cell]]] = []
     names: tuple[str, ...] = ()
     read = pictures = total = left_out = 0
     missing = ""  # what thumbnails need
@@ -381,7 +367,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
                     left_out += 1
                 elif picture:
                     cells[-1].picture, pictures = picture, pictures + len(picture)
-            rows.append(SampleRow(row_number, tuple(cells)))
+            rows.append((row_number, cells))
             names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
         if read > _MOST_BYTES:
             break
@@ -395,7 +381,7 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
     if is_remote(ref):
         notes.append("They are from few files, so that little is downloaded.")
-    return RowSample(tuple(rows), names, tuple(notes))
+    return RowSample(rows, names, notes)
 
 
 def drawn_numbers(ref: DataRef, count: int, seed: int) -> Ints:

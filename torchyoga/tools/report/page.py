@@ -49,7 +49,7 @@ LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_FILES, _MOST_VERSIONS = 50, 50
+_MOST_VERSIONS = 50
 LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 _NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
@@ -142,7 +142,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
-            "files": number(len(manifest.each_file)),
+            "files": _files(manifest),
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
@@ -208,14 +208,12 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
     """How a version was made, as its manifest says, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
-    made = {} if log is None else {entry.version: entry.created for entry in log}
     lineage = Lineage.of(manifest.lineage)
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
     titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
-        "files": _files(manifest, made),
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
@@ -236,32 +234,19 @@ def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
         return None, f"The log cannot be read: {shown(str(error), 300)}"
 
 
-def _files(manifest: Manifest, made: dict[str, str]) -> dict[str, Any]:
-    rows = [
-        {
-            "name": escaped(file.name),
-            "rows": number(file.rows),
-            "size": bytes_text(file.nbytes),
-            "of": escaped(file.of or manifest.version),
-            "made": _day(made.get(file.of, "") if file.of else manifest.created),
-        }
-        for file in manifest.each_file[:_MOST_FILES]
-    ]
+def _files(manifest: Manifest) -> str:
+    """How many files a version has, of which formats, and what others have to do with them."""
     found = manifest.each_file
-    formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
-    said = ["No files"]
-    if found:
-        said = [
-            f"{count_of(len(found), 'file')} ({escaped(formats)})",
-            f"{bytes_text(manifest.nbytes)} in all",
-        ]
-    if shared:
-        said.append(f"{shared:,} of them shared with other versions")
-    if deleted:
-        said.append(f"{deleted:,} rows in them left out")
-    return {"rows": rows, "others": len(found) - len(rows), "said": ", ".join(said) + "."}
+    said = [
+        f"{count_of(len(found), 'file')} ({', '.join(sorted({file.format for file in found}))})"
+        if found
+        else "0"
+    ]
+    said += [f"{shared:,} of them shared with other versions"] if shared else []
+    said += [f"{deleted:,} rows in them left out"] if deleted else []
+    return ", ".join(said)
 
 
 def _day(created: str) -> str:
@@ -311,7 +296,7 @@ def _noted(ref: DataRef) -> str:
     if not cards and some.schema is not None:
         cards = columns_of(some[:0], total, 0).cards
     notes = []
-    sample = RowSample((), ())
+    sample = RowSample()
     if is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
     elif ref._row_bytes > _NOTED_BYTES:
