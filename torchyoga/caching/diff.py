@@ -26,9 +26,8 @@ from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
-from ..rows.block import Block, Rows
-from ..rows.collector import block_of
 from ..rows.block import Block, Rows, bounds_of
+from ..rows.collector import block_of
 from ..rows.comparing import (
     Hashes,
     SchemaDiff,

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
-from ..errors import SchemaError
 from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
 from ..rows.image_formats import ENDINGS

@@ -22,10 +22,7 @@ from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.block import Block
-from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
-from ...reading.stored_ref import StreamedRef
-from ...rows.block import Block, Data, Rows, bounds_of
+from ...rows.block import Block, Data, bounds_of
 from ...rows.collector import Collector
 from ...rows.column import Column
 from ...rows.node import Node

@@ -22,9 +22,6 @@ from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.block import Data, bounds_of
-from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
-from ...reading.stored_ref import StreamedRef
-from ...rows.block import Block, Data, Rows, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, kept_index

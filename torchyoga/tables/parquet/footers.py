@@ -28,7 +28,6 @@ from ...process.digests import hexdigest
 from ...process.threads import renew_in_children
 from ...rows.block import bounds_of
 from ...rows.node import ITEMS, Path, path_name
-from ...rows.block import bounds_of
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index
 from ..buffers import is_list, num_leaves, storage_type, type_without_views

@@ -28,12 +28,6 @@ from ...process.messages import escaped
 from ...reading.dataref import DataRef
 from ...rows.column import Column, timezone_of
 from ...rows.schema import Schema
-from ...reading.stream import in_epoch
-from ...rows.block import Data, leaf_values, node_values
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.node import Node, outermost, path_name
-from ...rows.schema import PACK_LENGTHS, Projection, Schema
 from ...rows.types import Ints
 from ...views.scan import RaggedColumn
 from ..cells.flat import flat_names

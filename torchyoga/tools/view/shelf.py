@@ -23,14 +23,9 @@ from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
-from ...rows.schema import Projection
 from ...rows.image_formats import format_of
 from ...rows.schema import Projection
 from ...storage import Storage
-from ...rows.schema import Projection
-from ...storage import Storage, store_of
-from ...stores.address import is_url
-from ...stores.refs import fetched
 from ...views.over import RowView
 from ..cells.flat import bytes_of, flat, flat_names
 from ..cells.picture import Marks, file_bytes, is_mark, media_type, thumbnail

@@ -23,10 +23,9 @@ from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
 from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
-from ...rows.block import Block, Data, Rows, bounds_of
+from ...rows.block import Block, Data, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.block import Data
 from ...rows.node import Node, path_name
 from ...rows.schema import Projection, Schema
 from ...rows.types import Ints, Row, Seeds

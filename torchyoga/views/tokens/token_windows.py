@@ -24,9 +24,7 @@ from ...rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_wi
 from ...rows.collector import block_of
 from ...rows.column import Column
 from ...rows.node import Node, path_name
-from ...rows.schema import Projection
-from ...rows.schema import PACK_LENGTHS, Schema, schema_under
-from ...rows.schema import PACK_LENGTHS, Projection, Schema
+from ...rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
 from ...rows.types import Array, Ints, Json, Row
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
