@@ -299,14 +299,13 @@ class Cache:
         """An empty cache of its own for a check, deleted at the end; or by a check a week later, if this
         process dies."""
         self.make("checking")
+        before = time.time() - _CHECK_SECONDS
         for left in self.root.scan("checking"):
-            if (
-                left.name.startswith(_CHECK)
-                and left.is_folder
-                and left.written < time.time() - _CHECK_SECONDS
-            ):
+            if left.name.startswith(_CHECK) and left.is_folder and left.written < before:
                 shutil.rmtree(self.path("checking", left.name), ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=_CHECK, dir=self.path("checking", "")) as folder:
+        place = str(self.path("checking", ""))
+        # A reader may still have a file open when the check ends.
+        with tempfile.TemporaryDirectory(prefix=_CHECK, dir=place, ignore_cleanup_errors=True) as folder:
             yield Cache(Path(folder), 0)
 
     # -- folders and locks
