@@ -71,7 +71,7 @@ class RemoteStore(Store):
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float) -> None:
+    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float = 60.0) -> None:
         self._remote = remote
         self._cache = cache
         self._lease_seconds = lease_seconds
@@ -113,7 +113,7 @@ class RemoteStore(Store):
     def _downloads(self, manifest: Manifest, cache: Cache) -> _reading.VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
-        return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
+        return _reading.VersionDownloads(self._remote, folder, cache, groups)
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
