@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from ...errors import StateError
-from ...order.bucketed import BucketOrder
 from ...order.by_file import BlockOrder
 from ...order.change import changed, check_shuffle, place_of, where_of
 from ...order.contract import AnyOrder, Arrangement, Shuffle, described
@@ -19,7 +18,7 @@ from ...order.full import Order
 from ...order.mixed import MixOrder, unpacked
 from ...order.mixture import MixStage, Mixture, Source, Version, fraction, tag_of, whole_weights
 from ...order.state import State
-from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
+from ...order.weighted import MOST_PLACES, BucketOrder, WeightedOrder, WeightedStage, whole_ends
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
