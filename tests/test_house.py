@@ -44,7 +44,7 @@ NEVER = {
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
     "reading.files_ref": {"torch", "mmap"},
-    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
+    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.remote"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},
     "reading.dataref": {"torch"},

@@ -26,7 +26,7 @@ from messages_of_tensorflow import Example, SequenceExample
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.files.crc32c import crc32c, crc32c_of_words, masked
+from torchyoga.files.checksum import crc32c, crc32c_of_words, masked
 from torchyoga.testing import check_dataref, check_resume, check_view
 
 GOLDEN = FOREIGN / "tfrecord"
@@ -621,7 +621,7 @@ def test_a_kept_index_needs_no_download_and_a_small_cache_is_enough(tmp_path: Pa
 @given(st.binary(max_size=300) | st.binary(min_size=4090, max_size=4100))
 @example(b"")
 def test_crcs_by_numpy(data: bytes) -> None:
-    from torchyoga.files import crc32c as room
+    from torchyoga.files import checksum as room
 
     assert room.by_numpy(data) == crc32c()(data)
     words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
+from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
-from ..rows.data import Data, bounds_of
 from ..rows.image_formats import ENDINGS
 from ..views.changed import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged

@@ -20,17 +20,16 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from ..formats.gather import Memory
 from ..formats.items import MappedRuns
+from ..formats.mapped import Memory
 from ..process.buffers import BufferPool, address_of
 from ..process.control_group import free_memory
 from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
 from ..reading.files_ref import Threads
-from ..rows.block import Block, interleaved
+from ..rows.block import Block, Data, bounds_of, interleaved
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 from ..versions.location import Progress
 

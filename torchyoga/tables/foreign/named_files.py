@@ -26,9 +26,9 @@ from ...reading.in_place_ref import LocalShards, ShardFiles
 from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
-from ...stores.kinds import Found
-from ...stores.objects import Remote
-from ...stores.shard_downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
+from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
+from ...stores.kinds import ObjectInfo
+from ...stores.objects import Objects
 from ...versions.names import natural
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
@@ -89,7 +89,7 @@ class NamedFiles:
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"
             )
         cache, base = cache_of(cache_dir, cache_bytes), _common(texts)
-        store = _Store(Remote(base, storage_options), len(texts) > _AT_ONCE)
+        store = _Store(Objects(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
         how = AS_IT_BEGINS if unpack else None
         shards = [StoredShard(name, nbytes, nbytes, how, tag=state.tag) for name, nbytes, state in objects]
@@ -159,7 +159,7 @@ def _of_paths(paths: Sequence[str], cache: Cache, unpack: bool) -> NamedFiles:
     states = tuple(IndexOf.file(path, "") for path in paths)
     if unpack and any(packing_of(_head(path, HEAD)) for path in paths):
         folder = Path(os.path.commonpath(list(map(os.path.dirname, paths))))
-        remote = Remote(f"file://{folder.as_posix()}")
+        remote = Objects(f"file://{folder.as_posix()}")
         shards = []
         for path, state in zip(paths, states, strict=True):
             name = Path(path).relative_to(folder).as_posix()
@@ -218,9 +218,9 @@ def _common(urls: Sequence[str]) -> str:
 class _Store:
     """Names below a URL. Where there are many, folders are listed, instead of asking for each."""
 
-    def __init__(self, remote: Remote, are_many: bool) -> None:
+    def __init__(self, remote: Objects, are_many: bool) -> None:
         self.remote, self._are_many = remote, are_many
-        self._listings: dict[str, dict[str, Found]] = {}
+        self._listings: dict[str, dict[str, ObjectInfo]] = {}
 
     def named(self, name: str, ending: str) -> list[tuple[str, int, IndexOf]]:
         """The files that a name stands for: their names, sizes and states."""
@@ -245,12 +245,12 @@ class _Store:
             raise NotFoundError(f"there is no {self.remote.where(name)}, nor files {ending} in it")
         return [self._state(one, names[one]) for one in sorted(names, key=natural)]
 
-    def _listed(self, folder: str) -> dict[str, Found]:
+    def _listed(self, folder: str) -> dict[str, ObjectInfo]:
         if folder not in self._listings:
             self._listings[folder] = {n: f for n, f in self.remote.find(folder).items() if "/" not in n}
         return self._listings[folder]
 
-    def _below(self, folder: str, pattern: str) -> dict[str, Found]:
+    def _below(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
         """The files that a pattern with wildcards in its folders matches."""
         from fsspec.utils import glob_translate
 
@@ -259,14 +259,14 @@ class _Store:
         found = {f"{first}/{name}".lstrip("/"): about for name, about in self.remote.find(first).items()}
         return {name: about for name, about in found.items() if matches(name)}
 
-    def _matching(self, folder: str, pattern: str) -> dict[str, Found]:
+    def _matching(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
         return {
             f"{folder}/{name}".lstrip("/"): about
             for name, about in self._listed(folder).items()
             if _is_wanted(name, pattern)
         }
 
-    def _state(self, name: str, about: Found) -> tuple[str, int, IndexOf]:
+    def _state(self, name: str, about: ObjectInfo) -> tuple[str, int, IndexOf]:
         where = self.remote.where(name)
         if about.nbytes is None:  # as in the pages of web servers
             about = self.remote.find_one(name) or about
@@ -319,7 +319,7 @@ class IndexedFolder:
 
     name: str
     folder: Path | None
-    remote: Remote
+    remote: Objects
     cache: Cache
 
     @staticmethod
@@ -333,10 +333,10 @@ class IndexedFolder:
         text = os.fspath(path)
         cache = cache_of(cache_dir, cache_bytes)
         if is_url(text):
-            remote = Remote(text, options)
+            remote = Objects(text, options)
             return IndexedFolder(remote.url, None, remote, cache)
         folder = directory_of(text)
-        return IndexedFolder(str(folder), folder, Remote(f"file://{folder.as_posix()}", options), cache)
+        return IndexedFolder(str(folder), folder, Objects(f"file://{folder.as_posix()}", options), cache)
 
     def where(self, name: str) -> str:
         """The path or URL of a file, for messages."""
@@ -420,7 +420,7 @@ class IndexedFolder:
             told.append(hexdigest(*runs))
         return told
 
-    def _shard(self, file: IndexedFile, listed: Mapping[str, Found], verify: bool) -> StoredShard:
+    def _shard(self, file: IndexedFile, listed: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
         name = file.sent_name or file.name
         about = listed.get(name)
         hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()

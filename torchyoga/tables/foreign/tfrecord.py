@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...files.crc32c import crc32c, crc32c_of_words, masked
+from ...files.checksum import crc32c, crc32c_of_words, masked
 from ...files.root import open_regular
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, kept_index
@@ -81,7 +81,7 @@ def from_tfrecord(
         RemoteError: the store cannot be reached.
 
     Example:
-        >>> from torchyoga.files.crc32c import crc32c, masked
+        >>> from torchyoga.files.checksum import crc32c, masked
         >>> def framed(data):
         ...     parts = len(data).to_bytes(8, "little"), data
         ...     return b"".join(part + masked(crc32c()(part)).to_bytes(4, "little") for part in parts)

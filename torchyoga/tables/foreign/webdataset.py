@@ -19,20 +19,18 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.gather import Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Memory
 from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.files_ref import LeftOut, Names, check_share, content_of, refuse_many, told_of, warn_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.block import Rows
+from ...rows.block import Data, Rows, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
-from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema, schema_under
+from ...rows.schema import Projection, Schema, schema_under
 from ...rows.types import Array, Ints, Json, Row, Seeds
 from ...stores.cache import FileIndex
 from ...views.over import ChangedRows

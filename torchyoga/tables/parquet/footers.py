@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from ...errors import CorruptError, SchemaError
 from ...process.digests import hexdigest
 from ...process.threads import renew_in_children
-from ...rows.data import bounds_of
+from ...rows.block import bounds_of
 from ...rows.node import ITEMS, Path, path_name
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index

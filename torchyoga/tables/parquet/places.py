@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from ...errors import CorruptError, NotFoundError
 from ...stores.address import is_url
 from ...stores.cache import IndexOf
-from ...stores.objects import Remote
+from ...stores.objects import Objects
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
@@ -61,7 +61,7 @@ class LocalFile:
 class RemoteFile:
     """A file behind a URL."""
 
-    folder: Remote
+    folder: Objects
     key: str
 
     @property
@@ -216,7 +216,7 @@ def within(folder: str | os.PathLike[str], name: str, options: Mapping[str, obje
     """
     path = os.fspath(folder)
     if is_url(path):
-        remote = RemoteFile(Remote(path.rstrip("/"), options), name)
+        remote = RemoteFile(Objects(path.rstrip("/"), options), name)
         if remote.folder.find_one(name) is None:
             raise NotFoundError(f"{path} has no {name}")
         return remote
@@ -268,20 +268,20 @@ def _of_url(url: str, options: Mapping[str, object] | None) -> Iterator[Located]
 
         base = _fixed(url)
         pattern = re.compile(glob_translate(url.removeprefix(base + "/")))
-        folder = Remote(base, options)
+        folder = Objects(base, options)
         for name in folder.find():
             if pattern.fullmatch(name):
                 yield Located(RemoteFile(folder, name), name)
         return
     parent, _, name = url.rpartition("/")
     if parent.endswith(":/") or not url.endswith(_SUFFIXES):
-        folder = Remote(url, options)
+        folder = Objects(url, options)
         names = list(_data_files(folder.find()))
         for found in names:
             yield Located(RemoteFile(folder, found), found)
         if names or parent.endswith(":/"):
             return
-    one = RemoteFile(Remote(parent, options), name)
+    one = RemoteFile(Objects(parent, options), name)
     if one.folder.find_one(name) is None:
         raise NotFoundError(
             f"there is no file {one.name}; pass a Parquet file, a folder of such, or a pattern"
