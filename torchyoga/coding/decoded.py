@@ -36,7 +36,7 @@ from ..rows.schema import Schema, schema_under
 from ..rows.types import Ints, Row, Seeds
 from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
-from ..views.windows.windowed import WindowsRef
+from ..views.windows import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 
