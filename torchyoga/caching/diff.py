@@ -550,7 +550,7 @@ class Side:
             for first, block in blocks_within(self._values, self.ranges):
                 rows = np.arange(first, first + block.num_rows)
                 if self.keys:
-                    keys = Projection.of(block.schema, self.keys).block(block)
+                    keys = block.projected(Projection.of(block.schema, self.keys))
                     yield _words(key_words(keys), rows, row_hashes(block))
                 else:
                     yield _words(row_hashes(block), rows)

@@ -64,7 +64,7 @@ class ParquetRef(StoredRef):
         self._groups = RowGroups(name, files.starts, self._group_bytes, self._decoded, cache_bytes)
 
     def _decoded(self, group: int) -> Block:
-        return self._of.block(self._files.block(group))
+        return self._files.block(group).projected(self._of)
 
     def _block(self, rows: Ints) -> Block:
         return self._groups.take(rows)
