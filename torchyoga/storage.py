@@ -20,37 +20,31 @@ from .reading.dataref import DataRef
 from .reading.instead import advised
 from .rows.schema import Schema
 from .stores import history, opened, refs, spare, transfer
-from .stores.contract import Versions
+from .stores.contract import Store
 from .stores.history import TagEntry, VersionLog
-from .stores.local import Store
+from .stores.local import LocalStore
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
     from .building import build as _build
     from .caching import cacheable as _cacheable
-    from .caching import converted as _converted
     from .caching import grown as _grown
     from .caching import lineage as _lineage
     from .caching import many as _many
-    from .caching import planned as _planned
-    from .caching import row_hashes as _row_hashes
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
     from .caching.lineage import Record
-    from .caching.planned import PlannedBuild
+    from .caching.many import PlannedBuild
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .rows.types import Json
 else:  # loaded when they are first called, so that a first dataset opens at once
     _build = later("torchyoga.building.build")
     _cacheable = later("torchyoga.caching.cacheable")
-    _converted = later("torchyoga.caching.converted")
     _encoding = later("torchyoga.coding.encoding")
     _grown = later("torchyoga.caching.grown")
     _lineage = later("torchyoga.caching.lineage")
     _many = later("torchyoga.caching.many")
-    _planned = later("torchyoga.caching.planned")
-    _row_hashes = later("torchyoga.caching.row_hashes")
 
 __all__ = ["Storage", "store_of"]
 
@@ -124,7 +118,7 @@ class Storage:
     @property
     def path(self) -> Path:
         """The directory; ValueError if it is a URL."""
-        if not isinstance(self._store, Store):
+        if not isinstance(self._store, LocalStore):
             raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
 
@@ -153,7 +147,6 @@ class Storage:
         stats: bool = True,
         record: Record = True,
         message: str | None = None,
-        row_hashes: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -183,8 +176,7 @@ class Storage:
                 `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
                 DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
-                Dask (`client.get_executor()`) or MPI, or your own over another engine; or a function that
-                makes one, which is called again when workers have died. See docs/caching.md.
+                Dask (`client.get_executor()`) or MPI, or your own over another engine. See docs/caching.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
@@ -192,8 +184,6 @@ class Storage:
                 docs/versions.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
-            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
-                else reads the rows and computes them.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -210,8 +200,8 @@ class Storage:
         map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
         over.
 
-        Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
-        is a warning.
+        Three rows of a map-style dataset are read twice more at the end; if they differ, as augmented rows
+        do, there is a warning.
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
@@ -219,7 +209,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         if together and overwrite:
             raise ValueError(
                 "together=True cannot overwrite: a caller that comes last would build it once more; remove "
@@ -235,8 +225,7 @@ class Storage:
                 if not overwrite:
                     self._store.refuse_existing(id, version)
                 self._store.check_place(id, version)  # before anything is built in vain
-            ref = _many.submitted_by(many, data, self._target(id, version, overwrite), options)
-            return _row_hashes.with_hashes(ref, self._store) if row_hashes else ref
+            return _many.submitted_by(many, data, self._target(id, version, overwrite), options)
 
     def plan(
         self,
@@ -299,8 +288,8 @@ class Storage:
             schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
         )
         count = None if parts is None else as_int("parts", parts, low=1)
-        many = _planned.Many(None, self._lease_seconds, self.timeout)
-        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
+        many = _many.Many(None, self._lease_seconds, self.timeout)
+        return _many.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(
@@ -420,7 +409,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         cacheable = _cacheable.Cacheable(
             self._store, self._lock, options, stale, sources, record, message, many
         )
@@ -496,7 +485,7 @@ class Storage:
                 self._store.refuse_existing(id, to, False)
             self._store.check_place(id, target)
             into = self._target(id, target, to is None)
-            return _converted.converted(version, into, options, format is None, compression)
+            return _grown.converted(version, into, options, format is None, compression)
 
     def append(
         self,
@@ -626,7 +615,7 @@ class Storage:
         options = self._options(
             None, None, progress, None, None, codecs=codecs, num_workers=num_workers, lineage=lineage
         )
-        many = self._many(executor, False)
+        many = self._builders(executor, False)
         most = None if batch_size is None else as_int("batch_size", batch_size, low=1)
         given = _grown.Given(columns, most)
         added = partial(_grown.added, given=given, replacing=replace, many=many)
@@ -925,7 +914,7 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
-        """Deletes a version, and its row hashes. Readers that have it open go on reading.
+        """Deletes a version. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded. Files that others share stay. Which
         ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
@@ -945,7 +934,7 @@ class Storage:
         spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
-        """Reads a whole version and compares it with its manifest, both ways; its row hashes, too.
+        """Reads a whole version and compares it with its manifest, both ways.
 
         Raises:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
@@ -954,7 +943,6 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         transfer.check(self._store, id, version)
-        _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
@@ -968,13 +956,13 @@ class Storage:
         replaces = self._store.seen(id, version) if overwrite else None
         return _build.Target(self._store, id, version, replaces)
 
-    def _many(self, executor: object | None, together: bool) -> _planned.Many | None:
+    def _builders(self, executor: object | None, together: bool) -> _many.Many | None:
         """Who builds; None for this process."""
         if executor is not None and together:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return _planned.Many(executor, self._lease_seconds, self.timeout)
+        return _many.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,
@@ -1015,6 +1003,6 @@ class Storage:
         )
 
 
-def store_of(storage: Storage) -> Versions:
+def store_of(storage: Storage) -> Store:
     """The versions behind a storage, with its options, for rooms above."""
     return storage._store

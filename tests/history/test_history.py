@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
 from torchyoga.versions.lineage import Lineage, Parent, sendable
-from torchyoga.versions.outline import Outline
+from torchyoga.versions.manifest import Outline
 
 TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 

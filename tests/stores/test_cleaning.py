@@ -14,7 +14,7 @@ from leftovers import NEW, OLD, OLD_ROWS, interrupted, put, values
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.stores.local import Store
+from torchyoga.stores.local import LocalStore
 
 
 def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
     entered, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with Store(tmp_path).lock("a", "1", timeout=0):
+        with LocalStore(tmp_path).lock("a", "1", timeout=0):
             os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
             entered.set()
             over.wait(PATIENCE)
@@ -127,7 +127,7 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
     assert [*storage.clean(1800)] == LEFT[leave]
 
 
-class Overtaken(Store):
+class Overtaken(LocalStore):
     """A store whose lock is just being released: its holder does something before that."""
 
     def __init__(self, root: Path, does: Callable[[], object]) -> None:

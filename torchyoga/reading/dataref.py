@@ -66,7 +66,7 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
 # Of rooms that lie above views, without which rows can be read.
 _decoded: Any = later("torchyoga.coding.decoded")
 _exports: Any = later("torchyoga.tables.exports")
-_notebook: Any = methods_of("torchyoga.tools.report.notebook")
+_notebook: Any = methods_of("torchyoga.tools.report.page")
 
 
 class _Told:

@@ -299,7 +299,24 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
         batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
         batch["max_seqlen"] = int((own[1:] - own[:-1]).max(initial=0))
         batch["packs"] = torch.from_numpy(packs[start : stop + 1] - first)
-        found.append(batch)
+        found.append(_of_transformers(batch) if schema.layout else batch)
+    return found
+
+
+_TRANSFORMERS = {name: name for name in ("input_ids", "labels", "position_ids")}
+_TRANSFORMERS["document_ids"] = "seq_idx"
+
+
+def _of_transformers(batch: dict[str, Batch]) -> dict[str, Batch]:
+    """A flat batch of packs by the names, and in the shapes, that models of transformers take."""
+    found: dict[str, Batch] = {}
+    for name, own in _TRANSFORMERS.items():
+        if name in batch:
+            values = batch[name] if name != "document_ids" else batch[name].int()
+            found[own] = values if values.ndim > 1 else values[None]
+    if "document_ids" in batch:
+        for end in "qk":
+            found[f"cu_seq_lens_{end}"], found[f"max_length_{end}"] = batch["cu_seqlens"], batch["max_seqlen"]
     return found
 
 

@@ -168,6 +168,7 @@ class Schema:
         packed: of rows that are packs of documents, the columns that have a value for each token, and
             `PACK_LENGTHS`, the tokens of each document; all others have a value for each document. It is not
             written to manifests.
+        layout: of such packs, "transformers" if their batches are what its models take; else "".
 
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
@@ -180,6 +181,7 @@ class Schema:
     tree: Node
     columns: tuple[Column, ...]
     packed: tuple[str, ...] = field(default=(), compare=False)  # a manifest's schema is equal
+    layout: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         names = leaf_names(self.tree)
@@ -402,8 +404,8 @@ class Projection:
         tree, order = _arranged(self.schema.tree, (), list(range(len(self.columns))), place)
         if order == sorted(order):
             return self
-        whole = self.schema
-        schema = Schema(tree, tuple(whole.columns[number] for number in order), whole.packed)
+        columns = tuple(self.schema.columns[number] for number in order)
+        schema = replace(self.schema, tree=tree, columns=columns)
         return Projection(schema, tuple(self.columns[number] for number in order))
 
     @property
@@ -426,7 +428,7 @@ def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
     found = schema_under(tree, (whole.columns[number] for number in columns))
     kept = {column.name for column in found.columns}
     packed = tuple(name for name in whole.packed if name in kept) if tree.kind == "dict" else ()
-    return replace(found, packed=packed) if PACK_LENGTHS in packed else found
+    return replace(found, packed=packed, layout=whole.layout) if PACK_LENGTHS in packed else found
 
 
 def _pruned(

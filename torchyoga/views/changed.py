@@ -456,9 +456,14 @@ def _parts(block: Block) -> dict[str, _Argument]:
     """By the names that functions know."""
     pieces = zip(block.schema.columns, block.data, strict=True)
     return {
-        path_name(path): _Argument(node, list(islice(pieces, node.num_leaves)))
-        for path, node in outermost(block.schema.tree)
+        name: _Argument(node, list(islice(pieces, node.num_leaves))) for name, node in _named(block.schema)
     }
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _named(schema: Schema) -> list[tuple[str, Node]]:
+    """The names and nodes of the values of a row."""
+    return [(path_name(path), node) for path, node in outermost(schema.tree)]
 
 
 def _is_single(block: Block) -> bool:

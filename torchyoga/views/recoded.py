@@ -107,7 +107,7 @@ def joined_names(schemas: Sequence[Schema]) -> Names:
 
 def with_names(schema: Schema, names: Names) -> Schema:
     """A schema whose codes have these names; SchemaError if a column cannot hold so many codes."""
-    return Schema(schema.tree, tuple(_named(column, names) for column in schema.columns), schema.packed)
+    return replace(schema, columns=tuple(_named(column, names) for column in schema.columns))
 
 
 def _named(column: Column, names: Names) -> Column:

@@ -22,9 +22,9 @@ from ...rows.learning import Learner
 from ...rows.node import Node, Path, path_name
 from ...rows.schema import Schema
 from ...rows.types import Json, Row
-from ...stores.shard_downloads import FRAMED
+from ...stores.downloads import FRAMED
 from ..arrow_ref import from_table
-from .folders import IndexedFile, IndexedFolder, is_below
+from .named_files import IndexedFile, IndexedFolder, is_below
 from .records import (
     ArrayGroup,
     ArrayValue,

@@ -18,7 +18,7 @@ from ...rows.column import Codec, Meaning, exactly
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
-from .folders import IndexedFile, IndexedFolder, is_below
+from .named_files import IndexedFile, IndexedFolder, is_below
 from .records import (
     ArrayGroup,
     ArrayValue,

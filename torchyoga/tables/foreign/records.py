@@ -28,7 +28,7 @@ from ...rows.column import PLAIN, Column, Meaning, first_not_text
 from ...rows.node import Node
 from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Row
-from ...stores.shard_downloads import check_hashes
+from ...stores.downloads import check_hashes
 
 _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array

@@ -430,10 +430,3 @@ class MixedBatches(MixRef):
             1 - elements / taken if taken else 0.0,
             sum(one.dropped for one in some),
         )
-
-    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """How many rows each of these batches (B,) is made of, and which, batch after batch.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        return self.members_by(type(self.sources[0]).members, numbers)
