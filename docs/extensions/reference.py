@@ -138,7 +138,7 @@ GROUPS = {
         "Rows by number, and what can be made of them.",
         "torchyoga",
         ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.request.PackReport"],
+        ["torchyoga.views.mix.MixRef", "torchyoga.views.packs.packed.PackReport"],
     ),
     "looks": Group(
         "Report and view",
