@@ -93,7 +93,7 @@ class ParquetRef(StoredRef):
             yield block.slice(start, block.num_rows) if start else block
             return
         most = max(1, rows * nbytes // size)
-        yield from map(self._of.block, self._files.blocks(group, start, most))
+        yield from (block.projected(self._of) for block in self._files.blocks(group, start, most))
 
     @property
     def file_starts(self) -> Ints:
