@@ -20,9 +20,9 @@ from .reading.dataref import DataRef
 from .reading.instead import advised
 from .rows.schema import Schema
 from .stores import history, opened, refs, spare, transfer
-from .stores.contract import Versions
+from .stores.contract import Store
 from .stores.history import TagEntry, VersionLog
-from .stores.local import Store
+from .stores.local import LocalStore
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Storage:
         url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
             s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
-        compression: for new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
+        compression: for new HDF5 datasets: `gzip` or, with the package hdf5plugin, `blosc` or `zstd`.
         storage_options: for fsspec's filesystem, such as credentials and an endpoint; never written
             anywhere. Without them the environment's are used.
         cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.
@@ -118,7 +118,7 @@ class Storage:
     @property
     def path(self) -> Path:
         """The directory; ValueError if it is a URL."""
-        if not isinstance(self._store, Store):
+        if not isinstance(self._store, LocalStore):
             raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
 
@@ -727,19 +727,7 @@ class Storage:
         overwrite: bool = False,
         progress: bool | None = None,
         history: Literal[True],
-        dry_run: Literal[False] = False,
-    ) -> builtins.list[str]: ...
-    @overload
-    def copy(
-        self,
-        id: str,
-        version: str | None = None,
-        *,
-        to: Storage,
-        overwrite: bool = False,
-        progress: bool | None = None,
-        history: Literal[True],
-        dry_run: Literal[True],
+        dry_run: bool = False,
     ) -> dict[str, int]: ...
     def copy(
         self,
@@ -751,7 +739,7 @@ class Storage:
         progress: bool | None = None,
         history: bool = False,
         dry_run: bool = False,
-    ) -> DataRef | builtins.list[str] | dict[str, int]:
+    ) -> DataRef | dict[str, int]:
         """Copies a version to another storage: the same files, each checked before it is sent.
 
         The next call continues an interrupted copy: files that have arrived are not sent again.
@@ -769,8 +757,8 @@ class Storage:
             dry_run: with `history`, send nothing.
 
         Returns:
-            The version in `to`. With `history` the names of the versions that were sent, the oldest first;
-            with `dry_run` those that would be, and the bytes of each.
+            The version in `to`. With `history` the names of the versions that were sent, or would be, the
+            oldest first, and the bytes of each; files that several share are counted with the first.
 
         Raises:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
@@ -789,7 +777,7 @@ class Storage:
             >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
             True
             >>> ref = storage.append({"x": np.arange(2)}, "copied")
-            >>> storage.copy("copied", to=backup, history=True)
+            >>> [*storage.copy("copied", to=backup, history=True)]
             ['1']
         """
         if not isinstance(to, Storage):
@@ -804,26 +792,6 @@ class Storage:
         with to._lock(id, version):
             return copies.alone(manifest, progress)
 
-    @overload
-    def clean(
-        self,
-        grace: float = 86400.0,
-        *,
-        keep_last: int | None = None,
-        keep_tagged: bool = True,
-        id: str | None = None,
-        dry_run: Literal[False] = False,
-    ) -> builtins.list[str]: ...
-    @overload
-    def clean(
-        self,
-        grace: float = 86400.0,
-        *,
-        keep_last: int | None = None,
-        keep_tagged: bool = True,
-        id: str | None = None,
-        dry_run: Literal[True],
-    ) -> dict[str, int]: ...
     def clean(
         self,
         grace: float = 86400.0,
@@ -832,7 +800,7 @@ class Storage:
         keep_tagged: bool = True,
         id: str | None = None,
         dry_run: bool = False,
-    ) -> builtins.list[str] | dict[str, int]:
+    ) -> dict[str, int]:
         """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
@@ -847,8 +815,8 @@ class Storage:
             dry_run: remove nothing.
 
         Returns:
-            The names of what was removed; with `dry_run` of what would be, and the bytes of each. Files that
-            a version shares with others that stay do not count.
+            The names of what was removed, or would be, and the bytes of each. Files that a version shares
+            with others that stay do not count.
 
         Raises:
             RemoteError: the store cannot be reached or written.
@@ -870,8 +838,7 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        found = spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
-        return found if dry_run else [*found]
+        return spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.
@@ -1036,6 +1003,6 @@ class Storage:
         )
 
 
-def store_of(storage: Storage) -> Versions:
+def store_of(storage: Storage) -> Store:
     """The versions behind a storage, with its options, for rooms above."""
     return storage._store

@@ -97,7 +97,6 @@ PAGES_OF = {
             ],
             "What came, and what it cost": [
                 "prove",
-                "check_ranks",
                 "receipt",
                 "rows_in_step",
                 "position_of",

@@ -263,13 +263,13 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
             # is about to remove, for its version is published, are nobody's.
             assert ".builds/a/1" not in storage.clean(0, dry_run=True) or ("a", "1") in storage.list()
     assert [len(build.result()) for build in builds] == [40, 40]
-    assert notes.names() == {}
+    assert notes.find() == {}
     plan = storage.plan(Plain(40), "b", "1", parts=4)
     left = store_of(storage).notes(".builds/b/1")
     left.write(at_work(60), b"")
     storage.clean(0)
     assert len(plan.missing) == 4
-    left.delete([name for name in left.names() if name.startswith("here/")])
+    left.delete([name for name in left.find() if name.startswith("here/")])
     left.write(at_work(0), b"")  # of a builder that was killed
     time.sleep(1.1)
     assert any(name.startswith(".builds/b/1") for name in storage.clean(0))

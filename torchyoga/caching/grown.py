@@ -26,10 +26,9 @@ from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
 from ..rows.comparing import schema_diff
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Ints, Json
-from ..stores.contract import Versions
+from ..stores.contract import Store
 from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import ColumnGroup, fingerprint_of
@@ -74,7 +73,7 @@ class Growth:
         id, after: the version before; None for the newest at the moment of publication.
     """
 
-    store: Versions
+    store: Store
     timeout: float
     id: str
     after: str | None

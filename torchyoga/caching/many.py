@@ -56,7 +56,6 @@ from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import fingerprint_of
-from ..versions.lineage import MOST_BUILDERS
 from ..versions.location import Staging
 from ..versions.manifest import Manifest
 from .submission import prepared, submitted, warn_of_random_rows
@@ -341,7 +340,7 @@ class BuildJob:
                 note = self._written(slice, staging, start if plan.of_rows else 0)
                 if board.is_current(plan) and board.note(plan, part, note):
                     return note.seconds
-                self.target.store.displace(plan.id, plan.version, note.files)
+                self.target.store.delete(plan.id, plan.version, [file.name for file in note.files])
                 return 0.0
         finally:
             with suppress(OSError, YogaError):
@@ -365,7 +364,6 @@ class BuildJob:
         return PartNote(
             files=tuple(self.target.store.place(staging, plan.id, plan.version, made.files)),
             seconds=round(time.monotonic() - began, 3),
-            host=here(),
             found=slice.found if isinstance(slice, RowSource) else {},
             stats={} if made.stats is None else made.stats.to_json(),
         )
@@ -451,18 +449,9 @@ def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
 
 
 def _lineage(plan: Plan, notes: Sequence[PartNote]) -> Json:
-    """The lineage of the plan, with all builders and their seconds."""
-    if not plan.lineage:
-        return {}
-    builders: dict[str, list[float]] = {}
-    for note in notes:
-        sums = builders.setdefault(note.host, [0, 0, 0.0])
-        sums[:] = sums[0] + 1, sums[1] + note.rows, round(sums[2] + note.seconds, 3)
-    return {
-        **plan.lineage,
-        "seconds": round(sum(note.seconds for note in notes), 3),
-        "builders": [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]],
-    }
+    """The lineage of the plan, with the seconds of all builders."""
+    seconds = round(sum(note.seconds for note in notes), 3)
+    return {**plan.lineage, "seconds": seconds} if plan.lineage else {}
 
 
 def _dumped(value: object) -> bytes:

@@ -14,9 +14,9 @@ from collections.abc import Collection
 from functools import cache, partial
 
 from ..errors import CorruptError
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
-from ..versions.outline import DataFile, Outline
-from .contract import Versions
+from .contract import Store
 from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
 
@@ -69,7 +69,7 @@ def removed_versions(sharing: Sharing, last: int, tagged: bool, grace: float) ->
 
 
 def cleaned(
-    store: Versions, grace: float, last: int | None, tagged: bool, id: str | None, dry_run: bool = False
+    store: Store, grace: float, last: int | None, tagged: bool, id: str | None, dry_run: bool = False
 ) -> dict[str, int]:
     """Removes versions, then files, as `Storage.clean` describes it; returns their names, sorted, and the
     bytes of each that only a dry run counts of versions."""
@@ -86,7 +86,7 @@ def cleaned(
     return {name: found[name] for name in sorted(found, key=natural)}
 
 
-def freed(store: Versions, id: str, version: str) -> int:
+def freed(store: Store, id: str, version: str) -> int:
     """The bytes of the files of a version that no other one names; 0 if that is not known."""
     return _freed(Sharing(store, id), [version])[version]
 
@@ -108,13 +108,13 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
     return nbytes
 
 
-def removed(store: Versions, id: str, version: str, timeout: float, force: bool) -> None:
+def removed(store: Store, id: str, version: str, timeout: float, force: bool) -> None:
     """Removes a version, as `Storage.remove` describes it."""
     refuse = None if force else partial(refuse_tagged, store, id, version)
     Sharing(store, id).remove_one(version, timeout, refuse)
 
 
-def _ids(store: Versions, last: int | None, tagged: bool, id: str | None) -> list[str]:
+def _ids(store: Store, last: int | None, tagged: bool, id: str | None) -> list[str]:
     """The ids whose versions may be removed; none if `last` does not say how many of these to keep."""
     if last is None:
         return []
