@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import tarfile
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -121,9 +122,9 @@ def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.Monke
     (shards / "odd{1,2}[x].tar").write_bytes(tar(files_of(7)))
     assert len(yoga.webdataset(shards / "odd{1,2}[x].tar")) == 20
     for missing in ("t-{000..002}.tar", "*.tgz", "s-{000..003}.tar"):
-        with pytest.raises(NotFoundError, match="no shard"):
+        with pytest.raises(NotFoundError, match="there is no file"):
             yoga.webdataset(shards / missing)
-    with pytest.raises(NotFoundError, match="no shards"):
+    with pytest.raises(ValueError, match="no files were named"):
         yoga.webdataset([])
     with pytest.raises(ValueError, match="would run a command"):
         yoga.webdataset(f"pipe:touch {tmp_path}/ran")
@@ -241,12 +242,9 @@ def compressed(folder: Path) -> None:
 def test_shards_go_into_a_storage(shards: Path, tmp_path: Path) -> None:
     check_source(lambda: yoga.webdataset(shards), ROWS, tmp_path / "plain")
     compressed(shards)
-    check_source(lambda: yoga.webdataset(shards, threads=2), ROWS, tmp_path / "gzip")
-    check_source(lambda: yoga.webdataset(shards, threads=1), ROWS, tmp_path / "one thread")
+    check_source(lambda: yoga.webdataset(shards), ROWS, tmp_path / "gzip")
     ref = yoga.webdataset(shards)
-    for use in (len, lambda ref: ref[0]):
-        with pytest.raises(TypeError, match="submit them to a Storage"):
-            use(ref)
+    check_dataref(ref)
     assert list(ref) == ROWS
     few = yoga.webdataset(shards, columns=["cls"], parse={"cls": int})
     assert list(few) == [{"__key__": row["__key__"], "cls": int(row["cls"])} for row in ROWS]  # type: ignore[call-overload]
@@ -260,101 +258,11 @@ def test_shards_behind_urls(shards: Path, tmp_path: Path) -> None:
         for number, url in enumerate(("memory://wds/s-{000..002}.tar", "memory://wds/s-*.tar")):
             built = yoga.Storage(tmp_path / "storage").submit(yoga.webdataset(url), "x", str(number))
             assert list(built) == ROWS
-        with pytest.raises(NotFoundError, match="no shard memory://"):
-            yoga.webdataset("memory://wds/t-*.tar")
-        with pytest.raises(FileNotFoundError):
-            list(yoga.webdataset("memory://wds/s-009.tar"))
+        for missing in ("t-*", "s-009"):
+            with pytest.raises(NotFoundError, match=f"there is no memory://wds/{re.escape(missing)}"):
+                yoga.webdataset(f"memory://wds/{missing}.tar")
     finally:
         memory.rm("/wds", recursive=True)
-
-
-class Unsteady(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Files of this machine, whose last shard breaks off as a connection does."""
-
-    protocol = "unsteady"
-    breaks = True
-
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        data = Path(path).read_bytes()
-        return Breaking(data) if self.breaks and "002" in path else io.BytesIO(data)
-
-
-class Breaking(io.BytesIO):
-    """Bytes, half of which come."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if self.tell() > len(self.getvalue()) // 2:
-            raise EOFError("0 bytes read, more expected")
-        return super().read(100)
-
-
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_a_connection_that_breaks_off_is_no_cut_shard(
-    shards: Path, tmp_path: Path, is_compressed: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
-    if is_compressed:
-        compressed(shards)
-    fsspec.register_implementation("unsteady", Unsteady, clobber=True)
-    storage, names = yoga.Storage(tmp_path / "storage"), sorted(shards.iterdir())
-    ref = yoga.webdataset([f"unsteady://{name}" for name in names], max_bad=1)
-    Unsteady.breaks = True
-    with pytest.raises(OSError, match="the connection has ended early: 0 bytes read"):
-        storage.submit(ref, "x", "1")
-    Unsteady.breaks = False
-    assert list(storage.submit(ref, "x", "1")) == ROWS
-    assert "continuing an interrupted build at row" in caplog.text
-
-
-def test_a_build_in_the_middle_of_a_shard_continues(
-    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
-    files_of(3)
-    for shard in range(3):
-        members = [(f"{shard}/{n:03}.cls", b"%d" % (100 * shard + n)) for n in range(20)]
-        (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
-    ref = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data)})
-    broken, done = b"", 0
-
-    def read(data: bytes) -> int:
-        if data == broken:
-            raise ValueError("today not")
-        return int(data)
-
-    storage = yoga.Storage(tmp_path / "storage")
-    for broken, done in ((b"113", 33), (b"117", 37), (b"201", 41)):  # noqa: B007  # what `read` sees
-        with pytest.raises(CorruptError, match=rf"on b'{broken.decode()}': ValueError"):
-            storage.submit(ref, "x", "1")
-    broken = b""
-    assert [row["cls"] for row in storage.submit(ref, "x", "1")] == [
-        100 * shard + n for shard in range(3) for n in range(20)
-    ]
-    assert "starting over" not in caplog.text
-    for done in (33, 37, 41):
-        assert f"continuing an interrupted build at row {done}" in caplog.text
-    # Other rows than those of the files: from the beginning, and its own interruption continues again.
-    broken = b"117"
-    with pytest.raises(CorruptError):
-        storage.submit(ref, "x", "2")
-    plus, broken = 1, b"119"
-    changed = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data) + plus})
-    with pytest.raises(CorruptError):
-        storage.submit(changed, "x", "2")
-    assert "starting over" in caplog.text
-    broken = b""
-    found = [row["cls"] for row in storage.submit(changed, "x", "2")]
-    assert found == [100 * shard + n + 1 for shard in range(3) for n in range(20)]
-    assert "continuing an interrupted build at row 39" in caplog.text
-
-
-def test_samples_with_more_members_than_the_first(tmp_path: Path) -> None:
-    (tmp_path / "x.tar.gz").write_bytes(tar([("a.x", b"1"), ("b.x", b"2"), ("b.y", b"3")], mode="w:gz"))
-    with pytest.raises(
-        SchemaError, match=r"sample 'b' has 'y', which the first sample lacks.*columns=\['x', 'y'\]"
-    ):
-        list(yoga.webdataset(tmp_path))
-    assert [row["y"] for row in yoga.webdataset(tmp_path, columns=["x", "y"])] == [None, b"3"]
 
 
 # -- what is bad
@@ -442,45 +350,28 @@ def test_cut_and_damaged_gzip_shards(shards: Path) -> None:
     compressed(shards)
     path = shards / "s-001.tar.gz"
     data = path.read_bytes()
-    for damaged in (
-        data[: len(data) // 2],
-        data[:3],
-        data[:200] + bytes(50) + data[250:],
-        data[:-4] + b"1234",
-    ):
+    middle = data[:200] + bytes(50) + data[250:]
+    for damaged in (data[: len(data) // 2], data[:3], middle, data[:-4] + b"1234"):
         path.write_bytes(damaged)
-        with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*ends early"):
-            list(yoga.webdataset(shards))
-        with pytest.warns(UserWarning, match="1 of 3 shards"):
-            found = list(yoga.webdataset(shards, max_bad=0.4))
-        assert found == [*rows_of(0), *rows_of(1)[: len(found) - 40], *rows_of(2)]
+        with pytest.raises(CorruptError, match=r"s-001\.tar\.gz is damaged: it is (cut|damaged)"):
+            yoga.webdataset(shards, max_bad=1)
 
 
-def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Path) -> None:
-    compressed(shards)
-    path = shards / "s-001.tar.gz"
-    data = path.read_bytes()
-    path.write_bytes(data[:-8] + b"1234" + data[-4:])  # as after a flipped bit: all samples come first
+def test_what_is_left_out_is_in_the_info(shards: Path, tmp_path: Path) -> None:
+    path = shards / "s-001.tar"
+    path.write_bytes(path.read_bytes()[:-30000])
     storage = yoga.Storage(tmp_path / "storage")
-    with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*kept of it may be wrong: CRC"):
-        storage.submit(yoga.webdataset(shards), "x", "1")
     with pytest.warns(UserWarning, match="1 of 3 shards"):
-        ref = storage.submit(yoga.webdataset(shards, max_bad=0.4), "x", "1", info={"by": "me"})
+        bad = yoga.webdataset(shards, max_bad=0.4)
+    ref = storage.submit(bad, "x", "1", info={"by": "me"})
     assert ref.info["by"] == "me"
     (reason,) = ref.info["left_out"]["first"].values()
     assert ref.info["left_out"]["count"] == 1
     assert [*ref.info["left_out"]["first"]] == [str(path)]
-    assert "samples kept of it may be wrong: CRC check failed" in reason
-    with pytest.warns(UserWarning, match="1 of 3 shards"):
-        ref = storage.submit(
-            yoga.webdataset(shards, max_bad=0.4),
-            "y",
-            "1",
-            codecs={"cls": yoga.codecs.zstd()},
-            info={"left_out": 3},
-        )
+    assert "ends early: it is cut" in reason
+    ref = storage.submit(bad, "y", "1", codecs={"cls": yoga.codecs.zstd()}, info={"left_out": 3})
     assert ref.info == {"left_out": 3}  # what the caller says comes first
-    whole = storage.submit(yoga.webdataset([path.with_name("s-000.tar.gz")]), "z", "1")
+    whole = storage.submit(yoga.webdataset([shards / "s-000.tar"]), "z", "1")
     assert "left_out" not in whole.info
 
 
@@ -513,8 +404,8 @@ def test_a_build_of_encoded_shards_continues(
     read.clear()
     most = 10**6
     ref = storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
-    assert "continuing an interrupted build" in caplog.text
-    assert len(read) < 5000
+    (row,) = re.findall(r"continuing an interrupted build at row (\d+)", caplog.text)
+    assert int(row) > 5000
     assert [row["txt"] for row in ref.decoded()] == texts
 
 
@@ -579,7 +470,6 @@ def test_forged_headers_end_a_shard(tmp_path: Path, case: str, is_compressed: bo
     (tmp_path / "x.tar").write_bytes(data)
     if is_compressed:
         compressed(tmp_path)
-        problem = problem.replace("is cut, or its member", "too many for a stream|is cut")
     with pytest.raises(CorruptError, match=problem):
         list(yoga.webdataset(tmp_path))
     with pytest.warns(UserWarning, match="ends early"):
@@ -592,17 +482,8 @@ def test_what_is_not_tar(tmp_path: Path) -> None:
         yoga.webdataset(tmp_path)
     (tmp_path / "x.tar").unlink()
     os.mkfifo(tmp_path / "x.tar") if os.name != "nt" else (tmp_path / "x.tar").mkdir()
-    with pytest.raises(CorruptError, match=r"a FIFO|a directory"):
+    with pytest.raises(NotFoundError, match=r"there are no files|there is no file"):
         yoga.webdataset(tmp_path / "x.tar")
-
-
-def test_many_bad_samples_end_a_build_early(tmp_path: Path) -> None:
-    files = [(member(f"{i:05}.x", type=tarfile.SYMTYPE, linkname="y"), b"") for i in range(50)]
-    (tmp_path / "x.tar.gz").write_bytes(tar([*files, *((f"a{i}.x", b"1") for i in range(5000))], mode="w:gz"))
-    with pytest.raises(CorruptError, match="11 of 11 samples are bad"):
-        list(yoga.webdataset(tmp_path))
-    with pytest.warns(UserWarning, match="50 of 5050 samples"):
-        assert len(list(yoga.webdataset(tmp_path, max_bad=0.06))) == 5000
 
 
 @given(data=st.data())

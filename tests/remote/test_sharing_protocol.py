@@ -22,14 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, drawn, explored, modelled
 from stored import over
-from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
+from test_protocol import EVERY, LEASE, PATIENCE, over_remote, simplify
 
 from torchyoga import Storage
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from torchyoga.files.root import Entry, Root
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.local import Store
-from torchyoga.stores.mirror import Mirror
+from torchyoga.stores.local import LocalStore
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.versions.manifest import FileEntry, Manifest
 
 Act = Callable[["Machines", Storage], object]
@@ -217,7 +217,7 @@ class Folders(Root):
         return self._changed("rmdir", name, change)
 
 
-class Directory(Store):
+class Directory(LocalStore):
     """The real one, over folders of the world, and with locks that the end of a machine frees."""
 
     def __init__(self) -> None:
@@ -281,8 +281,8 @@ class Machines:
             "caching.submission.build": partial(self._built, False),
             "caching.submission.ref_of": as_ref,
             "stores.refs.ref_of": as_ref,
-            "stores.mirror.sealed": lambda manifest: manifest.to_bytes(),
-            "stores.mirror.opening": lambda _, held: held,
+            "stores.remote.sealed": lambda manifest: manifest.to_bytes(),
+            "stores.remote.opening": lambda _, held: held,
             "stores.local.sealed": lambda manifest, _: manifest.to_bytes(),
             "stores.local.os": Os,
             "stores.local.time": Times,
@@ -305,13 +305,13 @@ class Machines:
         return self._published(target.store, named.named_anew(self.world.token()), target.replaces, folder)
 
     def _published(
-        self, store: Mirror | Directory, new: Manifest, replaces: Any, folder: Path | None
+        self, store: RemoteStore | Directory, new: Manifest, replaces: Any, folder: Path | None
     ) -> Manifest:
         def path_of(entry: FileEntry) -> Path:
             assert folder is not None, "nothing is sent"
             return folder / f"{self._token_in(folder)}{entry.name[16:]}"
 
-        if isinstance(store, Mirror):
+        if isinstance(store, RemoteStore):
             held: Any = lambda entry: contextlib.nullcontext(str(path_of(entry)))  # noqa: E731
             return store.receive(new, held, replaces, progress=False)
         staging = store.stage(new.id, new.version)
@@ -323,7 +323,7 @@ class Machines:
         return next(name[:16] for name in os.listdir(folder) if not name.startswith("manifest"))
 
     def _work(self, act: Act, machine: Machine) -> str:
-        own = over_mirror(self._storage, Modelled(self.world), self._cache)
+        own = over_remote(self._storage, Modelled(self.world), self._cache)
         if not self.is_store:
             over(Directory(), own)
         try:

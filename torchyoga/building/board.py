@@ -24,16 +24,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from ..errors import BusyError, CorruptError, SchemaError, YogaError
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import begin_thread
 from ..rows.types import Json
-from ..stores.contract import Versions
-from ..stores.notes import RemoteNotes, at_work
+from ..stores.contract import Store
+from ..stores.notes import Notes, at_work
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import sendable
 from ..versions.location import sealed, unsealed
@@ -61,14 +60,13 @@ class PartNote:
 
     Attributes:
         files: its files.
-        seconds: how long it took; `host`: the machine and the process.
+        seconds: how long it took.
         found: what the info of the version is to say besides.
         stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
     """
 
     files: tuple[FileEntry, ...]
     seconds: float = 0.0
-    host: str = ""
     found: Json = field(default_factory=dict)
     stats: Json = field(default_factory=dict)
 
@@ -84,7 +82,7 @@ class PartNote:
     @staticmethod
     def from_json(data: Json) -> PartNote:
         """The note that `to_json` described; ValueError, TypeError or KeyError if it is none."""
-        kept = typed(data, seconds=float, host=str, found=dict, stats=dict)
+        kept = typed(data, seconds=float, found=dict, stats=dict)
         if not 0 <= kept["seconds"] < 1e9:
             raise ValueError("its seconds must be a time")
         return PartNote(tuple(map(FileEntry.from_json, data["files"])), **kept)
@@ -152,7 +150,7 @@ class Board:
         lease_seconds: who gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, store: Versions, id: str, version: str, lease_seconds: float) -> None:
+    def __init__(self, store: Store, id: str, version: str, lease_seconds: float) -> None:
         self._notes = store.notes(f".builds/{folder_of(id, version)}")
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds
@@ -168,11 +166,10 @@ class Board:
 
     def plan(self) -> Plan | None:
         """The plan that is there; None if there is none, CorruptError if it is damaged."""
-        text = self._notes.read(_PLAN, _LARGEST)
-        if text is None:
-            return None
         try:
-            return Plan.from_json(unsealed(text))
+            return Plan.from_json(unsealed(self._notes.read(_PLAN, _LARGEST)))
+        except FileNotFoundError:
+            return None
         except CorruptError as error:
             raise CorruptError(f"{self._notes.where(_PLAN)}: {error}; remove it to begin anew") from error
 
@@ -185,12 +182,12 @@ class Board:
         deadline, poll, has_waited = time.monotonic() + timeout, _FIRST_POLL, False
         claim = sealed({"holder": here(), "attempt": secrets.token_hex(8)})
         while True:
-            notes = self._notes.names()  # before the plan, which is there before its claim goes
+            notes = self._notes.find()  # before the plan, which is there before its claim goes
             plan = self.plan()
             if plan is not None:
                 return plan
             is_claimed = _PLANNING in notes
-            if is_claimed and not self._lives(_PLANNING, notes[_PLANNING]):
+            if is_claimed and not self._lives(_PLANNING, notes[_PLANNING].written):
                 self._notes.delete([_PLANNING])
                 is_claimed = has_waited = False
             if has_waited and (not is_claimed or time.monotonic() > deadline):
@@ -204,7 +201,7 @@ class Board:
 
     def _created(self, plan: Plan) -> Plan:
         """This plan, or the one that another builder has made meanwhile."""
-        if isinstance(self._notes, RemoteNotes):
+        if not isinstance(self._notes, Notes):
             plan = replace(plan, lineage=sendable(plan.lineage))
         for _ in range(_TRIES):
             if self._notes.create(_PLAN, sealed(plan.to_json())):
@@ -222,7 +219,7 @@ class Board:
     def clear(self) -> None:
         """Removes the plan, and all notes."""
         self._notes.delete([_PLAN])  # first, so that no builder counts on the others
-        self._notes.delete(self._notes.names())
+        self._notes.delete(self._notes.find())
 
     # -- the parts
 
@@ -230,14 +227,14 @@ class Board:
         """The work done, and who is at work; costs one listing."""
         look = Look()
         claims: dict[int, float | None] = {}
-        for name, written in self._notes.names().items():
+        for name, note in self._notes.find().items():
             match = _NAME.fullmatch(name)
             if match is None or match[1] != plan.token or int(match[3]) >= plan.num_parts:
                 continue
             if match[2] == "done":
                 look.done.add(int(match[3]))
             elif match[2] == "claims":
-                claims[int(match[3])] = written
+                claims[int(match[3])] = note.written
             else:
                 look.failed.add(name)
         for part in claims.keys() - look.done:
@@ -341,12 +338,13 @@ class Board:
             return list(pool.map(lambda part: self._read(plan, part), parts))
 
     def _read(self, plan: Plan, part: int) -> PartNote | None:
-        text = self._notes.read(_note_name(plan, "done", part), _LARGEST)
         try:
-            note = None if text is None else PartNote.from_json(unsealed(text))
-            if note and plan.of_rows and note.rows != plan.bounds[part + 1] - plan.bounds[part]:
+            note = PartNote.from_json(unsealed(self._notes.read(_note_name(plan, "done", part), _LARGEST)))
+            if plan.of_rows and note.rows != plan.bounds[part + 1] - plan.bounds[part]:
                 raise ValueError(f"it has {note.rows} rows, which is not what the plan says")
             return note
+        except FileNotFoundError:
+            return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             _log.warning(
                 "%s: the note of part %d is damaged (%s); it is built again", self._what, part, error
@@ -369,8 +367,8 @@ class Board:
         """The failures of these names, as far as they can be read."""
         failures = []
         for name in names:
-            with suppress(ValueError, TypeError, KeyError):
-                failures.append(PartFailure.from_json(unsealed(self._notes.read(name, _LARGEST) or b"")))
+            with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+                failures.append(PartFailure.from_json(unsealed(self._notes.read(name, _LARGEST))))
         return failures
 
 

@@ -264,7 +264,7 @@ class Splits:
         with _closed(self._rows_of(number, number + 1)) as rows:
             yield from islice(rows, _ROWS_OF_ONE)
 
-    def digests(self, numbers: Sequence[int], schema: Schema, others: bool = False) -> list[str]:
+    def digests(self, numbers: Sequence[int], schema: Schema | None, others: bool = False) -> list[str]:
         """Digests of rows of these numbers, as they are read now, of inputs of the first row from there on;
         empty strings where that says nothing.
 
@@ -272,10 +272,10 @@ class Splits:
         """
         with GeneratorsPutBack():
             if others:
-                seeder()(secrets.randbelow(2**31))
+                seeder()(secrets.randbelow(2**63))  # of which NumPy gets the upper half
             return [self._digest(number, schema) for number in numbers]
 
-    def _digest(self, number: int, schema: Schema) -> str:
+    def _digest(self, number: int, schema: Schema | None) -> str:
         if isinstance(self.source, SeekableBlocks):
             block = self.source.some(np.array([number], np.int64))
             return "" if block is None else digest_of(block)

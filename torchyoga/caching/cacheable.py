@@ -30,7 +30,7 @@ from ..process.messages import escaped, warn_user
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json
-from ..stores.contract import Seen, Versions
+from ..stores.contract import Seen, Store
 from ..stores.refs import fetched
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
@@ -69,7 +69,7 @@ class Cacheable:
         ValueError, TypeError: `stale`, `record` or `message` is something else.
     """
 
-    store: Versions
+    store: Store
     lock: Callable[[str, str], AbstractContextManager[None]]
     options: BuildOptions
     stale: Stale

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -17,17 +17,15 @@ from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, Target, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, NotFoundError, SchemaError
-from ..process.exceptions import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
 from ..rows.comparing import schema_diff
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Ints, Json
-from ..stores.contract import Versions
+from ..stores.contract import Store
 from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import ColumnGroup, fingerprint_of
@@ -72,7 +70,7 @@ class Growth:
         id, after: the version before; None for the newest at the moment of publication.
     """
 
-    store: Versions
+    store: Store
     timeout: float
     id: str
     after: str | None

@@ -26,18 +26,17 @@ from ..process.messages import Bar, progress_bar
 from ..reading.version_ref import VersionRef
 from ..rows.collector import block_of
 from ..stores.refs import fetched
-from .planned import BuildJob, Many, Pools, agreed_job, run_part
+from .planned import BuildJob, Many, agreed_job, run_part, workers_of
 from .submission import prepared, submitted
 
 _log = logging.getLogger("torchyoga")
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
 _SLOW, _FEWEST = 3.0, 3  # medians, of so many parts: from then on a part is late
 _SHORTEST, _UNKNOWN = 5.0, 60.0  # seconds: no part is late before; and before so many parts are done
-_LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life, until workers count as dead
-_MOST_SILENCES = 10  # times as long for an executor that no function makes
 _ENDING = 10.0  # seconds to wait for work under way when a build has failed
+_LONGEST_SILENCE = 1800.0  # seconds without a note or a sign of life of any worker
 _UNSEEN = 3  # times that a part is said to be done, and is not noted
-_MOST_DEATHS = 5  # of pools, without a part done in between
+_MOST_TAKEN = 5  # times that a part whose builder is silent is given to another one
 _FIRST_POLL, _LONGEST_POLL, _POLL_SHARE = 0.02, 2.0, 10  # seconds; and times what a listing takes
 _CURRENT = 5.0  # seconds between two looks whether the plan is still there
 _ALIKE, _ALL = 3, 6  # attempts at a part
@@ -132,17 +131,15 @@ def _build_all(job: BuildJob, progress: bool | None) -> None:
 
     Raises:
         SchemaError: a row does not fit; of whatever class else the error is with which a part failed.
-        YogaError: a part fails again and again, or workers die again and again.
+        YogaError: a part fails again and again, or the executor breaks.
         BusyError: others have begun the last parts, and do not end.
     """
     plan = job.plan
     unit = " rows" if plan.of_rows else " inputs"
     with progress_bar(progress, plan.bounds[-1], f"{plan.id} {plan.version}", unit) as bar:
         watch = _BuildWatch(job, bar)
-        if job.many.executor is None:
-            _help(job, watch)
-        else:
-            _Driver(job, watch).drive()
+        build_parts = _help if job.many.executor is None else _drive
+        build_parts(job, watch)
 
 
 def _help(job: BuildJob, watch: _BuildWatch) -> None:
@@ -171,101 +168,61 @@ def _help(job: BuildJob, watch: _BuildWatch) -> None:
             time.sleep(watch.poll)
 
 
-class _Driver:
-    """Keeps the workers of an executor busy until every part is noted."""
-
-    def __init__(self, job: BuildJob, watch: _BuildWatch) -> None:
-        self._job, self._plan, self._watch = job, job.plan, watch
-        self._pools = Pools(job.many.executor)
-        silence = max(_LONGEST_SILENCE, 3 * job.many.lease_seconds)
-        self._silence = silence if self._pools.can_renew else _MOST_SILENCES * silence
-        self._futures: dict[Future[tuple[float, str]], int] = {}  # parts in flight
-        self._built: defaultdict[int, list[str]] = defaultdict(list)  # by which processes, as they say
-        self._extra: Counter[int] = Counter()  # parts handed out again although they are in flight
-        self._deaths = 0
-
-    def drive(self) -> None:
-        """Hands parts out and takes in what comes back."""
-        try:
-            for look in self._watch.looks():
-                self._hand_out(look)
-                self._take_in()
-        except BaseException as error:
-            for future in self._futures:  # takes back what no worker has begun
-                future.cancel()
-            if isinstance(error, Exception):  # not for Ctrl-C; the next call may build from corrected data
-                wait(self._futures, timeout=_ENDING)
-            raise
-        finally:
-            self._pools.close()
-
-    def _hand_out(self, look: Look) -> None:
-        """Fills the workers with parts that are not in flight, and then with parts that are late."""
-        self._left = sorted(set(range(self._plan.num_parts)) - look.done)
-        self._deaths = 0 if self._watch.new else self._deaths
-        if time.monotonic() - self._watch.heard > self._silence:
-            self._renew(f"no sign of life for {self._silence:.0f} s")
-        for part in self._left:
-            if len(self._built[part]) >= _UNSEEN:
+def _drive(job: BuildJob, watch: _BuildWatch) -> None:
+    """Keeps the workers of the executor busy until every part is noted; a part that is late is given to a
+    second worker as well."""
+    plan, pool = job.plan, job.many.executor
+    workers = workers_of(pool)
+    window = _UNKNOWN_WINDOW if workers is None else _WINDOW * workers
+    flying: dict[Future[tuple[float, str]], int] = {}  # the part of each
+    built: defaultdict[int, list[str]] = defaultdict(list)  # by which processes, as they say
+    extra: Counter[int] = Counter()  # parts handed out again although they are in flight
+    try:
+        for look in watch.looks():
+            left = set(range(plan.num_parts)) - look.done
+            unseen = [part for part in left if len(built[part]) >= _UNSEEN]
+            if unseen:
+                part = unseen[0]
                 raise YogaError(
-                    f"{self._plan.named(part)} was built {_UNSEEN} times, last by {self._built[part][-1]}, "
-                    f"but {here()} sees no note of it in {self._job.board.place}: do all machines see the "
-                    "same files there? Use a directory that they share, or a store behind a URL"
+                    f"{plan.named(part)} was built {_UNSEEN} times, last by {built[part][-1]}, but {here()} "
+                    f"sees no note of it in {job.board.place}: do all machines see the same files there? Use "
+                    "a directory that they share, or a store behind a URL"
                 )
-        flying = set(self._futures.values())
-        # Parts of another builder that is alive come last: it may yet be done with them.
-        fresh = sorted(set(self._left) - flying, key=lambda part: (part in look.alive, part))
-        workers = self._pools.workers
-        window = _UNKNOWN_WINDOW if workers is None else _WINDOW * workers
-        for part in fresh[: max(0, window - len(self._futures))]:
-            self._hand(part)
-        waits = look.alive if fresh else set[int]()
-        for part in sorted(flying - look.done - waits):
-            if self._watch.is_late(look, part, self._extra[part]):
-                _log.info("%s is late; another worker builds it, too", self._plan.named(part))
-                self._extra[part] += 1
-                self._hand(part)
-
-    def _hand(self, part: int) -> None:
-        for _ in range(_MOST_DEATHS + 1):
-            try:
-                self._futures[self._pools.submit(run_part, self._job.payload, part)] = part
-                return
-            except BrokenExecutor as error:
-                self._renew(str(error))
-
-    def _take_in(self) -> None:
-        """Waits for the first futures, and not for long."""
-        if not self._futures:
-            time.sleep(self._watch.poll)
-            return
-        ended, _ = wait(self._futures, timeout=self._watch.poll, return_when=FIRST_COMPLETED)
-        died = None
-        for future in ended:
-            part = self._futures.pop(future)
-            error = None if future.cancelled() else future.exception()
-            if isinstance(error, BrokenExecutor):
-                died = str(error)
-            elif error is not None:
-                self._watch.see(part, error, "a worker")
-            elif not future.cancelled():
-                self._built[part].append(future.result()[1])
-        if died is not None:
-            self._renew(died)
-
-    def _renew(self, why: str) -> None:
-        """Goes on with new workers; a part that has no note is handed out again."""
-        self._deaths += 1
-        if self._deaths > _MOST_DEATHS:
+            if time.monotonic() - watch.heard > _LONGEST_SILENCE:
+                raise YogaError(
+                    f"no worker of the executor began a part of {job.target} for {_LONGEST_SILENCE:.0f} s; "
+                    "parts that are done stay: look at its workers, and call again"
+                )
+            begun = {*flying.values()}
+            # Parts of another builder that is alive come last: it may yet be done with them.
+            fresh = sorted(left - begun, key=lambda part: (part in look.alive, part))
+            waits = look.alive if fresh else set[int]()
+            late = [part for part in sorted(begun & left - waits) if watch.is_late(look, part, extra[part])]
+            extra.update(late)
+            for part in [*fresh[: max(0, window - len(flying))], *late]:
+                flying[pool.submit(run_part, job.payload, part)] = part
+            if not flying:
+                time.sleep(watch.poll)
+            ended, _ = wait(flying, timeout=watch.poll, return_when=FIRST_COMPLETED)
+            for future in ended:
+                part, error = flying.pop(future), None if future.cancelled() else future.exception()
+                if isinstance(error, BrokenExecutor):
+                    raise error
+                if error is not None:
+                    watch.see(part, error, "a worker")
+                elif not future.cancelled():
+                    built[part].append(future.result()[1])
+    except BaseException as error:
+        for future in flying:  # takes back what no worker has begun
+            future.cancel()
+        if isinstance(error, BrokenExecutor):
             raise YogaError(
-                f"workers died {self._deaths} times without a part done in between ({why}), perhaps as "
-                f"memory ran out; {self._plan.named(self._left[0])} is the first of {len(self._left)} left. "
-                "Parts that are done stay: call again with fewer workers, or look at the rows of that part"
-            )
-        _log.warning("%s: workers have died (%s); going on with new ones", self._job.target, why)
-        self._pools.renew(why)
-        self._futures.clear()
-        self._watch.begin_anew()
+                f"workers of {job.target} have died ({error}), perhaps as memory ran out; parts that are "
+                "done stay: call again with another executor, or one of fewer workers"
+            ) from error
+        if isinstance(error, Exception):  # not for Ctrl-C; the next call may build from corrected data
+            wait(flying, timeout=_ENDING)
+        raise
 
 
 class _BuildWatch:
@@ -276,9 +233,8 @@ class _BuildWatch:
         bar: shows what is done.
 
     Attributes:
-        new: parts that are done, and were not at the look before.
-        progressed: when there were some for the last time.
-        heard: when there were some, or a builder showed life.
+        progressed: when a part was done for the last time.
+        heard: when a part was done, or a builder showed life.
         poll: seconds until the next look is worth it.
     """
 
@@ -289,15 +245,9 @@ class _BuildWatch:
         self._raised: defaultdict[int, list[PartFailure]] = defaultdict(list)
         self._last: dict[int, BaseException] = {}
         self._took: list[float] = []  # seconds of parts that were done meanwhile
-        self.new: set[int] = set()
-        self.progressed = time.monotonic()
-        self.poll = _FIRST_POLL
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Forgets who has begun: they are dead."""
-        self.heard = time.monotonic()
         self._begun: dict[int, float] = {}  # when a claim on a part was first seen
+        self.progressed = self.heard = time.monotonic()
+        self.poll = _FIRST_POLL
 
     def looks(self) -> Iterator[Look]:
         """Looks at the notes, until every part is done, or another builder has published the version.
@@ -311,14 +261,14 @@ class _BuildWatch:
             began = time.monotonic()
             look = self._board.look(plan)
             now = time.monotonic()
-            self.new = look.done - done
-            self._bar.update(sum(plan.bounds[part + 1] - plan.bounds[part] for part in self.new))
-            if self.new:
+            new = look.done - done
+            self._bar.update(sum(plan.bounds[part + 1] - plan.bounds[part] for part in new))
+            if new:
                 self.progressed, self.poll = now, _FIRST_POLL / 1.5
-            if self.new or look.alive:
+            if new or look.alive:
                 self.heard = now
             if before > 0:  # parts done before the first look show nothing
-                self._took += [now - self._begun.get(part, before) for part in self.new]
+                self._took += [now - self._begun.get(part, before) for part in new]
             for part in look.alive:
                 self._begun.setdefault(part, now)
             self.poll = min(_LONGEST_POLL, max(_POLL_SHARE * (now - began), 1.5 * self.poll))
@@ -336,7 +286,7 @@ class _BuildWatch:
         begins although none is busy; the time allowed doubles with each of the `times` that the part was
         given to another builder."""
         if part in look.silent:
-            return times < _MOST_DEATHS
+            return times < _MOST_TAKEN
         usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else _UNKNOWN
         allowed: float = max(_SHORTEST, usual) * 2**times
         return time.monotonic() - self._begun.get(part, self.heard) > allowed

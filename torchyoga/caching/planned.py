@@ -14,8 +14,7 @@ import pickle
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -36,7 +35,6 @@ from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import ref_of
 from ..versions.columns import fingerprint_of
-from ..versions.lineage import MOST_BUILDERS
 from ..versions.location import Staging
 from ..versions.manifest import Manifest
 from .submission import prepared, warn_of_random_rows
@@ -54,113 +52,40 @@ class Many:
     """Who builds.
 
     Attributes:
-        executor: an executor, or a function that makes one; None for all who call.
+        executor: whatever runs parts; None for all who call.
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
         timeout: seconds to wait for others.
 
     Raises:
-        TypeError: `executor` is neither.
+        TypeError: `executor` is none.
     """
 
-    executor: object | None
+    executor: Any
     lease_seconds: float
     timeout: float
 
     def __post_init__(self) -> None:
-        if self.executor is not None:
-            Pools(self.executor)  # says what is wrong
+        pool = self.executor
+        if pool is not None and (isinstance(pool, type) or not hasattr(pool, "submit")):
+            raise TypeError(
+                "executor must have a method submit, as those of concurrent.futures have; found "
+                f"{'a function, so pass what it makes' if callable(pool) else f'a {type(pool).__name__}'}"
+            )
 
     @property
     def workers(self) -> int:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
-            return _workers_of(self.executor) or usable_cpus()
+            return workers_of(self.executor) or usable_cpus()
         names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
         texts = [os.environ.get(name, "") for name in names]
         return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
 
 
-def _workers_of(pool: object) -> int | None:
+def workers_of(pool: object) -> int | None:
     """How many workers an executor has; None if it does not say."""
     count = getattr(pool, "_max_workers", None)
     return count if isinstance(count, int) and count > 0 else None
-
-
-class Pools:
-    """Whatever runs parts.
-
-    Args:
-        given: an executor, which its owner shuts down; or a function without arguments that makes one, when
-            it is needed, which is shut down here.
-
-    Attributes:
-        can_renew: another executor can be made.
-
-    Raises:
-        TypeError: it is neither.
-    """
-
-    def __init__(self, given: Any) -> None:
-        self.can_renew = not hasattr(given, "submit") or isinstance(given, type)
-        if self.can_renew and not callable(given):
-            raise TypeError(
-                f"executor must have a method submit, as those of concurrent.futures have, or be a function "
-                f"that makes one; found a {type(given).__name__}"
-            )
-        self._given = given
-        self._made = None if self.can_renew else given
-
-    @property
-    def _pool(self) -> Any:
-        if self._made is None:
-            pool = self._given()
-            if not hasattr(pool, "submit"):
-                raise TypeError(f"executor must return an executor, found a {type(pool).__name__}")
-            self._made = pool
-        return self._made
-
-    @property
-    def workers(self) -> int | None:
-        """How many workers there are; None if the executor does not say."""
-        return _workers_of(self._pool)
-
-    def submit(self, function: Callable[..., Any], *args: object) -> Future[Any]:
-        """Hands work over.
-
-        Raises:
-            BrokenExecutor: the workers have died.
-        """
-        try:
-            return self._pool.submit(function, *args)  # type: ignore[no-any-return]
-        except BrokenExecutor:
-            raise
-        except RuntimeError as error:
-            if "shutdown" in str(error) or "shut down" in str(error):
-                raise BrokenExecutor(str(error)) from error
-            raise
-
-    def renew(self, why: str) -> None:
-        """Makes another executor.
-
-        Raises:
-            YogaError: there is no function that makes one.
-        """
-        if not self.can_renew:
-            raise YogaError(
-                f"workers of the {type(self._pool).__name__} have died ({why}); parts that are done stay. "
-                "Call again, or pass a function that makes the executor, so that another one can be made"
-            )
-        self.close()
-
-    def close(self) -> None:
-        """Ends the workers, if they were begun here."""
-        if not self.can_renew or self._made is None:
-            return
-        pool, self._made = self._made, None
-        try:
-            pool.shutdown(wait=False, cancel_futures=True)
-        except TypeError:  # loky's and others' take no such argument
-            pool.shutdown(wait=False)
 
 
 def agreed_job(
@@ -382,7 +307,7 @@ class BuildJob:
                 note = self._written(slice, staging, start if plan.of_rows else 0)
                 if board.is_current(plan) and board.note(plan, part, note):
                     return note.seconds
-                self.target.store.displace(plan.id, plan.version, note.files)
+                self.target.store.delete(plan.id, plan.version, [file.name for file in note.files])
                 return 0.0
         finally:
             with suppress(OSError, YogaError):
@@ -406,7 +331,6 @@ class BuildJob:
         return PartNote(
             files=tuple(self.target.store.place(staging, plan.id, plan.version, made.files)),
             seconds=round(time.monotonic() - began, 3),
-            host=here(),
             found=slice.found if isinstance(slice, RowSource) else {},
             stats={} if made.stats is None else made.stats.to_json(),
         )
@@ -492,18 +416,9 @@ def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
 
 
 def _lineage(plan: Plan, notes: Sequence[PartNote]) -> Json:
-    """The lineage of the plan, with all builders and their seconds."""
-    if not plan.lineage:
-        return {}
-    builders: dict[str, list[float]] = {}
-    for note in notes:
-        sums = builders.setdefault(note.host, [0, 0, 0.0])
-        sums[:] = sums[0] + 1, sums[1] + note.rows, round(sums[2] + note.seconds, 3)
-    return {
-        **plan.lineage,
-        "seconds": round(sum(note.seconds for note in notes), 3),
-        "builders": [[host, *sums] for host, sums in sorted(builders.items())[:MOST_BUILDERS]],
-    }
+    """The lineage of the plan, with the seconds of all builders."""
+    seconds = round(sum(note.seconds for note in notes), 3)
+    return {**plan.lineage, "seconds": seconds} if plan.lineage else {}
 
 
 def _dumped(value: object) -> bytes:

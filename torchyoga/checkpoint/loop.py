@@ -52,7 +52,9 @@ class Pass:
         self.number, self.first, self.until = one.loader.epoch, one.steps_before(), len(one.pipeline.plan)
         self.steps = self.ended = steps
         self.taken, self.is_over, self.is_evaluation = 0, False, is_evaluation
-        self._delivery = weakref.ref(delivery, dropped)
+        # Where the interpreter ends, modules may be gone before the iterator is.
+        is_ending = sys.is_finalizing
+        self._delivery = weakref.ref(delivery, lambda gone: None if is_ending() else dropped(gone))
 
     def is_of(self, delivery: object) -> bool:
         """True if an iterator is that of this pass."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import StateError
 from ...order.by_file import equal_runs
-from ...order.change import counts_at, going_on, sources_of, where_of
+from ...order.change import counts_at, going_on, where_of
 from ...order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle
 from ...order.mixed import MixOrder
-from ...order.mixture import MixStage, Mixture
+from ...order.mixture import Mixture
 from ...order.state import State
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
@@ -119,24 +118,6 @@ def account_of(mixture: Mixture, state: State) -> Account:
     return Account(where_of(state), accounts_of(mixture, counts))
 
 
-def account_of_state(state: State) -> Account:
-    """The rows delivered of each source up to a state, by what the state itself lists.
-
-    Raises:
-        StateError: it is of no mixture, or of more classes than it lists.
-    """
-    listed = state.pins.get("sources")
-    cell = re.search(r"(?:cell|batch)=(\d+)", str(state.pins.get("view")))
-    if not isinstance(listed, tuple) or not listed or cell is None:
-        raise StateError(
-            "the state does not name its sources: it is of no mixture, or of many classes, which it tells by "
-            "a digest; print(mix.account(at=state)) in a program that makes the mixture"
-        )
-    sources = tuple(sources_of(listed))
-    first = MixStage.first((1,) * len(sources))
-    return account_of(Mixture(sources, (first,), state.length, int(cell.group(1))), state)
-
-
 _OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
 
 
@@ -167,21 +148,6 @@ class ArrangedRef(RowView[RowT]):
     @abstractmethod
     def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
         """The order of every epoch."""
-
-    @abstractmethod
-    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ArrangedRef[RowT]:
-        """The same rows with other weights from a state on; what came before stays.
-
-        Load the same state into a loader of what this returns; without it, the loader cannot know what came
-        before, and raises ValueError when it reads.
-
-        Args:
-            weights: as the method takes them that made this view.
-            at: what `state_dict()` of a loader of this view gave.
-
-        Raises:
-            StateError: the state is of other data, or of weights that this view has not had.
-        """
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""

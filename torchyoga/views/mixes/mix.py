@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,18 +21,16 @@ from ...order.state import State
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin, row_numbers
+from ...reading.contract import identity, nameless_pin
 from ...reading.dataref import DataRef
-from ...rows.block import Block, Rows
+from ...rows.block import Block, Data, Rows
 from ...rows.collector import block_of
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints, Row, Seeds
 from ..chosen import check_alike, in_one_order
-from ..joined import Evenly, JoinedRef, by_source
+from ..joined import Evenly, JoinedRef, RowMap, by_source
 from ..over import ChangedBlocks, ProjectedRef
 from .arranged import Account, MixArrangement, SourceAccount, account_of, accounts_of, warn_if_arranged
 
@@ -92,7 +90,7 @@ def with_column(schema: Schema, name: str) -> Schema:
     tree = schema.tree
     widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
     column = Column(path_name((name,)), "int", "<i8", (), 0)
-    return Schema(widened, (*schema.columns, column), schema.packed)
+    return replace(schema, tree=widened, columns=(*schema.columns, column))
 
 
 def with_numbers(rows: Sequence[Row], schema: Schema | None, name: str, numbers: Ints) -> Sequence[Row]:
@@ -315,8 +313,8 @@ class MixRef(JoinedRef):
     def __init__(
         self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
-        self._numbers = _MixNumbers(mixture.first_epoch)
-        super().__init__(sources, self._numbers)
+        super().__init__(sources, RowMap(range(0)))  # which rows there are says the mixture
+        self._own = mixture.first_epoch
         self.mixture = mixture
         self._column = source_column
         self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
@@ -555,8 +553,34 @@ class MixRef(JoinedRef):
         return self._named(super()._take_seeded(rows, seeds), rows)
 
     def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
-        source, _, numbers = self._numbers.apart(rows)
+        source, _, numbers = self.unpacked(rows)
         return source, numbers
+
+    def unpacked(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
+        """The source of each row number (B,), its own or of its orders, which pass over it, and the row."""
+        own = np.flatnonzero(numbers < self._own.rows)
+        if len(own):
+            numbers = numbers.copy()
+            numbers[own] = self._plain.rows(0, numbers[own])
+        return unpacked(self._own, numbers)
+
+    @cached_property
+    def _plain(self) -> MixOrder:
+        """The order of its own rows."""
+        return MixOrder(self._own, shuffle=False)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
+        source, _, rows = self.unpacked(numbers)
+        return self._own.starts[source] + rows
+
+    def _counts(self) -> Ints:
+        return self._own.counts(np.array([self._own.rows]))[:, 0]
+
+    @property
+    def file_starts(self) -> Ints:
+        """Equal runs: rows of all files are mixed."""
+        return equal_runs(self._own.rows)
 
     @cached_property
     def _evenly(self) -> Evenly | None:
@@ -571,7 +595,7 @@ class MixRef(JoinedRef):
 
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
-        source, passes, numbers = self._numbers.apart(rows)
+        source, passes, numbers = self.unpacked(rows)
         for index, some in by_source(source):
             if not self._changes[index]:
                 yield self.sources[index], index, some, numbers[some]
@@ -580,23 +604,6 @@ class MixRef(JoinedRef):
             for turn in distinct(turns).tolist():
                 places = some[turns == turn]
                 yield self.in_pass(index, turn), index, places, numbers[places]
-
-    def members_by(
-        self, read: Callable[[Any, Ints], tuple[Ints, Ints]], numbers: SupportsIndex | Sequence[int] | Ints
-    ) -> tuple[Ints, Ints]:
-        """How many documents each of some rows (B,) is made of, and which; `read` says it of a source.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        rows = row_numbers(np.atleast_1d(np.asarray(numbers)), len(self))
-        begins = bounds_of([len(source.whole) for source in cast(Any, self.sources)])
-        found: list[Ints] = [rows] * len(rows)
-        for source, number, places, own in self.dealt(rows):
-            counts, documents = read(source, own)
-            each = np.split(documents + begins[number], bounds_of(counts)[1:-1])
-            for place, some in zip(places.tolist(), each, strict=True):
-                found[place] = some
-        return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
 
     def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
@@ -620,7 +627,7 @@ class MixRef(JoinedRef):
         """The rows with the source column, if there is one."""
         if self._column is None or not len(numbers):
             return rows
-        source, _, _ = self._numbers.apart(numbers)
+        source, _, _ = self.unpacked(numbers)
         return with_numbers(rows, super().schema, self._column, source)
 
     def in_epoch(self, epoch: int) -> Self:
@@ -749,44 +756,3 @@ def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> D
         return make(ref)
     except (KeyError, TypeError, ValueError) as error:
         raise type(error)(f"source {name!r}: {error.args[0] if error.args else error}") from error
-
-
-class _MixNumbers:
-    """The row numbers of a mixture, and the rows of its sources that they name."""
-
-    def __init__(self, mixture: Mixture) -> None:
-        self._mixture = mixture
-
-    def __len__(self) -> int:
-        return self._mixture.rows
-
-    @property
-    def pin(self) -> str:
-        """Nothing: states tell the weights."""
-        return ""
-
-    @cached_property
-    def _plain(self) -> MixOrder:
-        """The order of its own rows."""
-        return MixOrder(self._mixture, shuffle=False)
-
-    def apart(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
-        """The source of each row number (B,), which pass over it, and the row there."""
-        own = np.flatnonzero(numbers < self._mixture.rows)
-        if len(own):
-            numbers = numbers.copy()
-            numbers[own] = self._plain.rows(0, numbers[own])
-        return unpacked(self._mixture, numbers)
-
-    def rows(self, numbers: Ints) -> Ints:
-        """The rows of the sources laid end to end."""
-        source, _, rows = self.apart(numbers)
-        return self._mixture.starts[source] + rows
-
-    def counts(self, starts: Ints) -> Ints:
-        """How many of its own rows each source has."""
-        return self._mixture.counts(np.array([self._mixture.rows]))[:, 0]
-
-    def starts(self, file_starts: Ints) -> Ints:
-        """Where files begin: rows of all of them are mixed."""
-        return equal_runs(self._mixture.rows)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import SupportsIndex
+from typing import SupportsIndex, get_args
 
 import numpy as np
 
@@ -21,20 +21,18 @@ from ...process.seeding import seeds_within
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
-from ...rows.block import Rows
+from ...rows.block import Rows, bounds_of
 from ...rows.collector import block_of
-from ...rows.data import bounds_of
 from ...rows.node import outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints, Row, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
 from ..over import GatheredView, Over, RowsOf
 from ..scan import RaggedColumn, scan
-from .layout import LabelKind, Layout, sequences
+from .layout import LabelKind, Layout, PackNames, sequences
 from .plan import Documents, Members, documents_of_each
-from .request import Long, PackColumns, PackCost, Packing, PackReport, Request, packing_of
+from .request import Long, PackCost, Packing, PackReport, Request, packing_of
 
 _LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
 _BALANCED_RUNS = 64  # of packs that cost about the same
@@ -56,6 +54,7 @@ def packed(
     padded: float | Mapping[str, float] | None = None,
     balance: bool = False,
     seed: SupportsIndex = 0,
+    layout: PackNames | None = None,
 ) -> PackedRef | MixedPacks:
     """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
 
@@ -91,6 +90,10 @@ def packed(
             divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
             one run, which take about as long.
         seed: any int; another one fills the packs with other rows.
+        layout: with "transformers" a batch is the arguments of its models, and nothing else: `input_ids`,
+            `labels` and `position_ids`, (1, tokens) or, with `padded`, (packs, budget), of int64. Labels are
+            a column of that name, or the tokens. `documents=True` adds where documents begin: `seq_idx`,
+            `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
 
     Raises:
         KeyError: there is no such column.
@@ -111,51 +114,41 @@ def packed(
         2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
     """
     known_schema(ref)
+    if layout not in (None, *get_args(PackNames)):
+        raise ValueError(f'layout must be "transformers", or None for all columns; found {layout!r:.80}')
+    if isinstance(along, str):
+        raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
     request = Request.of(ref.schema, column_or_budgets, budget, cost, long, max_rows, balance)
-    columns = PackColumns(along, labels, ignore_index, first_position, bool(documents), padded)
-    if ref._recipe is not None:
-        return ref._recipe.made_of(MixedPacks, "packed", lambda one: _packed(one, request, columns, seed))
-    return _packed(ref, request, columns, seed)
-
-
-def _packed(
-    ref: DataRef,
-    request: Request,
-    columns: PackColumns,
-    seed: SupportsIndex,
-) -> PackedRef:
-    """Packs of rows that are not those of a mixture: see `packed`.
-
-    Args:
-        ref: the rows.
-        request: how they are packed.
-        columns: what the packs hold.
-        seed: of the order in which they fill the packs.
-    """
     number = as_int("seed", seed)
-    warn_if_arranged(ref, "packed")
-    if isinstance(columns.along, str):
-        raise TypeError(f"columns are named by a list, as in along=[{columns.along!r}]")
-    schema, padded = ref.schema, columns.padded
-    if schema is not None:
-        request.check(schema)
-    if padded is not None and schema is not None and (request.cost or request.column is None):
-        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
-    packing = packing_of(ref, request)
-    _warn_of_losses(packing.report, request)
-    if schema is None:  # of a version without rows
-        return PackedRef(ref, packing, None, number)
-    layout = Layout.of(
-        schema,
-        _along(ref, schema, request, packing.looked, columns.along),
-        labels=columns.labels,
-        ignored=columns.ignore_index,
-        first_position=columns.first_position,
-        documents=columns.documents,
-        in_pieces=request.long == "split",
-        padding=None if padded is None else (packing.report.budget, padded),
-    )
-    return PackedRef(ref, packing, layout, number)
+
+    def packs_of(one: DataRef) -> PackedRef:
+        warn_if_arranged(one, "packed")
+        schema = one.schema
+        if schema is not None:
+            request.check(schema)
+        if padded is not None and schema is not None and (cost or request.column is None):
+            raise ValueError(
+                "padded needs one budget, of the tokens of a column: they fill the packs up to it"
+            )
+        packing = packing_of(one, request)
+        _warn_of_losses(packing.report, request)
+        if schema is None:  # of a version without rows
+            return PackedRef(one, packing, None, number)
+        made = Layout.of(
+            schema,
+            _along(one, schema, request, packing.looked, along),
+            labels=labels,
+            ignored=ignore_index,
+            first_position=first_position,
+            documents=bool(documents),
+            in_pieces=long == "split",
+            padding=None if padded is None else (packing.report.budget, padded),
+            names=layout,
+        )
+        return PackedRef(one, packing, made, number)
+
+    recipe = ref._recipe
+    return packs_of(ref) if recipe is None else recipe.made_of(MixedPacks, "packed", packs_of)
 
 
 def _warn_of_losses(report: PackReport, request: Request) -> None:
@@ -415,16 +408,3 @@ class MixedPacks(MixRef):
             for field in dataclasses.fields(PackReport)
         }
         return PackReport(**{**sums, "budget": some[0].budget, "most": max(one.most for one in some)})
-
-    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """The documents (S,) in these packs, of the rows that it has itself, and where each begins (B + 1,).
-
-        They are numbered as if all sources were laid end to end.
-        """
-
-        def of_packs(own: PackedRef, numbers: Ints) -> tuple[Ints, Ints]:
-            rows, bounds = own.members(numbers)
-            return np.diff(bounds), rows
-
-        counts, documents = self.members_by(of_packs, packs)
-        return documents, bounds_of(counts)

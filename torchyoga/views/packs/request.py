@@ -12,12 +12,11 @@ import numpy.typing as npt
 
 from ...process.numbers import as_int
 from ...reading.dataref import DataRef
-from ...rows.data import numbered_within
-from ...rows.projection import Projection, unknown_column
-from ...rows.schema import Schema
+from ...rows.block import numbered_within
+from ...rows.schema import Projection, Schema, unknown_column
 from ...rows.types import Ints, Json
 from ..scan import RaggedColumn, Scanned, scan
-from .layout import LabelKind, are_tokens
+from .layout import are_tokens
 from .plan import PackPlan, planned
 
 
@@ -183,26 +182,6 @@ class Request:
         if self.column is None or self.cost is not None:
             return -1
         return self.budgets[self.column] if self.long in ("cut", "split") else None
-
-
-class PackColumns(NamedTuple):
-    """The columns of packs, and the values that are made for them; see `DataRef.packed`.
-
-    Attributes:
-        along: columns with a value for each token.
-        labels: how labels are made, and of which column.
-        ignore_index: the label that a document has too many.
-        first_position: the position of a document's first token.
-        documents: whether tokens say which document they are of.
-        padded: what packs are filled up with.
-    """
-
-    along: Sequence[str] | None
-    labels: str | Mapping[str, LabelKind] | None
-    ignore_index: int
-    first_position: int
-    documents: bool
-    padded: float | Mapping[str, float] | None
 
 
 class Packing(NamedTuple):

@@ -29,9 +29,9 @@ from ...process.seeding import seeds_within
 from ...reading.contract import known_schema, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
+from ...rows.block import bounds_of, numbered_within
 from ...rows.collate import Padding, is_ours, jagged
-from ...rows.data import bounds_of, numbered_within
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.types import Batch, Collate, Ints, Seeds
 from ..mixes.arranged import warn_if_arranged
 from ..mixes.mix import MixRef
@@ -430,10 +430,3 @@ class MixedBatches(MixRef):
             1 - elements / taken if taken else 0.0,
             sum(one.dropped for one in some),
         )
-
-    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """How many rows each of these batches (B,) is made of, and which, batch after batch.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        return self.members_by(type(self.sources[0]).members, numbers)

@@ -13,8 +13,7 @@ import numpy as np
 from ...process.numbers import as_int
 from ...rows.column import Column, stacked
 from ...rows.node import WRAPPERS, Node, outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema, schema_under
+from ...rows.schema import Projection, Schema, schema_under
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 

@@ -19,11 +19,9 @@ from ...process.seeding import seeds_within
 from ...reading.contract import known_schema, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Prefetch
-from ...rows.block import Block, Rows
+from ...rows.block import Block, Data, Rows, bounds_of, taken_runs
 from ...rows.collector import block_of
-from ...rows.data import Data, bounds_of, taken_runs
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Array, Ints, Row, Seeds
 from ...versions.location import Progress
 from ..chosen import RepeatedRef, SelectedRef
