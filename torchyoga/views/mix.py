@@ -12,27 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...errors import SchemaError
-from ...order.by_file import equal_runs
-from ...order.change import changed
-from ...order.contract import Arrangement, Shuffle, described
-from ...order.mixed import MixOrder, unpacked
-from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
-from ...order.state import State
-from ...process.digests import hexdigest
-from ...process.lazy import cached_property
-from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin
-from ...reading.dataref import DataRef
-from ...rows.block import Block, Data, Rows
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.node import Node, path_name
-from ...rows.schema import Projection, Schema
-from ...rows.types import Ints, Row, Seeds
-from .chosen import check_alike, in_one_order
-from .joined import Evenly, JoinedRef, RowMap, by_source
-from .over import ChangedBlocks, ProjectedRef
 from ..errors import SchemaError, StateError
 from ..order.by_file import equal_runs
 from ..order.change import changed, counts_at, going_on, where_of
@@ -46,13 +25,11 @@ from ..process.messages import warn_user
 from ..process.numbers import as_int, distinct
 from ..reading.contract import identity, nameless_pin, title_of
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Data, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.block import Data
 from ..rows.node import Node, path_name
-from ..rows.schema import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Row, RowT, Seeds
 from .chosen import check_alike, in_one_order
 from .joined import Evenly, JoinedRef, RowMap, by_source
