@@ -29,37 +29,12 @@ from click.testing import CliRunner, Result
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 
-OWN = """
-import numpy as np
-
-
-def images():
-    return [
-        {"id": i, "image": np.full((4, 4), i, np.uint8), "label": i % 3, "text": f"text {i}"}
-        for i in range(20)
-    ]
-
-
-def more():
-    return images()[:3]
-
-
-def others():
-    return [{**row, "label": 7} for row in images()]
-"""
+IMAGES = [
+    {"id": i, "image": np.full((4, 4), i, np.uint8), "label": i % 3, "text": f"text {i}"} for i in range(20)
+]
 # So that a program finds this package, and writes as it does in a shell.
 ENVIRONMENT = {"PYTHONPATH": str(Path(yoga.__file__).parents[1]), "PYTHONUNBUFFERED": ""}
 ROW = {"id": 90, "image": [[1] * 4] * 4, "label": 2, "text": "from JSON"}
-
-
-@contextmanager
-def fresh_modules() -> Iterator[None]:
-    """Forgets modules that commands have imported from the current folder."""
-    path = [*sys.path]
-    sys.modules.pop("mydata", None)
-    yield
-    sys.path[:] = path
-    sys.modules.pop("mydata", None)
 
 
 def made(folder: Path) -> yoga.Storage:
@@ -80,12 +55,9 @@ def by_ada() -> Iterator[None]:
 
 
 def _made(folder: Path) -> yoga.Storage:
-    (folder / "mydata.py").write_text(OWN)
-    names: dict[str, Any] = {}
-    exec(OWN, names)
     storage = yoga.Storage(folder / "storage")
-    storage.submit(names["images"](), "images", "1.0", message="crawl of May", progress=False)
-    rows = [{**row, "id": row["id"] + 20} for row in names["more"]()]
+    storage.submit(IMAGES, "images", "1.0", message="crawl of May", progress=False)
+    rows = [{**row, "id": row["id"] + 20} for row in IMAGES[:3]]
     storage.append(rows, "images", "1.1", after="1.0", message="crawl of June", progress=False)
     storage.tag("images", "prod", "1.0")
     storage.submit([{"x": 1.5}, {"x": float("nan")}], "numbers", "1", progress=False)

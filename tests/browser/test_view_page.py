@@ -77,9 +77,6 @@ def pages(url: str) -> list[str]:
     """A page of each kind, of data that is as one wishes and of hostile data."""
     id = "pets"
     named = [f"{url}rows?id={id}&version=1.0", f"{url}row?id={id}&version=1.0&row=7"]
-    values = [
-        f"{url}value?id={id}&version=1.0&row=7&name={name}" for name in ("image", "photo", "text", "sound")
-    ]
     filtered = [
         f"{named[0]}&where=label+%3D+3",
         f"{named[0]}&where=label+%3D+3+or",
@@ -87,7 +84,7 @@ def pages(url: str) -> list[str]:
     ]
     ordered = [f"{named[0]}&sort=score&order=descending", f"{named[0]}&draw=3"]
     others = [f"{named[0]}&image=image", f"{url}rows?id=wide&version=1.0"]
-    return [url, f"{url}versions?id={id}", *named, *filtered, *ordered, *others, *values]
+    return [url, f"{url}versions?id={id}", *named, *filtered, *ordered, *others]
 
 
 def hostile_pages(url: str, opened: Open) -> list[str]:

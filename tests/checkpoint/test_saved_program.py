@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
@@ -23,7 +22,6 @@ from torch import nn
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, StateError, YogaError
 from torchyoga.files.checksum import crc32
-from torchyoga.tools.commands.group import command
 
 
 def loader_of(length: int = 12, batch_size: int = 2, **arguments: Any) -> Any:
@@ -177,41 +175,6 @@ def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
         assert drawn() == expected
     finally:
         np.random.set_bit_generator(mine)  # type: ignore[attr-defined]
-
-
-def test_the_log_of_what_a_program_has_read(tmp_path: Path) -> None:
-    """Of a run's folder, a step's and a rank's file: a table for each loader."""
-    data = yoga.from_arrays({"x": np.arange(10)})
-    mix = yoga.mix({"web": data, "code": data}, {"web": 3, "code": 1}, rows=40)
-    loaders = {name: yoga.DataLoader(mix, 4, shuffle=True, seed=7) for name in ("train", "more")}
-    loaders["plain"] = loader_of(40, 4)
-    run = yoga.Checkpoint(tmp_path / "run", every=2, loaders=loaders)
-
-    def told(path: Path, *arguments: str, code: int = 0) -> str:
-        found = CliRunner().invoke(command, ["log", "--run", str(path), *arguments])
-        assert found.exit_code == code, found.output
-        return found.output
-
-    for _ in run.epochs(1):
-        for _ in zip(*loaders.values(), strict=False):
-            run.stepped()
-    counts = mix.counts(at=loaders["train"].state_dict())
-    for path in ("run", "run/step-10", "run/step-10/rank-0.json"):
-        found = json.loads(told(tmp_path / path, "--json"))
-        assert set(found["loaders"]) == {"train", "more"}
-        for one in found["loaders"].values():
-            assert {source["name"]: source["rows"] for source in one["sources"]} == counts
-        text = told(tmp_path / path)
-        assert "train, up to" in text
-        assert "plain: the state does not name its sources" in text
-        assert "**more**" in told(tmp_path / path, "--markdown")
-    before = json.loads(told(tmp_path / "run/step-6", "--json"))
-    assert sum(source["rows"] for source in before["loaders"]["train"]["sources"]) == 24
-    (tmp_path / "run/step-10/rank-0.json").write_bytes(b"{}")
-    assert "step-8" in json.loads(told(tmp_path / "run", "--json"))["file"]
-    assert "damaged" in told(tmp_path / "run/step-10", code=1)
-    (tmp_path / "none").mkdir()
-    assert "has no steps of a Checkpoint" in " ".join(told(tmp_path / "none", code=2).split())
 
 
 @pytest.mark.parametrize(

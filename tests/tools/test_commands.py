@@ -5,17 +5,16 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import fresh_modules, made, on_terminal, parsed, run, said, timeless
+from commanding import made, on_terminal, parsed, run, said, timeless
 
 import torchyoga as yoga
-from torchyoga.tools.commands.group import COMMANDS, command
+from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table
 
 DAMAGES = pytest.mark.damages("files are cut on purpose")
@@ -29,13 +28,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[yoga.Storage]:
+def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
     """A storage that a test may change, in the current folder."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    with fresh_modules():
-        yield yoga.Storage("storage")
+    return yoga.Storage("storage")
 
 
 def test_ls(storage: yoga.Storage) -> None:
@@ -309,11 +307,7 @@ def test_rm_deletes_what_no_tag_names(storage: yoga.Storage) -> None:
 
 def test_compact(storage: yoga.Storage) -> None:
     before = storage.fetch("images", "1.1").fingerprint
-    found = parsed("compact", "images", "1.1", "--dry-run")
-    assert (found["rows"], found["files"], found["freed"] > 0) == (23, 2, True)
-    assert "23 rows of 2 files would be rewritten, and" in said("compact", "images", "--dry-run")
-    assert parsed("compact", "images", "--to", "2", "--dry-run")["freed"] == 0
-    text = said("compact", "images", "--to", "1.0", "--dry-run", code=2)
+    text = said("compact", "images", "--to", "1.0", code=2)
     assert text.endswith("fetch it, or choose another version\n")
     assert storage.versions("images") == ["1.0", "1.1"]
     found = parsed("compact", "images", "1.1", "--to", "2")
@@ -351,7 +345,7 @@ def test_delete_rows(storage: yoga.Storage) -> None:
     ):
         text = said(*new, *arguments, code=2)
         assert message in text
-        assert said(*new, *arguments, "--dry-run", code=2).splitlines()[0] == text.splitlines()[0]
+        assert message in said(*new, *arguments, "--dry-run", code=2)
         assert len(text.splitlines()) <= 2
     assert "4" not in storage.versions("images")
 
@@ -382,7 +376,6 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
     assert np.array_equal(np.asarray(found[0]["image"]), np.ones((4, 4)))
     Path("rows.jsonl.gz").write_bytes(gzip.compress(Path("rows.jsonl").read_bytes()))
     assert [row["id"] for row in appended("rows.jsonl.gz")] == [90, 91]
-    assert [row["id"] for row in appended("mydata:more")] == [0, 1, 2]
 
     storage.submit({"id": np.arange(2), "label": np.arange(2)}, "arrays", "1", progress=False)
     table = pa.table({"id": [5, 6], "label": [0, 1]})
@@ -431,8 +424,6 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
         (["other.jsonl"], "lable"),
         (["empty.jsonl"], "empty.jsonl: there are no rows"),
         (["label=empty.npy"], "label=empty.npy has no rows, so there is nothing to append"),
-        (["mydata:mor"], "'mydata' has no 'mor'; it has more"),
-        (["nomodule:f"], "there is no module 'nomodule'"),
     ],
 )
 def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[str], message: str) -> None:
@@ -492,7 +483,7 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
         (["xyz"], "there is no command 'xyz'"),
         (["tag", "images", "prodd"], "'images' has no tag 'prodd'"),
         (["ls", "nowhere"], "the storage 'nowhere' is not there"),
-        (["ls", "mydata.py"], "the storage 'mydata.py' is a file"),
+        (["ls", "rows.jsonl"], "the storage 'rows.jsonl' is a file"),
         (["ls", "xyz://bucket"], "xyz"),
         (["head", "images", "0"], "0 is not in the range"),
         (["info"], "Missing argument"),
@@ -523,8 +514,6 @@ def test_an_id_may_hold_the_sign_of_a_tag(storage: yoga.Storage) -> None:
 
 def test_a_traceback_is_shown_only_with_debug(storage: yoga.Storage) -> None:
     assert isinstance(run("--debug", "info", "imags").exception, yoga.errors.NotFoundError)
-    Path("faulty.py").write_text("def rows():\n    raise ArithmeticError('of the user')\n")
-    assert said("append", "images", "2", "faulty:rows", code=2) == "error: ArithmeticError: of the user\n"
 
 
 def test_tables_fit_the_terminal_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,10 +554,3 @@ def test_commands_on_terminals(storage: yoga.Storage, monkeypatch: pytest.Monkey
     lines = timeless(on_terminal(monkeypatch, 200, show)).splitlines()
     assert lines[0].split()[:6] == ["version", "parent", "rows", "+rows", "bytes", "when"]
     assert lines[1].rstrip().endswith("2026-11-23 12:00:00  ada        crawl of June")
-
-
-def test_the_table_has_a_line_for_each_command() -> None:
-    folder = Path(yoga.__file__).parent / "tools" / "commands"
-    helpers = {"__init__", "group", "output", "places", "published"}
-    names = {path.stem for path in folder.glob("*.py")}
-    assert {name.replace("_", "-") for name in names - helpers} <= set(COMMANDS)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import fresh_modules, made, process, run, said
+from commanding import made, process, run, said
 from golden.foreign_rows import FOREIGN
 
 import torchyoga as yoga
@@ -74,15 +74,14 @@ def test_examples_in_the_help_run(name: str, tmp_path: Path, monkeypatch: pytest
     storage = made(tmp_path)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(FOREIGN / "mds" / "gz", "shards")
-    with fresh_modules():
-        for number, line in enumerate(examples(name)):
-            line = line.replace("s3://bucket/shards", "shards").replace("mds://folder", "mds://shards")
-            if name == "append":  # each of its examples publishes the same version
-                line = line.replace(" images ", f" images{number} ")
-                make_files_for(line, storage, f"images{number}")
-            found = run(*shlex.split(line)[1:])
-            assert found.exit_code == (1 if name in DIFFERENT else 0), (line, found.output)
-            assert found.stdout
+    for number, line in enumerate(examples(name)):
+        line = line.replace("s3://bucket/shards", "shards").replace("mds://folder", "mds://shards")
+        if name == "append":  # each of its examples publishes the same version
+            line = line.replace(" images ", f" images{number} ")
+            make_files_for(line, storage, f"images{number}")
+        found = run(*shlex.split(line)[1:])
+        assert found.exit_code == (1 if name in DIFFERENT else 0), (line, found.output)
+        assert found.stdout
 
 
 def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commanding import fresh_modules, on_terminal, parsed, process, run, said
+from commanding import on_terminal, parsed, process, run, said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,14 +95,7 @@ def test_errors_are_shown_as_text(storage: yoga.Storage) -> None:
         assert len(found.stderr) < 2200
 
 
-def test_errors_of_others_and_texts_are_shown_as_text(
-    storage: yoga.Storage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = f"def rows():\n    raise ValueError({BAD!r} + chr(10) + chr(27))\n"
-    Path("hostile.py").write_text(code)
-    with fresh_modules():
-        text = said("append", ID, f"2{ESCAPE}c", "hostile:rows", code=2)
-    assert text == "error: a[red]b\\x1b[31m\\u202ec\n3 more lines with yoga --debug\n"
+def test_texts_are_shown_as_text(storage: yoga.Storage, capsys: pytest.CaptureFixture[str]) -> None:
     Asked("", False).write({}, [BAD, BAD])
     assert is_plain(capsys.readouterr().out)
 

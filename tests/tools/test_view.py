@@ -26,8 +26,8 @@ from PIL import Image
 from viewing import ask, links
 
 import torchyoga as yoga
+from torchyoga.tools.view import shelf as rows_room
 from torchyoga.tools.view.filter import Filter
-from torchyoga.tools.view.rows import MOST_LOOKED, found_from
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202egpj"
 
@@ -73,7 +73,7 @@ def test_from_the_list_to_a_value(shown: str) -> None:
     rows = ask(shown + "rows?id=pets&version=1.1")
     assert "Rows 0 to 49 of 1,000." in rows.text
     assert rows.text.count("<img ") == 50 + 25  # the arrays, and every second file
-    row = ask(shown + links(rows, "row?")[1])
+    row = ask(shown + links(rows, "row?")[2])
     assert "Row 1" in row.text
     assert "30 \N{MULTIPLICATION SIGN} 20 pixels, image/jpeg" in row.text
     last = ask(shown + links(rows, "rows?")[-1])
@@ -85,9 +85,12 @@ def test_an_image_is_opened_as_it_is(shown: str, storage: yoga.Storage) -> None:
     assert found.headers["content-type"] == "image/jpeg"
     assert found.body == storage.fetch("pets", "1.0")[1]["jpeg"]
     assert found.headers["content-security-policy"] == "default-src 'none'; sandbox"
-    none = ask(shown + "file?id=pets&version=1.0&row=0&name=jpeg")
+    none = ask(shown + "file?id=pets&version=1.0&row=0&name=jpeg&side=192")
     assert none.status == 404
-    assert "neither an image nor sound" in none.text
+    assert "is not an image" in none.text
+    text = ask(shown + "file?id=pets&version=1.0&row=0&name=jpeg")
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.text.endswith("no image")
 
 
 @pytest.mark.parametrize(
@@ -137,8 +140,8 @@ def test_filters_that_are_none(shown: str, where: str, said: str) -> None:
         ("rows?id=pets&version=1.0&start=9999999999999999999", 400, "at most 18 digits"),
         ("row?id=pets&version=1.0&row=999999999999999999", 404, "there is no row"),
         ("row?id=pets&version=1.0", 400, "row must be a number"),
-        ("value?id=pets&version=1.0&row=0&name=99", 404, "99"),
-        ("value?id=pets&version=1.0&row=0", 400, "names no name"),
+        ("file?id=pets&version=1.0&row=0&name=99", 404, "99"),
+        ("file?id=pets&version=1.0&row=0", 400, "names no name"),
         ("nothing", 404, "no such page"),
         ("../../etc/passwd", 404, "no such page"),
         ("rows?id=..%2F..%2Fetc&version=1", 404, "etc"),
@@ -261,7 +264,7 @@ def test_a_dataset_that_fails_is_a_page() -> None:
 class Counting(yoga.DataRef[Any]):
     """Endless rows, of which it counts those that are read."""
 
-    schema = None
+    schema = yoga.Schema.of({"n": 1})
     _row_bytes = 8
 
     def __init__(self) -> None:
@@ -275,13 +278,12 @@ class Counting(yoga.DataRef[Any]):
         return [{"n": int(row)} for row in rows]
 
 
-def test_a_filter_looks_at_a_bounded_number_of_rows() -> None:
+def test_a_filter_looks_at_rows_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ref = Counting()
-    condition = Filter.of("n = -1", None, names=["n"])
-    found = found_from(ref, 5, 50, condition)
-    assert not found.rows
-    assert 5 < found.stop <= 5 + MOST_LOOKED
-    assert ref.read <= MOST_LOOKED
+    found, looked = Filter.of("n = -1", ref.schema).first(ref, 5, 50, seconds=0)
+    assert not len(found)
+    assert 5 < looked == 5 + ref.read < 20_000
+    monkeypatch.setattr(rows_room, "_MOST_SECONDS", 0)
     with yoga.view(ref) as shown:
         page = ask(shown.url + "rows?where=n+%3D+-1")
         assert "There may be more further on." in page.text

@@ -15,7 +15,7 @@ from ..errors import CorruptError, NotFoundError
 from ..files.root import open_regular, read_regular
 from ..reading.dataref import DataRef
 from ..stores.address import directory_of, is_url
-from ..stores.objects import Remote
+from ..stores.objects import Objects
 
 _INDEX = "index.json"
 _HEAD = 264  # bytes of a file, among which what it begins with are
@@ -30,7 +30,7 @@ class _Format(NamedTuple):
 
     Attributes:
         said: by what it is known, for messages.
-        reader: a file of this package and the function there, as "file:function".
+        reader: the function of torchyoga that reads it.
         names: a pattern of the ends of its files' names; "" if these tell nothing.
         begins: the place and the bytes by which a file is known.
         key: of the `index.json` that a folder of it has; `inside`: files one of which is there.
@@ -46,31 +46,21 @@ class _Format(NamedTuple):
     is_several: bool = False
 
 
+_JSONL, _TAR = rf"\.(jsonl|ndjson){_PACKED}", rf"\.(tar{_PACKED}|tgz)"
+_IMAGES, _ZARR = r"\.(jpe?g|png|webp|gif|bmp|tiff?)", ("zarr.json", ".zgroup", ".zarray")
 _FORMATS = {
-    "mds": _Format("index.json with shards", "tables.foreign.mds:from_mds", key="shards"),
-    "litdata": _Format("index.json with chunks", "tables.foreign.litdata:from_litdata", key="chunks"),
-    "megatron": _Format(".idx", "tables.foreign.tokens:from_megatron", r"\.idx"),
-    "jsonl": _Format(
-        ".jsonl", "tables.foreign.json_lines:from_jsonl", rf"\.(jsonl|ndjson){_PACKED}", is_several=True
-    ),
-    "tfrecord": _Format(
-        ".tfrecord", "tables.foreign.tfrecord:from_tfrecord", r"\.tfrec[^/]*", is_several=True
-    ),
-    "parquet": _Format(
-        ".parquet", "tables.parquet.ref:from_parquet", r"\.parquet", (0, b"PAR1"), is_several=True
-    ),
-    "arrow": _Format(".arrow", "tables.arrow_ref:from_arrow", r"\.(arrow|feather)", (0, b"ARROW1")),
-    "hdf5": _Format(".h5", "adapters.hdf5:from_hdf5", r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
-    "npy": _Format(".npy", "adapters.arrays:from_arrays", r"\.npy", (0, b"\x93NUMPY")),
-    "webdataset": _Format(
-        ".tar", "adapters.webdataset:webdataset", rf"\.(tar{_PACKED}|tgz)", (257, b"ustar"), is_several=True
-    ),
-    "zarr": _Format(
-        ".zarr", "tables.foreign.zarr:from_zarr", r"\.zarr", inside=("zarr.json", ".zgroup", ".zarray")
-    ),
-    "images": _Format(
-        "images", "adapters.image_folder:image_folder", r"\.(jpe?g|png|webp|gif|bmp|tiff?)", is_several=True
-    ),
+    "mds": _Format("index.json with shards", "from_mds", key="shards"),
+    "litdata": _Format("index.json with chunks", "from_litdata", key="chunks"),
+    "megatron": _Format(".idx", "from_megatron", r"\.idx"),
+    "jsonl": _Format(".jsonl", "from_jsonl", _JSONL, is_several=True),
+    "tfrecord": _Format(".tfrecord", "from_tfrecord", r"\.tfrec[^/]*", is_several=True),
+    "parquet": _Format(".parquet", "from_parquet", r"\.parquet", (0, b"PAR1"), is_several=True),
+    "arrow": _Format(".arrow", "from_arrow", r"\.(arrow|feather)", (0, b"ARROW1")),
+    "hdf5": _Format(".h5", "from_hdf5", r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
+    "npy": _Format(".npy", "from_arrays", r"\.npy", (0, b"\x93NUMPY")),
+    "webdataset": _Format(".tar", "webdataset", _TAR, (257, b"ustar"), is_several=True),
+    "zarr": _Format(".zarr", "from_zarr", r"\.zarr", inside=_ZARR),
+    "images": _Format("images", "image_folder", _IMAGES, is_several=True),
 }
 _TOKENS = ("uint16", "uint32", "int32")  # files of tokens are named by their dtype: nothing in them tells it
 _ENDS = {name: re.compile(of.names + r"\Z", re.IGNORECASE) for name, of in _FORMATS.items() if of.names}
@@ -95,10 +85,9 @@ def read_at(place: str) -> DataRef:
         np.int64(2)
     """
     name = format_at(place)
-    reader = "tables.foreign.tokens:from_tokens" if name in _TOKENS else _FORMATS[name].reader
-    file, _, function = reader.partition(":")
-    arguments = (_named(place)[1], *([name] if name in _TOKENS else []))
-    ref: DataRef = getattr(import_module(f"..{file}", __package__), function)(*arguments)
+    reader = "from_tokens" if name in _TOKENS else _FORMATS[name].reader
+    dtype = [name] if name in _TOKENS else []
+    ref: DataRef = getattr(import_module("torchyoga"), reader)(_named(place)[1], *dtype)
     return ref
 
 
@@ -167,13 +156,13 @@ def _known_of_url(place: str) -> tuple[list[str], list[str] | None]:
     """The formats of which a URL may be; and of one that is not a file by its name, some of what is there."""
     if known := _by_names([place.partition("://")[2].partition("?")[0].rpartition("/")[2]]):
         return known, None
-    remote = Remote(place)
+    remote = Objects(place)
     known, names = _known_of_folder(
         lambda: remote.read(_INDEX, _MOST_INDEX), lambda: sorted(remote.find()), place
     )
     folder, _, last = place.rpartition("/")
     if not known and not names and last and "?" not in last:  # a prefix of Megatron's, which is no folder
-        index = Remote(folder).find_one(f"{last.removesuffix('.bin')}.idx")
+        index = Objects(folder).find_one(f"{last.removesuffix('.bin')}.idx")
         known = [] if index is None else ["megatron"]
     return known, names
 

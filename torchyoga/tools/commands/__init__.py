@@ -1,4 +1,4 @@
-"""The command line: `torchyoga`, short `yoga`. One file per command, loaded when it runs.
+"""The command line: `torchyoga`, short `yoga`. A file for each section of its help.
 
 Arguments into calls of `Storage`, and what comes back into text, tables or JSON. Door: `group`.
 """

@@ -1,35 +1,41 @@
-"""`yoga check`: whether versions are whole."""
+"""`yoga check` and `yoga doctor`: what is damaged, slow or wrong."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ...errors import CorruptError
 from ...process.messages import short
-from .output import Asked, Table
+from .output import Asked, Table, jsonable
 from .places import (
     VersionName,
     id_argument,
+    is_path,
     known_versions,
     opened,
     placed,
+    shown,
     storage_command,
     version_argument,
     versions_in,
 )
 
 if TYPE_CHECKING:
-    from ...stores.contract import Versions
+    from ...stores.contract import Store
 
 
 @storage_command("check", id_argument(required=False), version_argument())
 @click.option("--all", "every", is_flag=True, help="All versions of ID; without ID everything is checked.")
 @click.option("--manifests", is_flag=True, help="Only read the manifests, not the rows.")
 @click.pass_context
-def command(
+def check(
     ctx: click.Context, id: str | None, version: str | None, every: bool, manifests: bool, asked: Asked
 ) -> None:
     """Read versions, compare every byte with the checksums, and say what is damaged.
@@ -59,7 +65,7 @@ def command(
     ctx.exit(1 if problems else 0)
 
 
-def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[VersionName]:
+def _places(store: Store, id: str | None, version: str | None, every: bool) -> list[VersionName]:
     if id is None:
         return [VersionName(*one) for one in store.published()]
     if not every:
@@ -75,3 +81,65 @@ def _problem_of(place: VersionName, look: Callable[[str, str], object]) -> str |
     except CorruptError as error:
         return str(error)
     return None
+
+
+@storage_command("doctor")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--seconds",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="For the examination.",
+)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write the JSON there, too."
+)
+@click.pass_context
+def doctor(
+    ctx: click.Context, program: tuple[str, ...], seconds: float, output: str | None, asked: Asked
+) -> None:
+    """Find what slows down or spoils training, and say what to change.
+
+    PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
+    examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
+    writes it to a file as well. In place of PROGRAM may stand a path or URL of files of another library,
+    whose rows are examined; then the exit code is 1 if something is wrong, which is always proved.
+
+    \b
+    Examples:
+      yoga doctor -- python train.py --epochs 1
+      yoga doctor --output found.json -- python train.py
+      yoga doctor shards --json
+    """
+    if not program:
+        raise click.UsageError(f"name what to examine, such as {ctx.command_path} -- python train.py", ctx)
+    if output is not None and not Path(output).absolute().parent.is_dir():
+        raise click.UsageError(f"--output {output}: there is no directory {Path(output).parent}", ctx)
+    if program[0].endswith(".py") and not os.access(program[0], os.X_OK):
+        raise click.UsageError(f"write {ctx.command_path} -- python {' '.join(program)}", ctx)
+    if len(program) == 1 and _is_data(program[0]):
+        from ...loading.loader import DataLoader
+        from ..doctor.examination import doctor
+
+        # Rows of any length are no fault of the files: how they are collated is up to a program.
+        loader = DataLoader(shown(asked.storage, *program).ref, 64, collate_fn=list)
+        diagnosis = doctor(loader, seconds=seconds)
+        code = int(any(one.severity == "wrong" for one in diagnosis.findings))
+    else:
+        from ..doctor.program import ran
+
+        try:
+            code, diagnosis = ran(program, seconds)
+        except OSError as error:
+            raise click.UsageError(f"{program[0]} cannot be run: {error.strerror or error}", ctx) from None
+    plain = {**diagnosis.to_dict(), "exit_code": code}
+    if output is not None:
+        Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
+    asked.write(plain, diagnosis.text(shutil.get_terminal_size().columns))
+    ctx.exit(code)
+
+
+def _is_data(text: str) -> bool:
+    """True for a URL, and for a path that cannot be run."""
+    return "://" in text or (is_path(text) and (os.path.isdir(text) or not os.access(text, os.X_OK)))

@@ -1,6 +1,6 @@
 """The names of the commands -> the one that was asked for, its errors as a line, and its exit code.
 
-A command's file is loaded when it runs; the help of the group needs none of them.
+The commands of a section are in one file, loaded when one of them runs; the help of the group needs none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...errors import CorruptError
 from ...process.messages import escaped
 from .places import DEFAULT, storage_options
 
-_SECTIONS = {  # the commands by what they are for, and what each does
+_SECTIONS = {  # by file: each command, and what it does
     "Look": {
         "ls": "list datasets and their versions",
         "info": "show what a version is: rows, columns, files, how it was made",
@@ -56,12 +56,6 @@ _SECTIONS = {  # the commands by what they are for, and what each does
     },
 }
 COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-_BESIDE = {
-    "add-columns": "append",
-    "compact": "convert",
-    "drop-columns": "delete-rows",
-    "rm": "gc",
-}  # in the file of another command
 _DAMAGED, _WRONG, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _MOST_LINES, _MOST_TEXT = 2, 2000  # of an error
 _FLAG = re.compile(r"\b([a-z_]+)=True\b")
@@ -83,12 +77,12 @@ class _Group(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        name, file = cmd_name.replace("-", "_"), _BESIDE.get(cmd_name, cmd_name).replace("-", "_")
-        found = getattr(importlib.import_module(f"{__package__}.{file}"), "command" if file == name else name)
-        assert isinstance(found, click.Command), f"{cmd_name} is a command"
-        return found
+        for title, section in _SECTIONS.items():
+            if cmd_name in section:
+                module = importlib.import_module(f"{__package__}.{title.lower()}")
+                found: click.Command = getattr(module, cmd_name.replace("-", "_"))
+                return found
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, section in _SECTIONS.items():  # whose files are not loaded for it

@@ -13,9 +13,9 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,30 @@ from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...stores.history import VersionLog, log_of
 from ...stores.refs import store_of
-from ...versions.file_entry import FileEntry
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
-from .columns import Columns, columns_of, first_columns
-from .sample import sample_of
+from .facts import (
+    ColumnCard,
+    Columns,
+    RowSample,
+    columns_of,
+    first_columns,
+    is_remote,
+    keeps_stats,
+    sample_of,
+)
 
-_HERE = "torchyoga.tools.report"
+REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_FILES, _MOST_VERSIONS, _MOST_BUILDERS = 50, 50, 50
-_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
+_MOST_VERSIONS = 50
+LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
+_NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
+_NOTED_BYTES = 2**24  # of a row, for which five are read
 
 
 def report(
@@ -133,7 +142,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
-            "files": number(len(manifest.each_file)),
+            "files": _files(manifest),
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
@@ -161,10 +170,10 @@ def _first_lines(text: str, most: int) -> str:
 
 
 @lru_cache(None)
-def templates(package: str = _HERE) -> jinja2.Environment:
-    """The templates of a package, which escape all values."""
+def templates(*packages: str) -> jinja2.Environment:
+    """The templates of packages, which escape all values."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -173,7 +182,7 @@ def templates(package: str = _HERE) -> jinja2.Environment:
 
 
 @lru_cache(None)
-def style(name: str = "report.css", package: str = _HERE) -> Markup:
+def style(name: str = "report.css", package: str = REPORT) -> Markup:
     """A sheet of styles, which is of the package and no data."""
     source, _, _ = templates(package).loader.get_source(templates(package), name)  # type: ignore[union-attr]
     return Markup(source.strip())
@@ -190,7 +199,7 @@ def policy_of(css: str, images: str = "data:", forms: str = "'none'", more: str 
 def rendered(template: str, **values: object) -> str:
     """A template with values, all of which are escaped."""
     css = style()
-    text = templates().get_template(template).render(css=css, policy=policy_of(css), **values)
+    text = templates(REPORT).get_template(template).render(css=css, policy=policy_of(css), **values)
     # Halves of characters, which JSON may hold, cannot be written.
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -199,18 +208,15 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
     """How a version was made, as its manifest says, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
-    made = {} if log is None else {entry.version: entry.created for entry in log}
     lineage = Lineage.of(manifest.lineage)
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
-    titles, cells = ([], []) if log is None else log.table(_TITLES)
+    titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
-        "files": _files(manifest, made),
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-        **_builders(manifest.each_file, lineage),
         "titles": titles,
         "log": cells,
         "here": here[0] if here else None,
@@ -228,32 +234,19 @@ def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
         return None, f"The log cannot be read: {shown(str(error), 300)}"
 
 
-def _files(manifest: Manifest, made: dict[str, str]) -> dict[str, Any]:
-    rows = [
-        {
-            "name": escaped(file.name),
-            "rows": number(file.rows),
-            "size": bytes_text(file.nbytes),
-            "of": escaped(file.of or manifest.version),
-            "made": _day(made.get(file.of, "") if file.of else manifest.created),
-        }
-        for file in manifest.each_file[:_MOST_FILES]
-    ]
+def _files(manifest: Manifest) -> str:
+    """How many files a version has, of which formats, and what others have to do with them."""
     found = manifest.each_file
-    formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
-    said = ["No files"]
-    if found:
-        said = [
-            f"{count_of(len(found), 'file')} ({escaped(formats)})",
-            f"{bytes_text(manifest.nbytes)} in all",
-        ]
-    if shared:
-        said.append(f"{shared:,} of them shared with other versions")
-    if deleted:
-        said.append(f"{deleted:,} rows in them left out")
-    return {"rows": rows, "others": len(found) - len(rows), "said": ", ".join(said) + "."}
+    said = [
+        f"{count_of(len(found), 'file')} ({', '.join(sorted({file.format for file in found}))})"
+        if found
+        else "0"
+    ]
+    said += [f"{shared:,} of them shared with other versions"] if shared else []
+    said += [f"{deleted:,} rows in them left out"] if deleted else []
+    return ", ".join(said)
 
 
 def _day(created: str) -> str:
@@ -282,31 +275,41 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
 
 
-def _builders(files: Sequence[FileEntry], lineage: Lineage) -> dict[str, Any]:
-    """Who built it: as the lineage says, else by the tokens that begin the names of files."""
-    if lineage.builders:
-        titles = ("builder", "parts", "rows", "seconds")
-        every = [
-            (one.name, number(one.parts), number(one.rows), number(one.seconds)) for one in lineage.builders
-        ]
-        parts = sum(one.parts for one in lineage.builders)
-        note = f"Built in {parts:,} parts by {count_of(len(every), 'process', 'processes')}."
+def notebook_page(ref: DataRef) -> str:
+    """The table of a dataset in a notebook: its columns and a few rows; its text, if that cannot be made.
+
+    Statistics are those that a version keeps; nothing is counted, and nothing is downloaded.
+    """
+    try:
+        return _noted(ref)
+    except Exception as error:  # of any kind: a notebook shows a dataset wherever it is named
+        said = f"{type(error).__name__}: {escaped(str(error))[:300]}"
+        return f"<pre>{escape(_text(ref))}\n{escape(said)}</pre>"
+
+
+def _noted(ref: DataRef) -> str:
+    some, total = first_columns(ref, _NOTED_COLUMNS)
+    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if keeps_stats(some) else ()
+    if not cards and some.schema is not None:
+        cards = columns_of(some[:0], total, 0).cards
+    notes = []
+    sample = RowSample()
+    if is_remote(ref):
+        notes.append("Rows are not shown, since files might have to be downloaded.")
+    elif ref._row_bytes > _NOTED_BYTES:
+        notes.append("Rows are not shown, since they are large.")
     else:
-        found: dict[str, list[FileEntry]] = {}
-        for file in files:
-            found.setdefault(file.name.partition("-")[0], []).append(file)
-        titles = ("build", "files", "rows", "size")
-        every = [
-            (
-                token,
-                number(len(own)),
-                number(sum(f.rows for f in own)),
-                bytes_text(sum(f.nbytes for f in own)),
-            )
-            for token, own in found.items()
-        ]
-        note = f"{count_of(len(every), 'build')} wrote its files."
-    if len(every) > _MOST_BUILDERS:
-        note += f" The first {_MOST_BUILDERS} are shown."
-    builders = [[shown(text, _MOST_CELL) for text in row] for row in every[:_MOST_BUILDERS]]
-    return {"builder_titles": titles, "builders": builders, "builds_note": note}
+        sample = sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
+        notes += sample.notes
+    if total > len(cards) > 0:
+        notes.insert(0, f"The first {len(cards)} of {total:,} columns.")
+    return rendered(
+        "notebook.html.jinja", text=_text(ref), rows=f"{len(ref):,}", cards=cards, sample=sample, notes=notes
+    )
+
+
+def _text(ref: DataRef) -> str:
+    try:
+        return escaped(repr(ref))[:400]
+    except Exception:  # of any kind, as above
+        return f"<{type(ref).__name__}>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
 
-HTML = "text/html; charset=utf-8"
+HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _MOST_FIELDS = 24
 _NUMBER = re.compile(r"[0-9]{1,18}")
 

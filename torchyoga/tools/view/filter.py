@@ -2,38 +2,44 @@
 
 A filter is comparisons of a column with a value, joined by `and`, `or`, `not` and parentheses. Nothing is
 evaluated. Only the columns that it names are read, thousands of rows at once where a schema says how.
+
+Values are compared many at a time. Whole numbers, decimals, dates and times are whole numbers of a unit, and
+no digit of what was written is lost. Floats are compared in their own precision, so that 0.1 finds what pages
+show as 0.1. A value that a column cannot hold is an error, since it would only look as if no row had it.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from decimal import Decimal
+from fractions import Fraction
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ...process.messages import escaped
 from ...reading.dataref import DataRef
-from ...reading.stream import in_epoch
-from ...rows.block import leaf_values, node_values
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.data import Data
-from ...rows.node import Node, outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.column import Column, timezone_of
+from ...rows.schema import Schema
 from ...rows.types import Ints
 from ...views.scan import RaggedColumn
-from ..cells.flat import flat
+from ..cells.flat import flat_names
 from ..cells.text import class_names, plain_name
-from .comparison import TEXTS, Literal, Mask, Test, compared, is_single, meets, of_arrays, refuse_order
 
+Mask: TypeAlias = npt.NDArray[np.bool_]
+_Test: TypeAlias = Callable[[Any], Mask]  # of the values of a column
+_Holds: TypeAlias = Callable[[Mapping[str, Any]], Mask]  # of columns by name, as `DataRef.where` gives them
 _LONGEST = 1000
 _DEEPEST = 50  # parentheses
 _ROWS, _BYTES = 2**14, 2**23  # at once, at most
+_MOST_CLASSES = 10_000  # among which one like what was written is looked for
 _SIGN = re.compile(
     r"\s*(<=|>=|!=|<>|==|=|<|>)\s*|\s*(?<![\w])(not\s+)?(in|contains)(?=[\s(\[\"']|$)\s*", re.IGNORECASE
 )
@@ -46,16 +52,20 @@ _HOW = (
     "write a column, a comparison and a value, as in label = 3, text contains cat or score > 0.5, and join "
     "several by and, or, not and parentheses; a value with such words in it stands in quotes"
 )
-
-
-class _ColumnRows(NamedTuple):
-    """Some rows of a column: values as they are stored, and which of them are there; all, if that is None."""
-
-    values: Any
-    valid: Mask | None
-
-
-_Holds: TypeAlias = Callable[[Mapping[str, _ColumnRows]], Mask]
+_ORDERS: Mapping[str, Any] = dict(
+    zip(("<", "<=", ">", ">=", "=", "!="), (lt, le, gt, ge, eq, ne), strict=True)
+)
+_KINDS = {
+    **{"int": "whole numbers", "float": "numbers", "bool": "true and false", "decimal": "decimal numbers"},
+    **{"datetime": "dates with times", "date": "dates", "time": "times of day", "timedelta": "spans of time"},
+}
+_TEXTS, _BYTE_STRINGS = ("str", "numpy.str"), ("bytes", "numpy.bytes")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_SPECIAL = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
+_MOMENT = re.compile(
+    r"((?!0000)\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)\s*(Z|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -63,133 +73,121 @@ class Filter:
     """A condition on rows.
 
     Attributes:
-        columns: names of those it is about, in the order of rows, as `DataRef.columns` takes them; as rows
-            name them, if they have no schema.
+        columns: names of those it is about, in the order of rows, as `DataRef.columns` takes them.
 
     Example:
         >>> from torchyoga.tools.view.filter import Filter
         >>> ref = yoga.from_arrays({"label": np.arange(9) % 3, "score": np.arange(9) / 8})
-        >>> found = Filter.of("label in (0, 2) and not score > 0.5", ref.schema)
-        >>> found.columns, found.picked(ref, np.arange(9)).tolist()
+        >>> condition = Filter.of("label in (0, 2) and not score > 0.5", ref.schema)
+        >>> condition.columns, condition.first(ref)[0].tolist()
         (('label', 'score'), [0, 2, 3])
     """
 
     columns: tuple[str, ...]
-    _schema: Schema | None
     _holds: _Holds
 
     @staticmethod
-    def of(
-        text: str, schema: Schema | None, info: Mapping[str, object] | None = None, names: Sequence[str] = ()
-    ) -> Filter:
+    def of(text: str, schema: Schema | None, info: Mapping[str, object] | None = None) -> Filter:
         """The condition that a text states.
 
         Args:
             text: such as `label = 3 and text contains cat`.
             schema: of the rows. Columns may be written as rows name them, or as pages show them.
             info: of the dataset, which may name classes; then a class may be written for its number.
-            names: of the values of a row, if there is no schema; what is in them is seen row by row.
 
         Raises:
-            ValueError: it is not one, or compares a column with what it cannot hold; says how to write it.
+            ValueError: it is not one, or compares a column with what it cannot hold; says how to write it. Or
+                there is no schema.
         """
         if len(text) > _LONGEST:
             raise ValueError(f"a filter has at most {_LONGEST:,} characters, found {len(text):,}")
-        reader = _Parser(
-            text, list(map(_ColumnTests, names)) if schema is None else _fields(schema, info or {})
-        )
+        if schema is None:
+            raise ValueError(
+                "a filter is about columns, but these rows have no schema; name it where they are made, as "
+                "in map(function, schema=...)"
+            )
+        reader = _Parser(text, _fields(schema, info or {}))
         holds = reader.whole()
-        if schema is not None and schema.packed:  # which any projection has
-            reader.named[PACK_LENGTHS] = None
-        return Filter(
-            tuple(field.name for field in reader.fields if field.name in reader.named), schema, holds
-        )
+        return Filter(tuple(field.name for field in reader.fields if field.name in reader.named), holds)
 
-    def picked(self, ref: DataRef, rows: Ints) -> Ints:
-        """Those of some rows that meet it, in their order.
+    def first(
+        self,
+        ref: DataRef,
+        start: int = 0,
+        most: int | None = None,
+        stop: int | None = None,
+        seconds: float = math.inf,
+    ) -> tuple[Ints, int]:
+        """The first rows from one on that meet it, and the first row that was not looked at.
 
         Args:
             ref: the dataset, of the schema that the filter was made for.
-            rows: numbers of rows (N,).
-
-        Raises:
-            ValueError: rows without a schema hold what cannot be compared.
+            start: the first row to look at.
+            most: rows to find; None for all.
+            stop: the first row not to look at; None for the end.
+            seconds: after which no more rows are looked at.
         """
-        if not len(rows):
-            return rows
-        given: Mapping[str, Any]
-        if self._schema is None:
-            flat_rows = [dict(flat(row)) for row in in_epoch(ref, 0, 0).take(rows)]
-            given = {name: _ColumnRows([row.get(name) for row in flat_rows], None) for name in self.columns}
-        else:
-            given = dict(zip(self.columns, _columns(self._narrow(ref), rows), strict=True))
-        return rows[self._holds(given)]
-
-    def found(self, ref: DataRef, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Ints]]:
-        """The rows from one on that meet it, some at a time: the first row not looked at yet, and numbers."""
-        end = len(ref) if stop is None else min(stop, len(ref))
-        bytes_of_row = max(1, (ref if self._schema is None else self._narrow(ref))._row_bytes)
-        step = max(1, min(_ROWS if self._schema is not None else 256, _BYTES // bytes_of_row))
+        end, until = len(ref) if stop is None else min(stop, len(ref)), time.monotonic() + seconds
+        step = max(1, min(_ROWS, _BYTES // max(1, ref.columns(list(self.columns))._row_bytes)))
+        found, left, looked = [np.zeros(0, np.int64)], len(ref) if most is None else most, start
         for at in range(start, end, step):
-            rows = np.arange(at, min(at + step, end), dtype=np.int64)
-            yield at + len(rows), self.picked(ref, rows)
+            mask = self._mask(ref[at : min(at + step, end)])
+            found.append(at + np.flatnonzero(mask)[:left])
+            left, looked = left - len(found[-1]), at + len(mask)
+            if not left:
+                looked = int(found[-1][-1]) + 1
+            if not left or time.monotonic() > until:
+                break
+        return np.concatenate(found), looked
 
-    def _narrow(self, ref: DataRef) -> DataRef:
-        assert self._schema is not None, "rows without a schema have no columns"
-        return ref._projected(Projection.of(self._schema, list(self.columns)))
+    def _mask(self, rows: DataRef) -> Mask:
+        """Which of some rows meet it."""
+        masks: list[Mask] = []
 
+        def held(columns: Mapping[str, Any]) -> Mask:
+            masks.append(self._holds(columns))
+            return masks[-1]
 
-def _columns(ref: DataRef, rows: Ints) -> list[_ColumnRows]:
-    """Some rows of each outermost value of a DataRef."""
-    block = block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
-    pieces = zip(block.schema.columns, block.data, strict=True)
-    return [
-        _given(node, list(islice(pieces, node.num_leaves)), len(rows))
-        for _, node in outermost(block.schema.tree)
-    ]
-
-
-def _given(node: Node, pieces: list[tuple[Column, Data]], num_rows: int) -> _ColumnRows:
-    if node.kind == "nullable":
-        return _given(node.children[0], pieces[:-1], num_rows)._replace(valid=pieces[-1][1].values)
-    column, data = pieces[0]
-    is_list = node.kind == "varying" and node.children[0].kind == "leaf"
-    if node.kind != "leaf" and not is_list:
-        return _ColumnRows(node_values(node, iter(pieces), num_rows), None)
-    if is_list or (column.is_ragged and not is_single(column)):
-        return _ColumnRows(RaggedColumn(data.values, np.diff(data.part("offsets"))), None)
-    if not column.is_ragged:
-        is_time = data.values.dtype.kind in "mM" and column.shape == ()
-        return _ColumnRows(data.values, ~np.isnat(data.values) if is_time else None)
-    texts = np.empty(num_rows, object)
-    texts[:] = leaf_values(column, data, num_rows)
-    return _ColumnRows(texts, None)
+        rows.where(list(self.columns), held)
+        return np.concatenate(masks)
 
 
 # -- columns
 
 
+class _Literal(NamedTuple):
+    """A value as it was written; `is_quoted` if it stood in quotes."""
+
+    text: str
+    is_quoted: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        """True if it stands for what is missing."""
+        return not self.is_quoted and self.text.lower() in ("none", "null")
+
+
 @dataclass(frozen=True)
-class _ColumnTests:
+class _Field:
     """A value of rows that a filter may name.
 
     Attributes:
-        name: as the schema has it; `column`: None for what is seen row by row.
+        name: as the schema has it; `column`: its values, or the elements of its lists.
         is_single: False for arrays and lists.
         classes: the names that its numbers stand for.
     """
 
     name: str
-    column: Column | None = None
-    is_single: bool = True
-    classes: Sequence[str] = ()
+    column: Column
+    is_single: bool
+    classes: Sequence[str]
 
     @property
     def is_text(self) -> bool:
         """True for a column of texts."""
-        return self.column is not None and self.is_single and self.column.kind in TEXTS
+        return self.is_single and self.column.kind in _TEXTS
 
-    def holds(self, comparison: str, literals: Sequence[Literal]) -> _Holds:
+    def holds(self, comparison: str, literals: Sequence[_Literal]) -> _Holds:
         """A function of columns that says for which rows one of the values meets a comparison.
 
         Raises:
@@ -198,47 +196,228 @@ class _ColumnTests:
         tests = [self._test(comparison, one) for one in literals]
         return lambda given: _joined(np.logical_or, tests, given[self.name])
 
-    def _test(self, comparison: str, literal: Literal) -> Callable[[_ColumnRows], Mask]:
+    def _test(self, comparison: str, literal: _Literal) -> _Test:
         is_not = comparison == "!="
-        if literal.is_none and self.column is not None:
+        if literal.is_none:
             if comparison not in ("=", "!="):
                 raise ValueError(
                     f"what is missing is found by = or !=, as in {escaped(self.name):.80} = none"
                 )
-            return lambda given: _there(given) == is_not
-        if self.column is None:
-            if not self.is_single:
-                refuse_order(self.name, comparison, literal)
-            return lambda given: _each(given.values, comparison, literal, self.name)
-        make = compared if self.is_single else of_arrays
-        test: Test = make(self.column, comparison, literal, self.classes)
+            return lambda values: _missing(values) != is_not
+        if self.is_single:
+            test = _compared(self.column, comparison, literal, self.classes)
+        elif comparison == "contains":
+            test = _containing(_compared(self.column, "=", literal, self.classes))
+        else:
+            name, text = escaped(self.name), escaped(literal.text)
+            raise ValueError(
+                f"{name!r:.80} holds arrays or lists, which are not compared as a whole; write {name:.80} "
+                f"contains {text:.40}"
+            )
 
-        def held(given: _ColumnRows) -> Mask:
-            are_met = test(given.values)
-            return are_met if given.valid is None else np.where(given.valid, are_met, is_not)
+        def held(values: Any) -> Mask:
+            are_missing = _missing(values)
+            if not are_missing.any():
+                return test(np.ma.getdata(values) if isinstance(values, np.ndarray) else values)
+            found = np.full(len(values), is_not)
+            found[~are_missing] = test(np.ma.getdata(values[~are_missing]))
+            return found
 
         return held
 
 
-def _each(values: Sequence[object], comparison: str, literal: Literal, name: str) -> Mask:
-    return np.fromiter((meets(one, comparison, literal, name) for one in values), np.bool_, len(values))
+def _fields(schema: Schema, info: Mapping[str, object]) -> list[_Field]:
+    """The values of a row that are one column, or a list of one."""
+    columns = {column.name: column for column in schema.columns}
+    fields = []
+    for name in flat_names(schema.tree):
+        column = columns.get(name)
+        if column is None:
+            continue
+        is_single = f"{name}{{lengths}}" not in columns and (
+            column.kind in (*_TEXTS, *_BYTE_STRINGS) or column.shape == ()
+        )
+        fields.append(_Field(name, column, is_single, class_names(column, info)))
+    return fields
 
 
-def _there(given: _ColumnRows) -> Mask:
-    return np.ones(len(given.values), np.bool_) if given.valid is None else given.valid
+def _missing(values: Any) -> Mask:
+    """Which values are None, or not a time."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(np.ma.getmaskarray(values).reshape(len(values), -1).any(axis=1), np.bool_)
+    if isinstance(values, RaggedColumn) or values.dtype.kind not in "OmM" or values.ndim > 1:
+        return np.zeros(len(values), np.bool_)
+    return _each(lambda value: value is None)(values) if values.dtype.kind == "O" else np.isnat(values)
 
 
-def _fields(schema: Schema, info: Mapping[str, object]) -> list[_ColumnTests]:
-    columns = iter(schema.columns)
-    tests = []
-    for path, node in outermost(schema.tree):
-        column, *_ = islice(columns, node.num_leaves)
-        child = node.children[0] if node.kind == "nullable" else node
-        is_list = child.kind == "varying" and child.children[0].kind == "leaf"
-        known = column if is_list or child.kind == "leaf" else None
-        is_one = child.kind == "leaf" and is_single(column)
-        tests.append(_ColumnTests(path_name(path), known, is_one, class_names(column, info)))
-    return tests
+def _each(test: Callable[[Any], bool]) -> _Test:
+    return lambda values: np.fromiter(map(test, values), np.bool_, len(values))
+
+
+def _containing(element: _Test) -> _Test:
+    """A function of rows of arrays or lists that says which of them have an element that meets a test."""
+
+    def test(values: Any) -> Mask:
+        if isinstance(values, RaggedColumn):
+            return values.any(element(values.values))
+        if values.dtype.kind == "O":  # lists
+            return _each(lambda items: bool(element(_elements(items)).any()))(values)
+        return np.asarray(element(values.reshape(-1)).reshape(len(values), -1).any(axis=1), np.bool_)
+
+    return test
+
+
+def _elements(items: Any) -> Any:
+    if isinstance(items, list) and items and isinstance(items[0], (str, bytes)):
+        return np.array(items, object)
+    return np.asarray(items).reshape(-1)
+
+
+# -- one column and one value
+
+
+def _compared(column: Column, comparison: str, literal: _Literal, classes: Sequence[str] = ()) -> _Test:
+    """A function of values (B,) of a column, or elements of its arrays, that says which meet a comparison.
+
+    Raises:
+        ValueError: no value of the column can be compared with it; says what the column holds.
+    """
+    kind = column.storage.kind
+    if column.kind == "none":
+        return lambda values: np.zeros(len(values), np.bool_)
+    if column.kind in (*_TEXTS, *_BYTE_STRINGS) or kind in "US":
+        return _of_text(comparison, literal.text, column.kind in _BYTE_STRINGS or kind == "S")
+    if comparison == "contains":
+        raise ValueError(f"{_held_by(column)}, of which none contains another value; compare it with =")
+    if column.letter in "cm" or column.kind == "time":
+        raise ValueError(f"{_held_by(column)}, which a filter does not compare")
+    if column.letter == "f":
+        return _of_floats(comparison, float(_number(column, literal, classes)))
+    if kind == "M":
+        return _of_times(column, comparison, literal)
+    number = _flag(column, literal) if kind == "b" else _number(column, literal, classes)
+    unit = 10 ** (column.meaning.scale or 0)
+    test = _of_whole(column, comparison, literal, number * unit)
+    return test if unit == 1 else lambda values: test(np.rint(values * unit).astype(np.int64))
+
+
+def _held_by(column: Column) -> str:
+    """The name of a column and its kind, as a message begins with them."""
+    given = column.dtype if column.kind == "tensor" else column.storage.name
+    zone = "" if column.meaning.timezone is None else f" in {column.meaning.timezone}"
+    return f"{escaped(column.name)!r:.80} holds {_KINDS.get(column.kind, given)}{zone}"
+
+
+def _unlike(column: Column, literal: _Literal, wanted: str) -> ValueError:
+    return ValueError(
+        f"{_held_by(column)}, which cannot be compared with {escaped(literal.text)!r:.80}; write {wanted}"
+    )
+
+
+def _number(column: Column, literal: _Literal, classes: Sequence[str]) -> Fraction | float:
+    """A number, or that of a class."""
+    text = literal.text.strip()
+    alike = [number for number, name in enumerate(classes) if name.casefold() == text.casefold()]
+    by_name = classes.index(text) if text in classes else alike[0] if len(alike) == 1 else None
+    if by_name is not None and (literal.is_quoted or not _NUMBER.fullmatch(text)):
+        return Fraction(by_name)
+    if _NUMBER.fullmatch(text):
+        return Fraction(Decimal(text)) if column.letter != "f" else float(text)
+    if text.lower() in _SPECIAL:
+        return _SPECIAL[text.lower()]
+    if classes:
+        near = difflib.get_close_matches(text, classes[:_MOST_CLASSES], 3, 0.5)
+        near += [name for name in classes[:10] if name not in near]
+        raise _unlike(column, literal, f"a number or a class, such as {', '.join(map(escaped, near)):.300}")
+    raise _unlike(column, literal, "a number")
+
+
+def _flag(column: Column, literal: _Literal) -> Fraction:
+    found = {"true": 1, "false": 0, "1": 1, "0": 0}.get(literal.text.strip().lower())
+    if found is None:
+        raise _unlike(column, literal, "true or false")
+    return Fraction(found)
+
+
+def _moment(column: Column, literal: _Literal) -> Any:
+    """A date and time, in UTC if the column has a time zone."""
+    match, own = _MOMENT.fullmatch(literal.text.strip()), column.meaning.timezone
+    if match is None:
+        raise _unlike(column, literal, "a date, as in 2026-03-01 or 2026-03-01 13:45")
+    try:
+        moment = np.datetime64(match[1])
+    except ValueError as error:
+        raise _unlike(column, literal, f"a date that there is ({error})") from None
+    given = match[2]
+    if own is None:
+        if given is not None:
+            raise _unlike(column, literal, f"it without {given}, since its times have no zone")
+        return moment
+    zone = timezone_of(own if given is None else "UTC" if given in "Zz" else f"{given[:3]}:{given[-2:]}")
+    offset = moment.astype("M8[s]").item().replace(tzinfo=zone).utcoffset()
+    return moment - np.timedelta64(offset)
+
+
+def _of_times(column: Column, comparison: str, literal: _Literal) -> _Test:
+    """Dates and times against one, which is rounded down to their unit."""
+    dtype, wanted = column.storage, _moment(column, literal)
+    floor = wanted.astype(dtype)
+    is_exact = bool(floor.astype(wanted.dtype) == wanted)
+    if not is_exact and np.promote_types(dtype, wanted.dtype) == dtype:  # beyond what their unit reaches
+        return _of_whole(column, comparison, literal, math.copysign(math.inf, wanted.astype(np.int64)))
+    if floor.astype(wanted.dtype) > wanted:
+        floor -= 1
+    return _of_bound(column, comparison, literal, floor, is_exact)
+
+
+def _of_whole(column: Column, comparison: str, literal: _Literal, wanted: Fraction | float) -> _Test:
+    """Whole numbers against a number, exactly."""
+    reach: Any = np.iinfo(column.storage if column.storage.kind in "iu" else np.int64)
+    if comparison == "=" and not reach.min <= wanted <= reach.max:
+        raise _unheld(column, literal)
+    if isinstance(wanted, float):  # not a number, or infinite
+        return lambda values: np.full(len(values), bool(_ORDERS[comparison](0.0, wanted)))
+    return _of_bound(column, comparison, literal, math.floor(wanted), wanted.denominator == 1)
+
+
+def _of_bound(column: Column, comparison: str, literal: _Literal, floor: Any, is_exact: bool) -> _Test:
+    """Values of whole steps against a step, or against what lies between it and the next."""
+    if comparison == "=" and not is_exact:
+        raise _unheld(column, literal)
+    if comparison == "!=" and not is_exact:
+        return lambda values: np.ones(len(values), np.bool_)
+    bound = floor if is_exact or comparison in ("<=", ">") else floor + 1
+    return lambda values: np.asarray(_ORDERS[comparison](values, bound), np.bool_)
+
+
+def _unheld(column: Column, literal: _Literal) -> ValueError:
+    text = escaped(literal.text)
+    return ValueError(f"{_held_by(column)}, of which none can be {text!r:.80}; compare it with < or >")
+
+
+def _of_floats(comparison: str, number: float) -> _Test:
+    order = _ORDERS[comparison]
+
+    def test(values: Any) -> Mask:
+        if math.isnan(number):
+            are_nan: Mask = np.isnan(values)
+            return are_nan if comparison == "=" else ~are_nan & (comparison == "!=")
+        with np.errstate(over="ignore", under="ignore"):
+            near = values.dtype.type(number)
+        is_like = bool(np.isfinite(near)) == math.isfinite(number) and bool(near) == bool(number)
+        return np.asarray(order(values, near) if is_like else order(values.astype(np.float64), number))
+
+    return test
+
+
+def _of_text(comparison: str, text: str, is_bytes: bool) -> _Test:
+    wanted: Any = text.encode("utf-8", "surrogatepass") if is_bytes else text
+    if comparison != "contains":
+        return lambda values: np.asarray(_ORDERS[comparison](values.astype(object), wanted), np.bool_)
+    if is_bytes:
+        return _each(lambda one: wanted in one)
+    folded = text.casefold()
+    return _each(lambda one: folded in one.casefold())
 
 
 # -- the text
@@ -247,7 +426,7 @@ def _fields(schema: Schema, info: Mapping[str, object]) -> list[_ColumnTests]:
 class _Parser:
     """Reads a filter from its beginning to its end."""
 
-    def __init__(self, text: str, fields: Sequence[_ColumnTests]) -> None:
+    def __init__(self, text: str, fields: Sequence[_Field]) -> None:
         self._text, self._at, self.fields = text.strip(), 0, fields
         self._shown = {escaped(plain_name(field.name)): field for field in fields}
         plain = {plain_name(field.name): field for field in fields}
@@ -264,16 +443,16 @@ class _Parser:
         return holds
 
     def _any(self, depth: int) -> _Holds:
-        parts = [self._all(depth)]
-        while self._word("or"):
-            parts.append(self._all(depth))
-        return lambda given: _joined(np.logical_or, parts, given)
+        return self._several("or", np.logical_or, lambda: self._all(depth))
 
     def _all(self, depth: int) -> _Holds:
-        parts = [self._one(depth)]
-        while self._word("and"):
-            parts.append(self._one(depth))
-        return lambda given: _joined(np.logical_and, parts, given)
+        return self._several("and", np.logical_and, lambda: self._one(depth))
+
+    def _several(self, word: str, join: Any, read: Callable[[], _Holds]) -> _Holds:
+        parts = [read()]
+        while self._word(word):
+            parts.append(read())
+        return lambda given: _joined(join, parts, given)
 
     def _one(self, depth: int) -> _Holds:
         is_not = False
@@ -306,7 +485,7 @@ class _Parser:
         self._at += 1
         return holds
 
-    def _column(self) -> _ColumnTests | None:
+    def _column(self) -> _Field | None:
         """The column that is named here, if a comparison follows; of `a` and `a b`, the longer is meant."""
         for length in self._lengths:
             field = self._spellings.get(self._text[self._at : self._at + length])
@@ -315,7 +494,7 @@ class _Parser:
                 return field
         return None
 
-    def _compared(self, field: _ColumnTests) -> _Holds:
+    def _compared(self, field: _Field) -> _Holds:
         sign = _SIGN.match(self._text, self._at)
         assert sign is not None, "it follows a column"
         self._at = sign.end()
@@ -341,13 +520,13 @@ class _Parser:
         parts = [field.holds("contains", value) for field in fields]
         return lambda given: _joined(np.logical_or, parts, given)
 
-    def _values(self) -> list[Literal]:
+    def _values(self) -> list[_Literal]:
         """The values of a list, in parentheses or brackets."""
         begin = self._text[self._at : self._at + 1]
         if begin not in ("(", "["):
             self._fail("in is followed by values in parentheses, as in label in (1, 2)")
         self._at += 1
-        literals: list[Literal] = []
+        literals: list[_Literal] = []
         while True:
             self._space()
             if literals and self._text.startswith(")" if begin == "(" else "]", self._at):
@@ -360,7 +539,7 @@ class _Parser:
             elif not self._text.startswith(")" if begin == "(" else "]", self._at):
                 self._fail(f"the list is not closed before {self._rest()}")
 
-    def _value(self, in_list: bool) -> Literal:
+    def _value(self, in_list: bool) -> _Literal:
         """A value, as it is or in quotes, which may hold their own quote twice."""
         text, start = self._text, self._at
         quote = text[start : start + 1]
@@ -369,7 +548,7 @@ class _Parser:
             if whole is None or not _AFTER.match(text, whole.end()):
                 self._fail(f"the quote at {self._rest()} is not closed; write it twice within a value")
             self._at = whole.end()
-            return Literal(whole[1].replace(quote * 2, quote), True)
+            return _Literal(whole[1].replace(quote * 2, quote), True)
         ends, depth, stop = _ENDS.search(text, start), 0, len(text)
         stop = ends.start() if ends is not None else stop
         for at in range(start, stop):
@@ -381,7 +560,7 @@ class _Parser:
         if not value:
             self._fail(f"a value is missing before {self._rest()}")
         self._at = stop
-        return Literal(value)
+        return _Literal(value)
 
     def _word(self, word: str) -> bool:
         match = _WORD.match(self._text, self._at)

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...process.messages import bytes_text, count_of, escaped, number
+from ...process.messages import bytes_text, count_of, escaped
+from ...process.messages import number as number_text
+from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
+from ...storage import Storage
+from ..cells.picture import Marks, marks_of, thumbnail, url_of
 from ..cells.text import shown
-from ..report.page import style, templates
-from .answer import HTML, Answer, Refused, link, name_in, number_in, parameters
-from .rows import Media, media_of, part_of, row_of
-from .shelf import OpenRef, Shelf
-from .table import GRID_SIDE, rows_page
+from ..report.facts import Bar, Cell, ColumnCard, cell_of
+from ..report.page import LOG_TITLES, REPORT, style, templates
+from .answer import HTML, TEXT, Answer, Refused, link, name_in, number_in, parameters
+from .filter import Filter
+from .shelf import (
+    LARGEST_SIDE,
+    MOST_COLUMNS,
+    Hits,
+    Media,
+    OpenRef,
+    Shelf,
+    Values,
+    drawn_rows,
+    excerpt_of,
+    found_from,
+    media_of,
+    row_of,
+    sound_type,
+)
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
 _SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
-_MOST_OF_VALUE = 4000
+_MOST_OF_VALUE, _MOST_OF_FILE = 4000, 2_000_000
 _SECONDS_OF_MEDIA = 4.0
+# The sheet of the report, and what these pages need besides.
+STYLE = Markup(f"{style()}\n{style('view.css', _HERE)}")
+GRID_SIDE = 192  # pixels of an image in a grid
+_MOST_IMAGES = 60  # in a grid
+_CELL = 120  # characters
+_MOST_ROWS, _MOST_CELLS = 50, 2000
+_SECONDS_OF_PICTURES = 4.0
+_MOST_NAMED = 200
+_MOST_UNDER_IMAGES = 2  # values
+_MOST_LAYOUTS = 8  # grids that a page leads to
+_MOST_LINKED = 24  # columns whose bars are links
 
 
 class Pages:
@@ -36,7 +68,6 @@ class Pages:
         self._of_dataset = {
             "rows": self._rows,
             "row": self._row,
-            "value": self._value,
             "file": self._file,
         }
 
@@ -80,14 +111,15 @@ class Pages:
         )
 
     def _page(self, template: str, /, status: int = 200, **values: Any) -> Answer:
-        page = templates(_HERE).get_template(template)
+        page = templates(_HERE, REPORT).get_template(template)
         text = page.render(css=STYLE, place=shown(self._shelf.name, 200), **values)
         # Halves of characters, which JSON may hold, cannot be written.
         return Answer(status, HTML, text.encode("utf-8", "backslashreplace"))
 
     def _start(self, values: Mapping[str, str]) -> Answer:
-        found: dict[str, list[str]] = {}
-        for id, version in [] if self._shelf.storage is None else self._shelf.storage.list():
+        storage, found = self._shelf.storage, dict[str, list[str]]()
+        assert storage is not None, "else there is one dataset"
+        for id, version in storage.list():
             found.setdefault(id, []).append(version)
         until = time.monotonic() + _SECONDS_OF_START
         return self._page(
@@ -95,7 +127,9 @@ class Pages:
             datasets=[
                 {
                     "id": escaped(id),
-                    "newest": self._log_of(id, 1)[0][0] if time.monotonic() < until else None,
+                    "newest": dict(zip(*_newest(storage, id), strict=True))
+                    if time.monotonic() < until
+                    else {},
                     "link": link("versions", id=id),
                     "versions": [
                         (escaped(name), link("rows", id=id, version=name))
@@ -113,30 +147,18 @@ class Pages:
         if self._shelf.storage is None:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
-        versions, left_out = self._log_of(id, _MOST_LOG)
+        log = self._shelf.storage.log(id, _MOST_LOG)
+        titles, cells = log.table(LOG_TITLES)
+        links = [link("rows", id=id, version=one.version) for one in log]
         return self._page(
-            "versions.html.jinja", id=escaped(id), versions=versions, left_out=left_out, trail=[]
+            "versions.html.jinja",
+            id=escaped(id),
+            titles=titles,
+            cells=cells,
+            links=links,
+            left_out=log.left_out,
+            trail=[],
         )
-
-    def _log_of(self, id: str, most: int) -> tuple[list[dict[str, Any]], int]:
-        """What is known of the newest versions of an id, and how many others there are."""
-        assert self._shelf.storage is not None, "ids are of a storage"
-        log = self._shelf.storage.log(id, most)
-        versions = [
-            {
-                "version": escaped(one.version),
-                "link": link("rows", id=id, version=one.version),
-                "tags": [escaped(tag) for tag in one.tags],
-                "rows": number(one.rows),
-                "size": "" if one.nbytes is None else bytes_text(one.nbytes),
-                "made": shown(one.created.replace("T", " ").removesuffix("Z"), 40),
-                "who": shown(one.who or "", 60),
-                "message": shown(one.message or "", 200),
-                "problem": shown(one.problem or "", 300),
-            }
-            for one in log
-        ]
-        return versions, log.left_out
 
     def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
@@ -146,18 +168,20 @@ class Pages:
         at = self._row_number(kept, values)
         found = row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
-        until = time.monotonic() + _SECONDS_OF_MEDIA
+        until, marks = time.monotonic() + _SECONDS_OF_MEDIA, marks_of(found, kept.classes)
         shown_values = []
         for name, value in found:
-            names = {**place, "row": at, "name": name}
+            file = link("file", **place, row=at, name=name)
+            media = _media(value, name) if time.monotonic() < until else None
+            is_marked = marks is not None and media is not None and media.is_image
             shown_values.append(
                 {
                     "column": escaped(name),
-                    "part": part_of(value, 0, most),
+                    "excerpt": excerpt_of(value, most),
                     "named": kept.class_of(name, value),
-                    "media": _media(value, name) if time.monotonic() < until else None,
-                    "link": link("value", **names),
-                    "file": link("file", **names),
+                    "media": media,
+                    "file": file,
+                    "picture": f"{file}&side={LARGEST_SIDE}" if is_marked else file,
                 }
             )
         return self._page(
@@ -172,40 +196,24 @@ class Pages:
             rows=link("rows", **place, start=at or None),
         )
 
-    def _value(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        at, start = self._row_number(kept, values), number_in(values, "start", 0)
-        name, value = _chosen(kept, at, values)
-        part = part_of(value, start)
-        if start and start >= part.total:
-            raise Refused(404, f"there is nothing at {start:,}: it has {part.total:,} {part.unit}")
-        names: dict[str, Any] = {**place, "row": at, "name": name}
-        step = max(1, part.stop - part.start)
-        return self._page(
-            "value.html.jinja",
-            **self._about(kept, values),
-            row=at,
-            row_link=link("row", **place, row=at),
-            name=escaped(name),
-            named=kept.class_of(name, value),
-            part=part,
-            media=_media(value, name),
-            file=link("file", **names),
-            before=link("value", **names, start=max(0, start - step)) if start else None,
-            after=link("value", **names, start=part.stop) if part.stop < part.total else None,
-            neighbours=[
-                (text, link("value", **{**names, "row": one}))
-                for text, one in (("Row before", at - 1), ("Next row", at + 1))
-                if 0 <= one < len(kept.ref)
-            ],
-        )
-
     def _file(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        at = self._row_number(kept, values)
-        name, value = _chosen(kept, at, values)
-        media = media_of(value, name, GRID_SIDE if values.get("small") else None)
-        if media is None:
-            raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is neither an image nor sound")
-        return Answer(200, media.type, media.data)
+        """An image, with the marks of its row on it if a side is asked for; sound; or a value as text."""
+        at, name = self._row_number(kept, values), name_in(values, "name")
+        side = min(LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
+        names = [name, *(kept.mark_names if side else [])]
+        row = list(reversed(kept.values(at, names)))  # of names that come twice, the first one counts
+        if name not in dict(row):
+            raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}")
+        value = dict(row)[name]
+        media = _media(value, name, side, marks_of(row, kept.classes) if side else None)
+        if media is not None:
+            return Answer(200, media.type, media.data)
+        if side:
+            raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is not an image")
+        found = excerpt_of(value, _MOST_OF_FILE)
+        cut = [f"... {found.shown:,} of {found.total:,} {found.unit}"] if found.shown < found.total else []
+        text = "\n".join([*found.lines, *cut])
+        return Answer(200, TEXT, text.encode("utf-8", "backslashreplace"))
 
     def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
@@ -232,21 +240,275 @@ class Pages:
         return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
 
 
-def _chosen(kept: OpenRef, at: int, values: Mapping[str, str]) -> tuple[str, object]:
-    """The value of a row that an address names."""
-    name = name_in(values, "name")
+def _media(value: object, name: str, side: int | None = None, marks: Marks | None = None) -> Media | None:
     try:
-        return name, kept.value(at, name)
-    except KeyError:
-        raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}") from None
-
-
-def _media(value: object, name: str) -> Media | None:
-    try:
-        return media_of(value, name)
+        return media_of(value, name, side, marks)
     except ImportError:  # then it is shown as what it is besides
         return None
 
 
-# The sheet of the report, and what these pages need besides.
-STYLE = Markup(f"{style()}\n{style('view.css', _HERE)}")
+def _newest(storage: Storage, id: str) -> tuple[list[str], list[str]]:
+    """The titles and cells of the newest version of an id."""
+    titles, (cells, *_) = storage.log(id, 1).table(LOG_TITLES)
+    return titles, cells
+
+
+def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+    """Values for the template of the page of rows.
+
+    Args:
+        opened: the dataset; `place`: its parameters in addresses.
+        place: see `opened`.
+        values: the parameters of the address.
+
+    Raises:
+        Refused: there is no such row or column, or rows cannot be sorted so.
+    """
+    total, names = len(opened.ref), opened.shown_names
+    where, sort = values.get("where", "").strip(), values.get("sort", "")
+    is_descending = bool(sort) and values.get("order") == "descending"
+    start = number_in(values, "start", 0)
+    if start and start >= total:
+        raise Refused(404, f"there is no row {start:,}: there are {total:,}")
+    grid = _grid(opened, values)
+    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
+    most = _MOST_IMAGES if grid else in_table
+    seed = number_in(values, "draw", 0) if "draw" in values else None
+    hits, problem, condition, ordered = Hits((), start, start), "", None, None
+    try:
+        ordered = opened.sorted(sort, is_descending) if sort else None
+        condition = Filter.of(where, opened.ref.schema, opened.ref.info) if where and total else None
+        hits = _hits(opened, ordered or opened.ref, condition, start, most, grid, seed)
+    except ValueError as error:
+        problem = str(error)
+    numbers = np.array([at for at, _ in hits.rows], np.int64)
+    numbers = numbers if ordered is None else ordered.rows_at(numbers)
+    numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
+    order = "descending" if is_descending else None
+    wanted = {"where": where or None, "sort": sort or None, "order": order}
+    here = {**place, **wanted, "image": grid["image"] if grid else None}
+    notes: list[str] = []
+    if not grid and len(names) > MOST_COLUMNS:
+        notes.append(
+            f"The first {MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
+        )
+    if condition is not None and opened.is_remote:
+        notes.append("Files are downloaded as their rows are looked at.")
+    names_of_grid = [grid["image"], *grid["under"]] if grid else None
+    body = _table(opened, numbered, place, here, notes, names_of_grid)
+    is_drawn = seed is not None and condition is None
+    is_numbered = condition is None and not is_drawn and not problem
+    going_on = not problem and not is_drawn and hits.stop < total
+    last = (total - 1) // most * most if total else 0
+    return {
+        **body,
+        "grid": grid,
+        "names": [escaped(name) for name in names[:_MOST_NAMED]],
+        "where": escaped(where),
+        "sort": escaped(sort),
+        "is_descending": is_descending,
+        "problem": problem,
+        "notes": notes,
+        "looked": hits.stop - hits.start if condition is not None else None,
+        "hits": hits,
+        "total": total,
+        "is_drawn": is_drawn,
+        "before": link("rows", **{**here, "start": max(0, start - most)}) if is_numbered and start else None,
+        "begin": link("rows", **here) if start else None,
+        "after": link("rows", **here, start=hits.stop) if going_on else None,
+        "last": link("rows", **here, start=last) if is_numbered and going_on else None,
+        "random": link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
+        "everything": link("rows", **{**here, "where": None}) if where else None,
+        "unsorted": link("rows", **{**here, "sort": None, "order": None}) if sort else None,
+        "layouts": _layouts(opened, grid, {**here, "start": start or None}),
+        "hidden": {name: value for name, value in here.items() if value is not None and name != "where"},
+    }
+
+
+def _hits(
+    opened: OpenRef,
+    ref: DataRef,
+    condition: Filter | None,
+    start: int,
+    most: int,
+    grid: Mapping[str, Any] | None,
+    seed: int | None,
+) -> Hits:
+    """The rows of the page, numbered by their places in `ref`, which has the order that is asked for."""
+    if not len(ref):
+        return Hits((), 0, 0)
+    schema = ref.schema
+    if not grid:
+        cut = opened.only(ref, opened.shown_names[:MOST_COLUMNS])
+    elif schema is not None and schema.tree.kind == "dict":
+        cut = opened.only(ref, [grid["image"], *grid["under"]])
+    else:  # the values of a tuple are named by their places in it
+        cut = ref
+    if seed is not None and condition is None:
+        return drawn_rows(cut, seed, most)
+    if seed is not None:
+        start = int(np.random.default_rng(seed).integers(len(ref)))
+    return found_from(ref, start, most, condition, cut)
+
+
+# -- the table
+
+
+def _table(
+    opened: OpenRef,
+    rows: Sequence[tuple[int, Values]],
+    place: Mapping[str, str],
+    here: Mapping[str, object],
+    notes: list[str],
+    names_of_grid: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The cells of rows, and the heads of their columns; a grid has no heads, and its images are files."""
+    names = names_of_grid or opened.shown_names[:MOST_COLUMNS]
+    until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
+    shown_rows: list[dict[str, Any]] = []
+    every: list[Cell] = []
+    columns: dict[str, str] = {} if rows else {escaped(name): name for name in names}
+    for number, values in rows:
+        marks = marks_of(values, opened.classes)
+        by_name = {}
+        for name, value in values if names_of_grid else values[:MOST_COLUMNS]:
+            cell = cell_of(name, value, opened.classes, _CELL)
+            file = link("file", **place, row=number, name=name)
+            if kind := sound_type(value):
+                cell.text, cell.sound = f"play {kind}", file
+            is_late = is_late or time.monotonic() >= until
+            try:
+                if names_of_grid:
+                    cell.picture = f"{file}&side={GRID_SIDE}" if name == names[0] else None
+                elif not is_late:
+                    cell.picture = url_of(thumbnail(value, name, marks=marks))
+            except ImportError as error:
+                missing = str(error)
+            columns[cell.column], by_name[cell.column] = name, cell
+        every += by_name.values()
+        shown_rows.append({"number": number, "link": link("row", **place, row=number), "by_name": by_name})
+    if missing:
+        notes.append(f"Images are not shown: {missing}.")
+    if is_late:
+        notes.append("Some images have no thumbnail, as they take long; open their row.")
+    if names_of_grid:
+        return {"heads": [], "rows": shown_rows, "columns": list(map(escaped, names))}
+    cards, source = opened.cards
+    if source:
+        notes.append(source)
+    right = {cell.column for cell in every if cell.is_number}
+    right -= {cell.column for cell in every if not cell.is_number and cell.text != "None"}
+    for cell in every:
+        cell.is_number = cell.column in right
+    heads = [
+        _head(opened, name, cards.get(shown_name), here, shown_name in right, len(columns) <= _MOST_LINKED)
+        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
+    ]
+    return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
+
+
+def _head(
+    opened: OpenRef,
+    name: str,
+    card: ColumnCard | None,
+    here: Mapping[str, object],
+    is_number: bool,
+    has_links: bool,
+) -> dict[str, Any]:
+    """The head of a column: what is known of it, and the link that sorts rows by it, or the other way."""
+    order = here["order"] or "ascending" if name == here["sort"] else ""
+    following = {"ascending": "descending", "descending": None, "": None}[str(order)]
+    after = {"sort": None if order == "descending" else name, "order": following}
+    return {
+        "name": escaped(name),
+        "card": card,
+        "facts": "" if card is None else card.facts(is_number),
+        "order": order,
+        "link": link("rows", **{**here, **after}) if name in opened.sortable else None,
+        "is_number": is_number,
+        "bars": _bars(opened, name, card, here) if card is not None and has_links else [],
+        "counts": [] if card is None else _counts(name, card, here),
+    }
+
+
+def _bars(
+    opened: OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]
+) -> list[tuple[Bar, str, str]]:
+    """The bars of a histogram of numbers: each with what it says, and a link to its rows."""
+    column = opened.columns.get(name)
+    if column is None or column.kind not in ("int", "float", "numpy") or column.shape != ():
+        return []
+    found = []
+    bars = () if card.histogram is None else card.histogram.bars
+    for bar in bars:
+        below = "<=" if bar is bars[-1] else "<"
+        where = f"{_named(name)} >= {bar.low!r} and {_named(name)} {below} {bar.top!r}"
+        said = f"{number_text(bar.low)} to {number_text(bar.top)}: {bar.num_values:,}"
+        found.append((bar, said, link("rows", **{**here, "where": where})))
+    return found
+
+
+def _counts(name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
+    """The values of a column of classes, texts or bools, each with a link to its rows."""
+    return [
+        {
+            "name": text,
+            "share": f"{part:.4g}",
+            "percent": f"{part:.0%}",
+            "link": link("rows", **{**here, "where": f"{_named(name)} = {_literal(value)}"}),
+        }
+        for text, part, value in card.counts
+    ]
+
+
+def _named(name: str) -> str:
+    """A column as a filter has it."""
+    return name if re.fullmatch(r"\w+", name) else f'"{name}"'
+
+
+def _literal(value: object) -> str:
+    text = str(value)
+    return (
+        text
+        if not isinstance(value, str) or re.fullmatch(r"\w+", text)
+        else '"' + text.replace('"', '""') + '"'
+    )
+
+
+# -- the grid
+
+
+def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
+    """How images are laid out; None for a table.
+
+    Raises:
+        Refused: there is no such image.
+    """
+    image = values.get("image")
+    if not image:
+        return None
+    if image not in opened.images:
+        some = ", ".join(map(escaped, opened.images))[:400]
+        raise Refused(
+            404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
+        )
+    under = [name for name in opened.classes if name in opened.sortable]
+    under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
+    under = under[:_MOST_UNDER_IMAGES]
+    return {"side": GRID_SIDE, "image": image, "under": under}
+
+
+def _layouts(
+    opened: OpenRef, grid: Mapping[str, Any] | None, here: Mapping[str, object]
+) -> list[tuple[str, str | None]]:
+    """The ways to look at these rows: a link to each but the present one."""
+    if not opened.images:
+        return []
+    shown_now = grid and grid["image"]
+    ways = [
+        ("table", None),
+        *((f"images of {escaped(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
+    ]
+    return [
+        (text, link("rows", **{**here, "image": name}) if name != shown_now else None) for text, name in ways
+    ]

@@ -1,0 +1,736 @@
+"""Tar shards, here or behind URLs: rows are those of tarfile; cut, forged and hostile shards are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import os
+import pickle
+import re
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from children import status_of_child
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from starts import FRESH_STARTS
+from torch.utils.data import DataLoader as TorchLoader
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.files.tar import members
+from torchyoga.testing import check_dataref, check_resume, check_source, check_view
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def member(name: str, size: int = 0, **more: Any) -> tarfile.TarInfo:
+    """A header."""
+    found = tarfile.TarInfo(name)
+    found.size = size
+    for key, value in more.items():
+        setattr(found, key, value)
+    return found
+
+
+def tar(
+    files: Iterable[tuple[str | tarfile.TarInfo, bytes]], format: str = "ustar", mode: str = "w"
+) -> bytes:
+    """An archive of these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, format=FORMATS[format]) as archive:  # type: ignore[call-overload]
+        for name, data in files:
+            header = member(name, len(data)) if isinstance(name, str) else name
+            archive.addfile(header, io.BytesIO(data))
+    return out.getvalue()
+
+
+def files_of(shard: int, count: int = 20) -> list[tuple[str, bytes]]:
+    """The members of a shard: an image, a class and text a sample."""
+    found = []
+    for number in range(count):
+        key = f"train/{shard:02}{number:03}"
+        found += [(f"{key}.jpg", b"\xff\xd8\xff" + bytes([number]) * (number * 37))]
+        found += [(f"{key}.cls", b"%d" % number), (f"{key}.seg.json", json.dumps({"n": number}).encode())]
+    return found
+
+
+def rows_of(shard: int, count: int = 20) -> list[dict[str, object]]:
+    """The rows of a shard."""
+    files = files_of(shard, count)
+    return [
+        {
+            "__key__": files[i][0].removesuffix(".jpg"),
+            "jpg": files[i][1],
+            "cls": files[i + 1][1],
+            "seg.json": files[i + 2][1],
+        }
+        for i in range(0, len(files), 3)
+    ]
+
+
+ROWS = [row for shard in range(3) for row in rows_of(shard)]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder of three shards."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"s-{number:03}.tar").write_bytes(tar(files_of(number)))
+    return folder
+
+
+def test_members_of_a_key_are_a_row(shards: Path) -> None:
+    ref = yoga.webdataset(shards / "s-{000..002}.tar")
+    assert list(ref) == ROWS
+    assert ref.file_starts.tolist() == [0, 20, 40, 60]
+    assert ref.schema is not None
+    codecs = [column.meaning.codec and column.meaning.codec.name for column in ref.schema.columns]
+    assert codecs == [None, "jpeg", None, None]
+    check_dataref(ref)
+    check_view(lambda base: base[::3], ref)
+    some = ref.columns(["cls", "__key__"])
+    assert some[7] == {"cls": b"7", "__key__": "train/00007"}
+    check_dataref(some)
+    assert yoga.webdataset(shards).fingerprint == ref.fingerprint
+
+
+def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(yoga.webdataset(shards))
+    urls: list[Any] = [
+        shards / "s-*.tar",
+        str(shards / "s-00[0-2].tar"),
+        [shards / "s-000.tar", shards / "s-{001,002}.tar"],
+        f"file://{shards}/s-{{000..002}}.tar",
+    ]
+    for url in urls:
+        assert list(yoga.webdataset(url)) == expected
+    assert len(yoga.webdataset(shards / "s-{1..2}.tar".replace("{", "00{"))) == 40
+    monkeypatch.chdir(shards)
+    assert len(yoga.webdataset("s-001.tar")) == 20
+    (shards / "odd{1,2}[x].tar").write_bytes(tar(files_of(7)))
+    assert len(yoga.webdataset(shards / "odd{1,2}[x].tar")) == 20
+    for missing in ("t-{000..002}.tar", "*.tgz", "s-{000..003}.tar"):
+        with pytest.raises(NotFoundError, match="there is no file"):
+            yoga.webdataset(shards / missing)
+    with pytest.raises(ValueError, match="no files were named"):
+        yoga.webdataset([])
+    with pytest.raises(ValueError, match="would run a command"):
+        yoga.webdataset(f"pipe:touch {tmp_path}/ran")
+    with pytest.raises(ValueError, match="more than 1000000"):
+        yoga.webdataset("s-{0..99999999}.tar")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_and_long_names(tmp_path: Path, format: str) -> None:
+    names = ["a.txt", "deep/" * 15 + "b.txt", "ü/ä.txt"]
+    if format != "ustar":
+        names += ["x" * 150 + ".txt", "y/" * 400 + "z.txt"]
+    data = {name: name.encode() * 3 for name in names}
+    (tmp_path / "x.tar").write_bytes(tar(data.items(), format))
+    ref = yoga.webdataset(tmp_path / "x.tar")
+    assert [row["__key__"] + ".txt" for row in ref] == names
+    assert [row["txt"] for row in ref] == list(data.values())
+
+
+def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", pax_headers={"comment": "of git archive"}) as archive:
+        archive.addfile(member("a.x", 3), io.BytesIO(b"abc"))
+    assert list(yoga.webdataset(tmp_path)) == [{"__key__": "a", "x": b"abc"}]
+
+
+def test_large_sizes_as_gnu_writes_them(tmp_path: Path) -> None:
+    data = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
+    data[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    (tmp_path / "x.tar").write_bytes(data)
+    assert [row["x"] for row in yoga.webdataset(tmp_path)] == [b"abc", b"de"]
+
+
+def test_what_belongs_to_no_sample_is_ignored(tmp_path: Path) -> None:
+    folder = member("train", type=tarfile.DIRTYPE)
+    files: list[Any] = [(folder, b""), ("README", b"x"), ("train/.hidden", b"x"), ("__meta__.json", b"x")]
+    (tmp_path / "x.tar").write_bytes(tar([*files, ("train/1.TXT", b"1"), ("train/2.txt", b"")]))
+    assert list(yoga.webdataset(tmp_path)) == [
+        {"__key__": "train/1", "txt": b"1"},
+        {"__key__": "train/2", "txt": b""},
+    ]
+
+
+def test_missing_members_are_none(tmp_path: Path) -> None:
+    files = [(name, data) for name, data in files_of(0) if name != "train/00003.cls"]
+    (tmp_path / "a.tar").write_bytes(tar(files))
+    (tmp_path / "b.tar").write_bytes(tar([("x.jpg", b"x")]))
+    ref = yoga.webdataset(tmp_path)
+    assert [number for number in range(21) if ref[number]["cls"] is None] == [3, 20]
+    assert ref[20] == {"__key__": "x", "jpg": b"x", "cls": None, "seg.json": None}
+    check_dataref(ref)
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1")
+    assert list(built) == list(ref)
+    assert built.schema == ref.schema
+    with pytest.raises(SchemaError, match=r"no sample has 'png'; the samples have jpg, cls, seg\.json"):
+        yoga.webdataset(tmp_path, columns=["png"])
+    assert list(yoga.webdataset(tmp_path, columns=["cls", "__key__"])[3]) == ["__key__", "cls"]
+
+
+def test_rows_of_plain_functions_say_what_they_look_like(tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(picture, "PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name in ("a.png", "a.cls", "a.txt", "b.png", "b.cls"):
+            data = picture.getvalue() if name.endswith("png") else b"3"
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    ref = yoga.webdataset(tmp_path / "a.tar", parse={"cls": int, "txt": str})
+    assert [row["txt"] for row in ref.columns(["txt"])] == ["3", None]
+    check_dataref(ref)
+    shown = ref.columns(["png", "cls"]).decoded({"png": yoga.codecs.image(layout="chw")})
+    (batch,) = yoga.DataLoader(shown, batch_size=2)
+    assert (batch["png"].shape, batch["cls"].tolist()) == ((2, 3, 4, 4), [3, 3])
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "a", "1.0", progress=False)
+    assert list(built) == list(ref)
+    odd = yoga.webdataset(tmp_path / "a.tar", parse={"cls": json.loads})
+    assert odd[1]["cls"] == 3
+    with pytest.raises(TypeError, match="parse=, too, comes last, as a map"):
+        odd.decoded({"png": yoga.codecs.image()})
+
+
+def test_values_are_parsed_by_choice(shards: Path, tmp_path: Path) -> None:
+    parse = {"cls": int, "seg.json": json.loads, "__key__": str.upper}
+    ref = yoga.webdataset(shards, parse={**parse, "jpg": len})
+    assert ref[21] == {"__key__": "TRAIN/01001", "jpg": 40, "cls": 1, "seg.json": {"n": 1}}
+    check_dataref(ref)
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1")
+    assert list(built) == list(ref)
+    (tmp_path / "t.tar").write_bytes(tar([("a.txt", "ü".encode()), ("b.txt", b"\xff")]))
+    texts = yoga.webdataset(tmp_path / "t.tar", parse={"txt": str})
+    assert texts[0]["txt"] == "ü"
+    with pytest.raises(CorruptError, match=r"parse\['txt'\] failed for the sample 'b'.*UnicodeDecodeError"):
+        texts[1]
+
+
+def test_pickles_stay_bytes(tmp_path: Path) -> None:
+    bomb = b"cos\nmkdir\n(S'" + os.fsencode(tmp_path / "ran") + b"'\ntR."
+    (tmp_path / "x.tar").write_bytes(tar([("a.pyd", bomb), ("a.pickle", bomb), ("a.pkl", bomb)]))
+    assert list(yoga.webdataset(tmp_path)) == [{"__key__": "a", "pyd": bomb, "pickle": bomb, "pkl": bomb}]
+    assert not (tmp_path / "ran").exists()
+
+
+# -- builds
+
+
+def compressed(folder: Path) -> None:
+    """Compresses each shard of a folder."""
+    for path in folder.glob("*.tar"):
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def test_shards_go_into_a_storage(shards: Path, tmp_path: Path) -> None:
+    check_source(lambda: yoga.webdataset(shards), ROWS, tmp_path / "plain")
+    compressed(shards)
+    check_source(lambda: yoga.webdataset(shards), ROWS, tmp_path / "gzip")
+    ref = yoga.webdataset(shards)
+    check_dataref(ref)
+    assert list(ref) == ROWS
+    few = yoga.webdataset(shards, columns=["cls"], parse={"cls": int})
+    assert list(few) == [{"__key__": row["__key__"], "cls": int(row["cls"])} for row in ROWS]  # type: ignore[call-overload]
+
+
+def test_shards_behind_urls(shards: Path, tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for path in shards.iterdir():
+        memory.pipe(f"/wds/{path.name}", path.read_bytes())
+    try:
+        for number, url in enumerate(("memory://wds/s-{000..002}.tar", "memory://wds/s-*.tar")):
+            built = yoga.Storage(tmp_path / "storage").submit(yoga.webdataset(url), "x", str(number))
+            assert list(built) == ROWS
+        for missing in ("t-*", "s-009"):
+            with pytest.raises(NotFoundError, match=f"there is no memory://wds/{re.escape(missing)}"):
+                yoga.webdataset(f"memory://wds/{missing}.tar")
+    finally:
+        memory.rm("/wds", recursive=True)
+
+
+# -- what is bad
+
+
+HOSTILE: dict[str, Any] = {
+    "absolute": ("/etc/passwd.jpg", "leads out"),
+    "above": ("../../x.jpg", "leads out"),
+    "symlink": (member("x.jpg", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "is a link"),
+    "hard link": (member("x.jpg", type=tarfile.LNKTYPE, linkname="/etc/passwd"), "is a link"),
+    "device": (member("x.jpg", type=tarfile.CHRTYPE), "is a device"),
+    "FIFO": (member("x.jpg", type=tarfile.FIFOTYPE), "is a device or a FIFO"),
+    "sparse": (member("x.jpg", type=tarfile.GNUTYPE_SPARSE), "is a sparse file"),
+    "unknown": (member("x.jpg", type=b"Q"), "is of an unknown kind"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_hostile_members_are_left_out_or_refused(tmp_path: Path, case: str, is_compressed: bool) -> None:
+    header, problem = HOSTILE[case]
+    path = tmp_path / "x.tar"
+    path.write_bytes(tar([("a.jpg", b"1"), (header, b""), ("b.jpg", b"2")]))
+    if is_compressed:
+        compressed(tmp_path)
+    with pytest.raises(CorruptError, match=rf"1 of 3 samples are bad.*{problem}"):
+        list(yoga.webdataset(tmp_path))
+    with pytest.warns(UserWarning, match=rf"1 of 3 samples are bad and left out.*{problem}"):
+        assert [row["jpg"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
+    assert not (tmp_path.parent / "x.jpg").exists()
+
+
+def test_members_that_come_twice_are_bad(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar([("a.x", b"1"), ("a.x", b"2"), ("b.x", b"3"), ("c.__key__", b"4")]))
+    with pytest.warns(UserWarning, match="2 of 3 samples"):
+        ref: Any = yoga.webdataset(tmp_path, max_bad=1)
+    assert list(ref) == [{"__key__": "b", "x": b"3"}]
+    assert [bad.reason for bad in ref.left_out] == [
+        "has a member 'x' that is there twice",
+        "has a member '__key__' that has a name that means the key",
+    ]
+
+
+@pytest.mark.parametrize(("ending", "mode"), [(".tar", "w"), (".tar.gz", "w:gz")])
+def test_samples_whose_members_do_not_lie_together_are_named(tmp_path: Path, ending: str, mode: str) -> None:
+    parts = [(f"{n}.{kind}", b"x") for kind in ("png", "cls") for n in range(4)]
+    (tmp_path / f"a{ending}").write_bytes(tar([*parts, ("4.png", b"x"), ("4.cls", b"x")], mode=mode))
+    said = (
+        rf"4 of 9 samples have a key that came before .*sort=name: '.*a{ending}' has '0' again; .*'3' again$"
+    )
+    with pytest.warns(UserWarning, match=said):
+        assert len(list(yoga.webdataset(tmp_path, columns=["png", "cls"]))) == 9
+
+
+def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
+    sparse = member("s.x", 3, pax_headers={"GNU.sparse.major": "1", "GNU.sparse.name": "s.x"})
+    (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))
+    old = bytearray(tar([(member("u.x", 512, type=tarfile.GNUTYPE_SPARSE), b"d" * 512)], "gnu"))[: 2 * 512]
+    old[482] = 1  # one more header, behind which the bytes begin
+    old[148:156] = b"        "
+    old[148:156] = b"%06o\0 " % sum(old[:512])
+    more = bytearray(512)
+    (tmp_path / "zold.tar").write_bytes(bytes(old[:512] + more + old[512:]) + tar([("v.x", b"2")]))
+    with pytest.warns(UserWarning, match="is a sparse file"):
+        assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
+
+
+def test_cut_shards_keep_what_is_whole(shards: Path) -> None:
+    data = tar(files_of(1))
+    path = shards / "s-001.tar"
+    for cut in (0, 100, 512 * 7, 512 * 7 + 1, len(data) // 2, 512 * 120):
+        path.write_bytes(data[:cut])
+        with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*s-001\.tar' ends early"):
+            yoga.webdataset(shards)
+        with pytest.warns(UserWarning, match="1 of 3 shards are bad and left out"):
+            ref = yoga.webdataset(shards, max_bad=0.4)
+        found = list(ref)
+        assert found == [*rows_of(0), *found[20:-20], *rows_of(2)]
+        assert found[20:-20] == rows_of(1)[: len(found) - 40]
+        if cut:
+            check_dataref(ref)
+
+
+def test_cut_and_damaged_gzip_shards(shards: Path) -> None:
+    compressed(shards)
+    path = shards / "s-001.tar.gz"
+    data = path.read_bytes()
+    middle = data[:200] + bytes(50) + data[250:]
+    for damaged in (data[: len(data) // 2], data[:3], middle, data[:-4] + b"1234"):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptError, match=r"s-001\.tar\.gz is damaged: it is (cut|damaged)"):
+            yoga.webdataset(shards, max_bad=1)
+
+
+def test_what_is_left_out_is_in_the_info(shards: Path, tmp_path: Path) -> None:
+    path = shards / "s-001.tar"
+    path.write_bytes(path.read_bytes()[:-30000])
+    storage = yoga.Storage(tmp_path / "storage")
+    with pytest.warns(UserWarning, match="1 of 3 shards"):
+        bad = yoga.webdataset(shards, max_bad=0.4)
+    ref = storage.submit(bad, "x", "1", info={"by": "me"})
+    assert ref.info["by"] == "me"
+    (reason,) = ref.info["left_out"]["first"].values()
+    assert ref.info["left_out"]["count"] == 1
+    assert [*ref.info["left_out"]["first"]] == [str(path)]
+    assert "ends early: it is cut" in reason
+    ref = storage.submit(bad, "y", "1", codecs={"cls": yoga.codecs.zstd()}, info={"left_out": 3})
+    assert ref.info == {"left_out": 3}  # what the caller says comes first
+    whole = storage.submit(yoga.webdataset([shards / "s-000.tar"]), "z", "1")
+    assert "left_out" not in whole.info
+
+
+@pytest.mark.quick("True")
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_build_of_encoded_shards_continues(
+    dictionary: bool,
+    tmp_path: Path,
+    files_of: Callable[[int], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files_of(200)
+    caplog.set_level(logging.INFO, "torchyoga")
+    texts = [f"a text that all rows share, but for {n}" for n in range(6000)]
+    for shard in range(4):
+        members = [(f"{shard}/{n:04}.txt", texts[1500 * shard + n].encode()) for n in range(1500)]
+        (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
+    read: list[bytes] = []
+    most = 5500  # more than the 4,096 of which a dictionary is learned
+
+    def look(data: bytes) -> str:
+        read.append(data)
+        if len(read) > most:
+            raise KeyboardInterrupt
+        return data.decode()
+
+    storage, codecs = yoga.Storage(tmp_path / "storage"), {"txt": yoga.codecs.zstd(dictionary=dictionary)}
+    with pytest.raises(KeyboardInterrupt):
+        storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
+    read.clear()
+    most = 10**6
+    ref = storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
+    (row,) = re.findall(r"continuing an interrupted build at row (\d+)", caplog.text)
+    assert int(row) > 5000
+    assert [row["txt"] for row in ref.decoded()] == texts
+
+
+def forged(**changes: tuple[int, bytes]) -> bytes:
+    """An archive whose third header is changed at some places; its checksum fits."""
+    data = bytearray(tar([("0.x", b"0"), ("a.x", b"1"), ("b.x", b"2")]))
+    header = data[2048:2560]
+    for start, value in changes.values():
+        header[start : start + len(value)] = value
+    header[148:156] = b" " * 8
+    if "checksum" not in changes:
+        header[148:156] = b"%06o\0 " % sum(header)
+    data[2048:2560] = header
+    return bytes(data)
+
+
+WHOLE = tar([("0.x", b"0"), ("a.x", b"1")])[:2048]
+FORGED = {
+    "size beyond the file": (forged(size=(124, b"77777777777\0")), "is cut, or its member"),
+    "huge size": (forged(size=(124, b"\x80" + b"\xff" * 11)), "nothing has"),
+    "negative size": (forged(size=(124, b"\xff" * 12)), "is not a number"),
+    "size with a sign": (forged(size=(124, b"-0000000001\0")), "is not a number"),
+    "size with an underscore": (forged(size=(124, b"0000000_001\0")), "is not a number"),
+    "checksum": (forged(checksum=(0, b"c")), "does not fit its checksum"),
+    "a link with bytes": (forged(kind=(156, b"2")), "is a link or a device of 1 bytes"),
+    "a PAX header of the wrong kind": (forged(kind=(156, b"x")), "not a record of a PAX header"),
+    "a header for all with a size": (
+        WHOLE + tar([(member("g", 9, type=b"g"), b"9 size=1\n")]),
+        "a header for all members says 'size'",
+    ),
+    "a long name without a member": (
+        WHOLE + tar([(member("l", 3, type=b"L"), b"a.b")]),
+        "within a header",
+    ),
+    "a huge PAX header": (
+        WHOLE + tar([(member("p", 2**22, type=b"x"), bytes(2**22))]),
+        "a header of 4194304 bytes",
+    ),
+    "a record longer than its header": (
+        WHOLE + tar([(member("p", 12, type=b"x"), b"999 path=x\n\n")]),
+        "not a record of a PAX header",
+    ),
+    "a record of length 0": (
+        WHOLE + tar([(member("p", 12, type=b"x"), b"0 path=xyz\n\n")]),
+        "not a record of a PAX header",
+    ),
+    "something far behind it": (
+        tar([("0.x", b"0"), ("a.x", b"1")]) + bytes(2**18) + b"1",
+        "perhaps another archive",
+    ),
+    "another archive behind it": (
+        tar([("0.x", b"0"), ("a.x", b"1")]) + tar([("b.x", b"1")]),
+        "perhaps another archive",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_forged_headers_end_a_shard(tmp_path: Path, case: str, is_compressed: bool) -> None:
+    data, problem = FORGED[case]
+    (tmp_path / "x.tar").write_bytes(data)
+    if is_compressed:
+        compressed(tmp_path)
+    with pytest.raises(CorruptError, match=problem):
+        list(yoga.webdataset(tmp_path))
+    with pytest.warns(UserWarning, match="ends early"):
+        assert [row["__key__"] for row in yoga.webdataset(tmp_path, max_bad=1)] == ["0"]
+
+
+def test_what_is_not_tar(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"<html>" * 200)
+    with pytest.raises(CorruptError, match="it is not a tar archive"):
+        yoga.webdataset(tmp_path)
+    (tmp_path / "x.tar").unlink()
+    os.mkfifo(tmp_path / "x.tar") if os.name != "nt" else (tmp_path / "x.tar").mkdir()
+    with pytest.raises(NotFoundError, match=r"there are no files|there is no file"):
+        yoga.webdataset(tmp_path / "x.tar")
+
+
+@given(data=st.data())
+def test_any_bytes_end_in_an_error_or_at_an_end(data: st.DataObject) -> None:
+    archive = bytearray(
+        tar([("a.x", b"1" * 600), ("p" * 120 + ".y", b"2")], data.draw(st.sampled_from(["gnu", "pax"])))
+    )
+    del archive[6 * 1024 :]
+    for place, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(archive) - 1), st.integers(0, 255)), max_size=8)
+    ):
+        archive[place] = byte
+    reads = []
+
+    def read(at: int, count: int) -> bytes:
+        reads.append(at)
+        assert count <= 2**20
+        return bytes(archive[at : at + count])
+
+    try:
+        for found in members(read, len(archive)):
+            assert 0 <= found.offset <= found.offset + found.nbytes <= len(archive)
+    except CorruptError:
+        pass
+    assert reads == sorted(reads)
+    assert len(reads) < 100
+
+
+def part(data: bytes, at: int, count: int) -> bytes:
+    """Some bytes."""
+    return data[at : at + count]
+
+
+def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for format in FORMATS:
+        files = [(f"{'d/' * (i % 5)}{i}.x{i % 3}", rng.bytes(int(rng.integers(0, 3000)))) for i in range(200)]
+        data = tar(files, format)
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            expected = [(info.name, info.offset_data, info.size) for info in archive]
+        found = [(m.name, m.offset, m.nbytes) for m in members(partial(part, data), len(data))]
+        assert found == expected
+
+
+# -- processes
+
+
+def test_a_shard_that_changes_later_is_an_error(shards: Path) -> None:
+    ref = yoga.webdataset(shards)
+    path = shards / "s-001.tar"
+    whole = path.read_bytes()
+    os.truncate(path, 600)
+    with pytest.raises(CorruptError, match="has 600 bytes where"):
+        ref.take(np.arange(60))
+    path.write_bytes(whole)
+    os.utime(path, (1, 1))
+    with pytest.raises(CorruptError, match="has changed since it was opened"):
+        ref[25]
+    path.unlink()
+    with pytest.raises(CorruptError, match="is missing"):
+        ref[25]
+    assert ref[5] == ROWS[5]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
+def test_forked_children_and_new_processes_read_it(shards: Path) -> None:
+    ref = yoga.webdataset(shards)
+    assert list(ref) == ROWS
+
+    def read() -> None:
+        assert list(ref) == ROWS
+
+    assert status_of_child(read) == 0
+    assert list(pickle.loads(pickle.dumps(ref))) == ROWS
+    loader = TorchLoader(ref, 20, num_workers=1, multiprocessing_context=FRESH_STARTS[0])
+    assert [key for batch in loader for key in batch["__key__"]] == [row["__key__"] for row in ROWS]
+
+
+def test_loaders_resume(shards: Path) -> None:
+    ref = yoga.webdataset(shards, columns=["cls"])
+    for shuffle in (True, "block"):
+        loader = yoga.DataLoader(ref, 8, shuffle=shuffle, seed=1, num_workers=2)
+        keys = [key for batch in loader for key in batch["__key__"]]
+        assert sorted(keys) == [row["__key__"] for row in ROWS]
+    check_resume(lambda: yoga.DataLoader(ref, 8, shuffle="block", seed=1))
+
+
+@pytest.mark.parametrize("way", ["in place", "compressed", "some columns"])
+def test_images_without_an_extension_are_counted_and_named(way: str, tmp_path: Path) -> None:
+    files: list[tuple[str | tarfile.TarInfo, bytes]] = [*files_of(0, 40)]
+    files[3:3] = [("train/0001", b"\xff\xd8\xff" + bytes(99)), ("README", b"P1 says what this is")]
+    files += [("__meta__.png", b"\x89PNG\r\n\x1a\n"), (".hidden", b"\x89PNG\r\n\x1a\n"), ("empty", b"")]
+    path = tmp_path / ("x.tar" if way == "in place" else "x.tar.gz")
+    path.write_bytes(tar(files) if way == "in place" else gzip.compress(tar(files)))
+    columns = ["cls"] if way == "some columns" else None
+    storage = yoga.Storage(tmp_path / "storage")
+    with pytest.raises(
+        CorruptError, match=r"1 of \d+ samples are bad.*'.*train/0001' begins as an image does"
+    ):
+        storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.0), "x", "1")
+    with pytest.warns(UserWarning, match="1 of 41 samples are bad and left out"):
+        ref = storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.03), "x", "1")
+    assert [row["cls"] for row in ref] == [row["cls"] for row in rows_of(0, 40)]
+
+
+# -- behind URLs
+
+
+SHARDS, EACH = 6, 25
+Served = tuple[str, Path, list[str]]
+
+
+class Noting(SimpleHTTPRequestHandler):
+    """Notes the files that are downloaded; says when each was written."""
+
+    asked: list[str]
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append(Path(self.path).name)  # type: ignore[attr-defined]
+        super().do_GET()
+
+    def end_headers(self) -> None:
+        file = Path(self.translate_path(self.path))
+        if file.is_file():
+            self.send_header("ETag", f'"{file.stat().st_mtime_ns}"')
+        super().end_headers()
+
+
+def write(path: Path, samples: list[dict[str, bytes]]) -> None:
+    path.write_bytes(tar([pair for sample in samples for pair in sample.items()]))
+
+
+def sample(n: int) -> dict[str, bytes]:
+    found = {f"{n:04}.png": b"an image" * (n % 4), f"{n:04}.cls": b"%d" % n}
+    return found if n % 10 else found | {f"{n:04}.txt": "é".encode()}
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A URL of shards, the folder, and the files that were downloaded."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number in range(SHARDS):
+        write(folder / f"s-{number}.tar", [sample(n) for n in range(number * EACH, (number + 1) * EACH)])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Noting, directory=str(folder)))
+    server.asked = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/s-{{0..{SHARDS - 1}}}.tar", folder, server.asked  # type: ignore[attr-defined]
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+def test_rows_are_those_of_local_shards(served: Served, tmp_path: Path) -> None:
+    url, folder, asked = served
+    ref = yoga.webdataset(url, cache_dir=tmp_path / "cache")
+    local = yoga.webdataset(folder)
+    assert len(ref) == len(local) == SHARDS * EACH
+    assert (
+        ref[30] == local[30] == {"__key__": "0030", "png": b"an image" * 2, "cls": b"30", "txt": "é".encode()}
+    )
+    assert list(ref) == list(local)
+    assert ref.file_starts.tolist() == local.file_starts.tolist()
+    assert ref.fingerprint == local.fingerprint
+    check_dataref(ref)
+    check_view(lambda base: base[3:].columns(["cls", "png"]), ref, workers=0)
+    check_resume(lambda: yoga.DataLoader(ref.columns(["cls"]), 16, shuffle="block", seed=7), 4)
+    parsed = yoga.webdataset(url, parse={"cls": int}, cache_dir=tmp_path / "cache")
+    assert parsed[77]["cls"] == 77
+    assert asked.count("s-3.tar") == 1
+    assert pickle.loads(pickle.dumps(ref))[7]["cls"] == b"7"
+
+
+def test_the_index_of_local_shards_is_kept_until_they_change(served: Served, tmp_path: Path) -> None:
+    def kept() -> set[int]:
+        return {path.stat().st_ino for path in (tmp_path / "cache").rglob("*.index")}
+
+    _, folder, _ = served
+    opened = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
+    before = kept()
+    again = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
+    assert len(before) == SHARDS
+    assert kept() == before
+    assert list(again) == list(opened)
+    assert again.fingerprint == opened.fingerprint
+    write(folder / "s-0.tar", [sample(0)])
+    assert len(yoga.webdataset(folder, cache_dir=tmp_path / "cache")) == (SHARDS - 1) * EACH + 1
+    assert len(kept() & before) == SHARDS - 1
+
+
+def test_the_index_is_made_once_and_an_epoch_downloads_each_shard_once(
+    served: Served, tmp_path: Path
+) -> None:
+    url, folder, asked = served
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    small = 4 * largest  # shards at once
+    assert len(yoga.webdataset(url, cache_dir=tmp_path / "cache", cache_bytes=small)) == SHARDS * EACH
+    assert sorted(set(asked)) == sorted(path.name for path in folder.iterdir())
+    del asked[:]
+    again = yoga.webdataset(url, cache_dir=tmp_path / "cache", cache_bytes=small)
+    assert len(again) == SHARDS * EACH
+    assert not asked
+    loader = yoga.DataLoader(again, 10, shuffle="block", shuffle_window=2, seed=1)
+    keys = [key for batch in loader for key in batch["__key__"]]
+    assert sorted(keys) == [f"{n:04}" for n in range(SHARDS * EACH)]
+    assert all(asked.count(name) <= 1 for name in set(asked))
+
+
+def test_a_shard_that_has_changed_is_an_error(served: Served, tmp_path: Path) -> None:
+    url, folder, _ = served
+    ref = yoga.webdataset(url, cache_dir=tmp_path / "cache")
+    assert len(ref) == SHARDS * EACH
+    for file in (tmp_path / "cache" / "files").glob("*.shard"):
+        file.unlink()
+    write(folder / "s-2.tar", [sample(n + 1000) for n in range(2 * EACH, 3 * EACH)])
+    fresh = pickle.loads(pickle.dumps(ref))
+    assert fresh[0]["cls"] == b"0"
+    with pytest.raises(CorruptError, match=r"s-2\.tar has changed since it was opened"):
+        fresh[2 * EACH]
+
+
+def test_bad_shards(served: Served, tmp_path: Path) -> None:
+    url, folder, _ = served
+    whole = (folder / "s-1.tar").read_bytes()
+    (folder / "s-1.tar").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CorruptError, match=r"s-1\.tar.*it is cut"):
+        yoga.webdataset(url, cache_dir=tmp_path / "cache")
+    with pytest.warns(UserWarning, match="1 of 6 shards"):
+        ref = yoga.webdataset(url, max_bad=0.5, cache_dir=tmp_path / "cache")
+    assert SHARDS * EACH - EACH < len(ref) < SHARDS * EACH
+    assert ref.left_out[0].name.endswith("s-1.tar")
+    (folder / "s-1.tar").unlink()
+    with pytest.raises(YogaError, match=r"s-1\.tar"):
+        len(yoga.webdataset(url, cache_dir=tmp_path / "cache"))
+
+
+def test_wildcards_in_folders_of_a_url(tmp_path: Path) -> None:
+    store = fsspec.filesystem("memory")
+    for folder in ("wild/a", "wild/b", "wild/b/c", "other"):
+        write(tmp_path / "x.tar", [sample(len(folder))])
+        store.pipe(f"/{folder}/x.tar", (tmp_path / "x.tar").read_bytes())
+    for pattern, keys in (("*/x.tar", ["0006", "0006"]), ("**/x.tar", ["0006", "0008", "0006"])):
+        ref = yoga.webdataset(f"memory://wild/{pattern}", cache_dir=tmp_path / "cache")
+        assert [row["__key__"] for row in ref] == keys

@@ -1,0 +1,222 @@
+"""`yoga tag`, `copy`, `rm` and `gc`: what versions are called, where they lie, and which of them stay."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ...process.messages import bytes_text, count_of, short
+from .output import Asked, Table, picked
+from .places import (
+    id_argument,
+    known_versions,
+    message_option,
+    opened,
+    placed,
+    storage_command,
+    version_argument,
+    versions_in,
+)
+
+if TYPE_CHECKING:
+    from ...stores.history import TagEntry
+
+_PATIENCE = 60.0  # seconds to wait for whoever builds a version that gets a tag
+
+
+@storage_command("tag", id_argument(), click.argument("tag", required=False), version_argument())
+@click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
+@message_option
+def tag(
+    id: str, tag: str | None, version: str | None, remove: bool, message: str | None, asked: Asked
+) -> None:
+    """Show, set or take away names of versions.
+
+    With ID, its tags; with TAG, what that has named; with VERSION, it names that version from now on.
+
+    \b
+    Examples:
+      yoga tag images
+      yoga tag images prod 1.1 --message reviewed
+      yoga tag images prod
+      yoga tag images prod --remove
+    """
+    from ...stores.history import tag_history, tagged, tags_of, untagged
+
+    store = versions_in(asked.storage)
+    if tag is None:
+        known_versions(store, id)
+        tags = tags_of(store, id)
+        plain: dict[str, object] = {"id": id, "tags": tags}
+        table = Table(("tag", "version"), [(short(name), short(found)) for name, found in tags.items()])
+        asked.write(plain, table if tags else f"{id} has no tags")
+    elif remove:
+        if version is not None:
+            raise click.UsageError("--remove takes no version; leave one of them out")
+        _write_entries([untagged(store, id, tag, message)], asked)
+    elif version is not None:
+        _, version = placed(store, id, version)
+        _write_entries([tagged(store, id, tag, version, message, _PATIENCE)], asked)
+    else:
+        _write_entries(tag_history(store, id, tag), asked)
+
+
+def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
+    """Moves of one tag, the newest last."""
+    rows = [
+        (
+            short(entry.tag),
+            "taken away" if entry.version is None else short(entry.version),
+            f"{entry.when:%Y-%m-%d %H:%M}",
+            short(entry.who or ""),
+            short(entry.message or ""),
+        )
+        for entry in entries
+    ]
+    plain = [
+        {
+            **picked(entry, "number version fingerprint"),
+            "when": entry.when.isoformat(),
+            **picked(entry, "who message"),
+        }
+        for entry in entries
+    ]
+    table = Table(("tag", "version", "when", "who", "message"), rows)
+    asked.write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, table)
+
+
+@storage_command("copy", id_argument(), version_argument())
+@click.argument("target", required=False, metavar="TARGET")
+@click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
+@click.option("--history", is_flag=True, help="All versions and tags, or VERSION and what it is made from.")
+@click.option("--dry-run", is_flag=True, help="With --history: only say what would be sent.")
+def copy(
+    id: str,
+    version: str | None,
+    target: str | None,
+    overwrite: bool,
+    history: bool,
+    dry_run: bool,
+    asked: Asked,
+) -> None:
+    """Copy a version to another directory or URL; each file is checked before it is sent.
+
+    The next call continues an interrupted copy.
+
+    \b
+    Examples:
+      yoga copy images 1.1 backup
+      yoga copy images@prod backup
+      yoga copy images backup --history
+    """
+    if target is None:
+        version, target = None, version
+    if target is None:
+        raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
+    if dry_run and not history:
+        raise click.UsageError("--dry-run is about many versions; it needs --history")
+    source = opened(asked.storage)
+    if version is None and not os.path.isdir(target) and target in source.versions(id):
+        raise click.UsageError(
+            f"{target} is a version of {id}: name the directory or URL to copy to, as in: yoga copy {id} "
+            f"{target} backup; or write ./{target} for a new directory of that name"
+        )
+    other = opened(target, create=True)
+    if not history:
+        ref = source.copy(*placed(source, id, version), to=other, overwrite=overwrite)
+        asked.write_published(other, ref)
+        return
+    if version is not None or not source.versions(id):
+        id, version = placed(source, id, version)
+    plain = {"storage": other.url, "id": id}
+    if dry_run:
+        sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
+        rows = [(short(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
+        count, total = count_of(len(sizes), "version"), bytes_text(sum(sizes.values()))
+        what = f"{count}, {total}, would be sent to {other.url}"
+        table = Table(("version", "bytes"), rows, right=("bytes",))
+        asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
+        return
+    sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
+    asked.write({**plain, "sent": [*sent]}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
+
+
+@storage_command("gc", id_argument(required=False))
+@click.option(
+    "--keep", type=click.IntRange(0), help="Keep so many of the newest versions of each id; by default all."
+)
+@click.option("--untagged", is_flag=True, help="With --keep: also delete versions that a tag names.")
+@click.option(
+    "--grace",
+    default=86400.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds; what is younger stays.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Delete it.")
+def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool, asked: Asked) -> None:
+    """List what could be deleted; with --yes, delete it.
+
+    This is what interrupted builds have left, and files that were replaced; with --keep also old versions,
+    except those that a tag names, and those that a kept one was made from.
+
+    \b
+    Examples:
+      yoga gc
+      yoga gc images --keep 5 --grace 0
+      yoga gc --keep 5 --yes
+    """
+    from ...stores.spare import cleaned
+
+    if untagged and keep is None:
+        raise click.UsageError("--untagged is about versions; say with --keep how many stay")
+    store = versions_in(asked.storage)
+    if id is not None:
+        known_versions(store, id)
+    kept = grace, keep, not untagged, id
+    found = cleaned(store, *kept, dry_run=True)
+    if yes:
+        found = {name: found.get(name, 0) for name in cleaned(store, *kept)}
+    total = sum(found.values())
+    plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
+    table = Table(
+        ("name", "bytes"), [(short(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
+    )
+    done = "deleted" if yes else "could be deleted"
+    what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"
+    what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
+    shown: list[str | Table] = [table, what]
+    found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
+    asked.write(found_json, shown if found else "there is nothing to delete")
+
+
+@storage_command("rm", id_argument(), version_argument(required=True))
+@click.option("--force", is_flag=True, help="Also a version that a tag names.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
+    """Delete a version, but not the files that other versions share with it.
+
+    A version that a tag names stays, unless --force is given. Many old versions go with yoga gc --keep.
+    In a long history, what is smaller than 64 KiB is left to yoga gc.
+
+    \b
+    Examples:
+      yoga rm images 1.1 --dry-run
+      yoga rm images 1.1
+      yoga rm images @prod --force
+    """
+    from ...stores.history import refuse_tagged
+    from ...stores.spare import freed, removed
+
+    store = versions_in(asked.storage)
+    id, version = placed(store, id, version)
+    nbytes = freed(store, id, version)
+    if not dry_run:
+        removed(store, id, version, -1, force)
+    elif not force:
+        refuse_tagged(store, id, version)
+    plain = {"storage": store.name, "id": id, "version": version, "deleted": not dry_run, "bytes": nbytes}
+    done = "would be deleted" if dry_run else "deleted"
+    asked.write(plain, f"{id} {version} in {store.name}: {done}, {bytes_text(nbytes)}")

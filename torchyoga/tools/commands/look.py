@@ -1,0 +1,548 @@
+"""`yoga ls`, `info`, `head`, `stats`, `query`, `log`, `diff`, `report`, `view`: what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+from ...process.messages import bytes_text, count_of, short
+from ...rows.node import readable_name
+from ...versions.names import natural
+from ..cells.flat import flat, flat_names
+from .output import MOST_LINES, Asked, Table, picked, value_text
+from .places import (
+    column_names,
+    columns_option,
+    fetched,
+    id_argument,
+    is_place,
+    known_versions,
+    opened,
+    placed,
+    shown,
+    storage_command,
+    version_argument,
+    versions_in,
+)
+
+if TYPE_CHECKING:
+    from ...reading.dataref import DataRef
+    from ...rows.statistics import ColumnStats
+    from ...storage import Storage
+    from ...versions.lineage import Lineage
+    from ...versions.manifest import Manifest
+
+_MOST_HEAD, _MOST_COLUMNS = 10_000, 12  # rows and columns that `head` shows
+_NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
+_MOST_OFTEN = 10  # values of a column, in JSON
+_ALIAS = "t"  # the table of a version that is named beside the query
+
+
+@storage_command("ls")
+@click.argument("place", required=False)
+@click.option("--long", "-l", is_flag=True, help="Read each manifest: rows, bytes, tags, damage.")
+def ls(place: str | None, long: bool, asked: Asked) -> None:
+    """List datasets and their versions.
+
+    PLACE is a directory or URL; by default that of --storage.
+
+    \b
+    Examples:
+      yoga ls
+      yoga ls --long storage
+    """
+    from ...stores.history import log_of
+
+    store = versions_in(place or asked.storage)
+    versions: dict[str, list[str]] = {}
+    for id, version in store.published():
+        versions.setdefault(id, []).append(version)
+    versions = {id: sorted(versions[id], key=natural) for id in sorted(versions, key=natural)}
+    empty = f"{store.name} holds no datasets"
+    if not long:
+        datasets = [{"id": id, "versions": found} for id, found in versions.items()]
+        table = Table(("id", "versions"), [(id, " ".join(found)) for id, found in versions.items()])
+        asked.write({"storage": store.name, "datasets": datasets}, table if datasets else empty)
+        return
+    entries = [(id, entry) for id in versions for entry in log_of(store, id)]
+    plain = [
+        {
+            "id": id,
+            **picked(entry, "version rows"),
+            "bytes": entry.nbytes,
+            "created": entry.created or None,
+            **picked(entry, "tags problem"),
+        }
+        for id, entry in entries
+    ]
+    rows = [
+        (
+            id,
+            entry.version,
+            "" if entry.rows is None else f"{entry.rows:,}",
+            "" if entry.nbytes is None else bytes_text(entry.nbytes),
+            " ".join(entry.tags),
+            "" if entry.problem is None else f"damaged: {entry.problem}",
+        )
+        for id, entry in entries
+    ]
+    titles = ("id", "version", "rows", "bytes", "tags", "problem")
+    shown = Table(titles, rows, right=("rows", "bytes"))
+    if not any(entry.problem for _, entry in entries):
+        shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
+    asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)
+
+
+@storage_command("info", id_argument(), version_argument())
+def info(id: str, version: str | None, asked: Asked) -> None:
+    """Show what a version is: rows, columns, files, how it was made.
+
+    ID may name a tag, as in images@prod. Without VERSION it is the newest one. Only its manifest is read.
+
+    \b
+    Examples:
+      yoga info images
+      yoga info images@prod
+      yoga info images 1.0 --json
+    """
+    from ...stores.history import moves_of
+    from ...versions.lineage import Lineage
+
+    store = versions_in(asked.storage)
+    manifest = store.manifest(*placed(store, id, version))
+    lineage = Lineage.of(manifest.lineage)
+    named = (manifest.version, manifest.fingerprint)
+    moves = moves_of(store, manifest.id, [])
+    tags = [tag for tag, move in moves.items() if (move.version, move.fingerprint) == named]
+    columns = () if manifest.schema is None else manifest.schema.shown
+    plain = {
+        "storage": store.name,
+        **picked(manifest, "id version"),
+        "tags": tags,
+        "rows": manifest.num_rows,
+        "bytes": manifest.nbytes,
+        **picked(manifest, "created fingerprint"),
+        "columns": _columns_of(manifest),
+        "files": [
+            {"name": file.name, "format": file.format, "rows": file.rows, "bytes": file.nbytes, "of": file.of}
+            for file in manifest.each_file
+        ],
+        "parents": [parent.version for parent in manifest.parents[-1:]],
+        "message": lineage.message,
+        "lineage": picked(lineage, "function commit dirty packages user host seconds"),
+        "info": manifest.info,
+    }
+    lines = [f"{title:9}{short(text, 160)}" for title, text in _facts_of(manifest, lineage, tags) if text]
+    rows = [(short(column.name), column.type, column.shape) for column in columns[:MOST_LINES]]
+    left_out = count_of(len(columns) - len(rows), "more column")
+    more = [f"and {left_out}; --json prints all"] if len(rows) < len(columns) else []
+    table = Table(("column", "type", "shape"), rows)
+    shown: list[str | Table] = ["\n".join(lines)]
+    asked.write(plain, [*shown, "", table, *more] if rows else shown)
+
+
+def _facts_of(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:
+    formats = ", ".join(sorted({file.format for file in manifest.each_file}))
+    num_files = len(manifest.each_file)
+    files = f"{count_of(num_files, f'{formats} file'.strip())}, {bytes_text(manifest.nbytes)}"
+    shared = sum(file.of is not None for file in manifest.each_file)
+    dirty = " with changes" if lineage.dirty else ""
+    return [
+        ("id", manifest.id),
+        ("version", manifest.version),
+        ("tags", ", ".join(tags)),
+        ("rows", f"{manifest.num_rows:,}"),
+        ("files", files + (f"; {shared:,} shared with other versions" if shared else "")),
+        ("created", f"{manifest.created}{f' by {lineage.user}' if lineage.user else ''}"),
+        ("message", lineage.message or ""),
+        ("from", manifest.parents[-1].version if manifest.parents else ""),
+        ("made by", lineage.function or ""),
+        ("commit", f"{lineage.commit}{dirty}" if lineage.commit else ""),
+        ("info", json.dumps(manifest.info, ensure_ascii=False) if manifest.info else ""),
+        ("rows are", manifest.fingerprint),
+    ]
+
+
+def _columns_of(manifest: Manifest) -> list[dict[str, object]]:
+    """Each column for programs: as people read it, and how its values are stored."""
+    if manifest.schema is None:
+        return []
+    stored = {column.name: column for column in manifest.schema.columns}
+    return [
+        {"name": one.name, **picked(stored[one.column], "kind dtype shape"), "type": one.type}
+        for one in manifest.schema.shown
+    ]
+
+
+@storage_command("head", id_argument())
+@click.argument("count", default=10, type=click.IntRange(1, _MOST_HEAD))
+@click.option("--version", "version", help="Which version; by default the newest.")
+@columns_option
+@click.option("--where", help="Only rows that meet a condition, as in 'label = 3 and score > 0.5'.")
+@click.option("--start", default=0, type=click.IntRange(0), help="The first row to show, or to look at.")
+@click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
+def head(
+    id: str,
+    count: int,
+    version: str | None,
+    columns: tuple[str, ...],
+    where: str | None,
+    start: int,
+    decoded: bool,
+    asked: Asked,
+) -> None:
+    """Show the first COUNT rows of a version, by default 10.
+
+    ID may name a tag or a version, as in images@prod or images@1.0; or it is a path or URL of files of
+    another library. A condition is a filter as in yoga view.
+
+    \b
+    Examples:
+      yoga head images
+      yoga head images 5 --columns label,text
+      yoga head images 5 --where "label = 2"
+      yoga head images@1.0 2 --start 3 --json
+      yoga head s3://bucket/shards
+      yoga head mds://folder 3
+    """
+    ref, title, named = shown(asked.storage, id, version)
+    total = len(ref)
+    names = column_names(columns, ref.schema)
+    known = [] if ref.schema is None else list(flat_names(ref.schema.tree))
+    if names is None and not asked.as_json and len(known) > _MOST_COLUMNS:
+        names = known[:_MOST_COLUMNS]  # nothing is read of the others
+    left_out = len(known) - len(names or known) if not columns else 0
+    chosen = ref if names is None else ref.columns(names)
+    chosen = chosen.decoded() if decoded else chosen
+    numbers: Sequence[int] = range(start, min(start + count, total))
+    looked = None
+    if where is not None and total:
+        from ..view.filter import Filter
+
+        found, looked = Filter.of(where, ref.schema, ref.info).first(ref, start, count)
+        numbers = found.tolist()
+    taken = chosen[list(numbers)] if len(numbers) else []
+    rows = [(number, dict(flat(row))) for number, row in zip(numbers, taken, strict=True)]
+    plain = {
+        **named,
+        "total": total,
+        **({} if looked is None else {"where": where, "looked_until": looked}),
+        "rows": [{"row": number, "values": row} for number, row in rows],
+    }
+    of = f"{title} has {count_of(total, 'row')}"
+    if looked is not None:
+        part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
+        what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"
+    elif rows:
+        first, last = f"{start:,}", f"{numbers[-1]:,}"
+        what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"
+    else:
+        what = of
+    more = [f"and {count_of(left_out, 'more column')}; --columns names some"] if rows and left_out else []
+    asked.write(plain, [*([_rows_table(rows)] if rows else []), *more, what])
+
+
+def _rows_table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    lines = [
+        (f"{number:,}", *(value_text(row[name]) if name in row else "" for name in names))
+        for number, row in rows
+    ]
+    return Table(("row", *map(short, names)), lines, ("row",))
+
+
+@storage_command("stats", id_argument(), version_argument())
+@columns_option
+@click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
+def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | None, asked: Asked) -> None:
+    """Show statistics of each column.
+
+    They were made when the version was built, so nothing is read; without them, all rows are. ID may be a
+    path or URL of files of another library.
+
+    \b
+    Examples:
+      yoga stats images
+      yoga stats images 1.0 --columns label --json
+      yoga stats s3://bucket/shards --rows 10000
+    """
+    from ...rows.schema import Projection
+    from ...rows.statistics import TITLES, cells_of
+
+    manifest = None
+    if is_place(asked.storage, id):
+        ref, _, named = shown(asked.storage, id, version)
+        schema = ref.schema
+    else:
+        store = versions_in(asked.storage)
+        manifest = store.manifest(*placed(store, id, version))
+        named, schema = picked(manifest, "id version"), manifest.schema
+    names = column_names(columns, schema)
+    stored = [] if schema is None else [one.name for one in schema.columns]
+    known = [name for name in stored if not name.endswith("}")]  # those say what is None, and how long it is
+    if names is None and not asked.as_json and len(known) > MOST_LINES:
+        names = known[:MOST_LINES]  # the others are not looked at
+    if manifest is not None and manifest.stats and schema is not None:
+        stats = manifest.known_stats(None if names is None else Projection.of(schema, names).ordered(names))
+    else:
+        if manifest is not None:
+            ref, *_ = shown(asked.storage, manifest.id, manifest.version)
+        stats = (ref if names is None else ref.columns(names)).stats(rows)
+    left_out = 0 if columns or asked.as_json else len(known) - len(stats)
+    lines = [cells_of(one, short(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
+    table = Table(TITLES, lines, TITLES[1:-1])
+    more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
+    read = count_of(stats.rows, "row")
+    if stats.rows_read < stats.rows:
+        read = f"{count_of(stats.rows_read, 'row')}, drawn from {stats.rows:,}"
+    plain = {
+        **named,
+        **picked(stats, "rows rows_read"),
+        "columns": [_plain_stats(one) for one in stats.values()],
+    }
+    asked.write(plain, [read, *([table] if stats else []), *more])
+
+
+def _plain_stats(stats: ColumnStats) -> dict[str, object]:
+    lengths, bars = stats.lengths, stats.histogram
+    return {
+        "name": readable_name(stats.name),
+        **picked(stats, "nulls count nan inf zeros min max mean std"),
+        "lengths": None if lengths is None else picked(lengths, "min max mean empty"),
+        "histogram": None if bars is None else picked(bars, "counts edges"),
+        "distinct": stats.distinct,
+        "top": None if stats.top is None else stats.top[:_MOST_OFTEN],
+    }
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, str):
+        value = value_text(_NO_FRACTION.sub("", value))
+    return short(value_text(value) if isinstance(value, bytes) else str(value), 30)
+
+
+@storage_command("query")
+@click.argument("sql")
+@id_argument(required=False)
+@version_argument()
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Most rows to print."
+)
+def query(sql: str, id: str | None, version: str | None, limit: int, asked: Asked) -> None:
+    """Answer a question in SQL about rows, by DuckDB.
+
+    Tables are ids: the newest version, "images@prod" or "images@1.0", in double quotes. A version that is
+    named behind the query is the table t. Instead of an id there may be a path or URL of files of another
+    library. Only the columns that the query needs are read, batch by batch; the
+    column row is the number of a row. A query reads nothing else, neither files nor the network.
+
+    \b
+    Examples:
+      yoga query "select label, count(*) from images group by label"
+      yoga query "select row, text from t where label = 2 limit 3" images@prod
+      yoga query 'select max(label) from "images@1.0"' --json
+      yoga query "select count(*) from t" s3://bucket/shards
+    """
+    missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"yoga query needs {' and '.join(missing)}, not installed here; pip install 'torchyoga[query]'"
+        )
+    from ...tables.sql import answer, tables_of
+
+    names = tables_of(sql)
+    if id is not None and _ALIAS not in map(str.casefold, names):
+        raise click.UsageError(
+            f"{id} is the table {_ALIAS} in a query that names it, but this one reads none of it"
+        )
+    refs = {
+        name: shown(asked.storage, id, version)
+        if id is not None and name.casefold() == _ALIAS
+        else shown(asked.storage, name)
+        for name in names
+    }
+    result = answer(sql, {name: one.ref for name, one in refs.items()}, limit)
+    plain = {
+        "storage": opened(asked.storage).url if any("id" in one.plain for one in refs.values()) else None,
+        "tables": {name: one.plain for name, one in refs.items()},
+        "columns": result.columns,
+        "rows": result.rows,
+        "is_cut": result.is_cut,
+    }
+    lines = [tuple(map(value_text, row)) for row in result.rows]
+    titles = [short(name) for name in result.columns]
+    right = [
+        title
+        for title, *values in zip(titles, *result.rows, strict=True)
+        if all(isinstance(value, (int, float, type(None))) for value in values)
+    ]
+    rows = count_of(len(lines), "row")
+    notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
+    if titles[:1] == ["explain_key"]:  # a drawing of several lines
+        asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
+    else:
+        asked.write(plain, [Table(titles, lines, right), *notes] if lines else "no rows")
+
+
+@storage_command("log", id_argument())
+@click.option("--limit", "-n", type=click.IntRange(1), help="Only so many of the newest ones.")
+def log(id: str, limit: int | None, asked: Asked) -> None:
+    """Show the versions of a dataset, the newest first.
+
+    \b
+    Examples:
+      yoga log images
+      yoga log images -n 1 --json
+    """
+    from ...stores.history import RIGHT, log_of
+
+    store = versions_in(asked.storage)
+    known_versions(store, id)
+    found = log_of(store, id, limit)
+    titles, rows = found.table()
+    plain = [
+        {
+            "version": entry.version,
+            "parents": entry.parents[-1:],
+            **picked(entry, "rows added"),
+            "bytes": entry.nbytes,
+            "created": entry.created or None,
+            **picked(entry, "fingerprint tags who code message problem"),
+        }
+        for entry in found
+    ]
+    more = [f"and {count_of(found.left_out, 'older version')}"] if found.left_out else []
+    table = Table(titles, rows, RIGHT)
+    asked.write({"id": found.id, "versions": plain, "left_out": found.left_out}, [table, *more])
+
+
+@storage_command("diff", id_argument(), version_argument("old"), version_argument("new"))
+@click.option("--key", "-k", help="Columns that say which rows belong together, as in id or camera,time.")
+@click.option("--most", default=10, show_default=True, type=click.IntRange(0, 10**6), help="Numbers to list.")
+@click.pass_context
+def diff(
+    ctx: click.Context, id: str, old: str | None, new: str | None, key: str | None, most: int, asked: Asked
+) -> None:
+    """Show which rows and columns differ between two versions.
+
+    Without NEW it is the newest version; @prod is the version of a tag. OLD may stand behind the id, as in
+    images@1.0. Without --key, rows are compared as wholes. The exit code is 1 if the versions differ.
+
+    \b
+    Examples:
+      yoga diff images 1.0 1.1 --key id
+      yoga diff images@1.0 images@1.1
+      yoga diff images @prod --json
+    """
+    from ... import diff as compared
+
+    store = versions_in(asked.storage)
+    if "@" in id and not store.versions(id):  # the old version is named there
+        if new is not None:
+            raise click.UsageError(f"{id} names a version already, so only one more can be compared with it")
+        first, new = placed(store, id), old
+    elif old is None:
+        raise click.UsageError(f"name the version to compare with, as in {id} 1.0, or {id}@1.0")
+    else:
+        first = placed(store, id, old)
+    place = opened(asked.storage)
+    before = fetched(place, *first)
+    is_whole = new is not None and "@" in new[1:] and new not in store.versions(first.id)
+    after = fetched(place, str(new)) if is_whole else fetched(place, first.id, new)
+    found = compared(before, after, None if key is None else key.split(","))
+    kinds: list[tuple[str, Sequence[object], int]] = [
+        ("added", found.added[:most].tolist(), len(found.added)),
+        ("removed", found.removed[:most].tolist(), len(found.removed)),
+        ("changed", found.changed[:most].tolist(), len(found.changed)),
+    ]
+    lines = [str(found).replace("pass key=", "pass --key")]
+    for name, numbers, count in kinds:
+        if numbers:
+            lines.append(f"{name}: {_listed(name, numbers)}{', ...' if count > len(numbers) else ''}")
+    plain = {
+        "id": before.manifest.id,
+        "old": before.manifest.version,
+        "new": after.manifest.version,
+        "same": found.same,
+        "rows": {"old": found.lengths[0], "new": found.lengths[1]},
+        "rows_compared": found.are_rows_compared,
+        "unchanged": found.unchanged,
+        **{name: {"count": count, "rows": numbers} for name, numbers, count in kinds},
+        "columns": picked(found.schema, "added removed changed"),
+    }
+    asked.write(plain, lines)
+    ctx.exit(0 if found.same else 1)
+
+
+def _listed(name: str, numbers: Sequence[object]) -> str:
+    if name != "changed":
+        return "rows " + ", ".join(map(str, numbers))
+    pairs = [pair for pair in numbers if isinstance(pair, list)]
+    return "rows " + ", ".join(f"{old} -> {new}" if old != new else f"{old}" for old, new in pairs)
+
+
+@storage_command("report", id_argument(), version_argument())
+@click.option("--output", "-o", default="report.html", show_default=True, help="The file to write.")
+@click.option("--title", help="Of the page; by default id and version.")
+@click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
+def report(id: str, version: str | None, output: str, title: str | None, seed: int, asked: Asked) -> None:
+    """Write one page that shows what is in a version: columns, random rows, files, how it was made.
+
+    ID may be a path or URL of files of another library. The page works offline, and runs nothing.
+
+    \b
+    Examples:
+      yoga report images
+      yoga report images 1.1 -o images.html
+      yoga report images@prod --json
+      yoga report s3://bucket/shards
+    """
+    from ... import report as written
+
+    ref, name, named = shown(asked.storage, id, version)
+    path = written(ref, output, title=title or (name if "path" in named else None), seed=seed)
+    size = path.stat().st_size
+    of = {"of": named["path"]} if "path" in named else named
+    asked.write({**of, "path": str(path), "bytes": size}, f"{path}: {name}, {bytes_text(size)}")
+
+
+@storage_command("view", id_argument(required=False), version_argument())
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
+def view(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
+    """Page through rows in a browser: filter and sort them, open images, sound and texts.
+
+    Without ID it begins with a list of the datasets; ID may be a path or URL of files of another library.
+    Prints an address, which only works on this machine and holds a token; Ctrl-C ends it, with exit code 130.
+
+    \b
+    Examples:
+      yoga view
+      yoga view images --open
+      yoga view images@prod --json
+      yoga view images 1.1 --port 8000 --storage storage
+      yoga view s3://bucket/shards
+    """
+    from ... import view as begun
+    from ..view.view import opened_in_browser
+
+    what: Storage | DataRef
+    if id is not None and is_place(asked.storage, id):
+        what, id, version = shown(asked.storage, id, version).ref, None, None
+    else:
+        what = opened(asked.storage)
+        id, version = (None, None) if id is None else placed(what, id, version)
+    with begun(what, id, version, port=port) as server:
+        asked.write({"url": server.url}, f"{server.url}\nCtrl-C ends it")
+        with opened_in_browser(server.url) if is_opened else nullcontext():
+            server.wait()
