@@ -25,10 +25,9 @@ from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats import contract as formats
 from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Rows
+from torchyoga.rows.block import Block, Data, Rows
 from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.column import Column
-from torchyoga.rows.data import Data
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal, check_format

@@ -16,7 +16,7 @@ from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.stores.objects import Found, Objects
+from torchyoga.stores.objects import ObjectInfo, Objects
 
 OURS, THEIRS, LATEST = [1, 2, 3], [4, 5], [6]
 LEASE = 1
@@ -311,11 +311,11 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(machine: Machine, t
     stands, go = threading.Event(), threading.Event()
     cleaner = threading.Thread(target=first.clean, args=(0,))
 
-    def find_late(find: Callable[[str], dict[str, Found]], folder: str = "") -> dict[str, Found]:
+    def find_late(find: Callable[[str], dict[str, ObjectInfo]], folder: str = "") -> dict[str, ObjectInfo]:
         if folder == "a/1":
             stands.set()
             assert go.wait(PATIENCE)
-        return {name: Found(found.nbytes, 0.0, found.tag) for name, found in find(folder).items()}
+        return {name: ObjectInfo(found.nbytes, 0.0, found.tag) for name, found in find(folder).items()}
 
     def create_late(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
         if name == "a/1/manifest.json":

@@ -28,8 +28,7 @@ from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.rows.block import Block
-from torchyoga.rows.data import Data
+from torchyoga.rows.block import Block, Data
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import LocalStore
 from torchyoga.testing import assert_rows_equal

@@ -14,7 +14,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.projection import Projection
+from torchyoga.rows.schema import Projection
 from torchyoga.testing import assert_rows_equal
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import h5py
 import lmdb
+import numpy as np
 import pytest
 import torch
 from children import run_program, started
@@ -33,12 +34,14 @@ from doctored import (
     in_trial,
     seeded_alike,
 )
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset
 
 import torchyoga as yoga
 from torchyoga.process.control_group import usable_cpus
-from torchyoga.tools.doctor.batch import EPOCH, small_shared_memory
-from torchyoga.tools.doctor.epochs import RANDOM_NUMBERS
+from torchyoga.tools.doctor.batch import small_shared_memory
+from torchyoga.tools.doctor.contents import VALUES
+from torchyoga.tools.doctor.diagnosis import Check
+from torchyoga.tools.doctor.epochs import ORDER, RANDOM_NUMBERS, STALE_EPOCH
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.sharding import dealt
@@ -164,20 +167,6 @@ def test_shared_memory_is_compared_with_all_batches_under_way(tmp_path: Path) ->
         assert not [*small_shared_memory(two, 1000, str(folder))]
 
 
-def part_of_a_large_one(rows: list[torch.Tensor]) -> torch.Tensor:
-    """A view of a tensor that is 64 times as large."""
-    return torch.zeros(64, len(rows), 10_000)[0]
-
-
-def test_batches_that_are_views_of_large_tensors_are_a_finding() -> None:
-    loaders = (
-        DataLoader(Slow(0.0), 8, num_workers=1, collate_fn=collate_fn)
-        for collate_fn in (part_of_a_large_one, None, torch.stack)
-    )
-    found = [[one.name for one in in_trial(EPOCH, Patient.of(loader))] for loader in loaders]
-    assert [("wasted-shm" in names) for names in found] == [True, False, False]
-
-
 # -- random numbers
 
 
@@ -193,12 +182,6 @@ def test_a_generator_that_each_worker_has_a_copy_of_is_a_finding(make: Any, kind
     at = "which stood at the same place in two workers and in two epochs"
     (said,) = found
     assert said.startswith(f"rows drew from dataset.generator, {at}; the rows are equal")
-
-
-def test_the_same_numbers_in_each_epoch_are_a_finding() -> None:
-    (found,) = same(DataLoader(Drawing("own"), num_workers=1))
-    assert found.startswith("rows drew from dataset.generator, which stood at the same place in two epochs")
-    assert same(DataLoader(Drawing("own"), num_workers=1, persistent_workers=True)) == []
 
 
 @pytest.mark.quick("random-random")
@@ -248,6 +231,9 @@ def handle(kind: str, folder: Path) -> Iterator[Any]:
         lock = threading.Lock()
         with lock:
             yield lock
+    elif kind == "cursor":
+        with contextlib.closing(sqlite3.connect(folder / "a.db")) as connection:
+            yield connection.cursor()
     elif kind == "thread":
         end = threading.Event()
         thread = threading.Thread(target=end.wait)
@@ -264,6 +250,7 @@ def handle(kind: str, folder: Path) -> Iterator[Any]:
         ("h5py dataset", "an open h5py.Dataset"),
         ("lmdb", "an open lmdb.Environment"),
         ("sqlite3", "a sqlite3.Connection"),
+        ("cursor", "a sqlite3.Cursor"),
         ("socket", "an open socket"),
         ("file", "an open file"),
         ("lock", "a lock of threads that is held"),
@@ -283,6 +270,12 @@ def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path
         assert open_handles(Held(held)) == []
 
 
+def test_objects_that_deny_their_class_hide_no_handle(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=[1])
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert open_handles(Held(arrays)) == [("dataset.held.fid", "an open file")]
+
+
 def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     ref = storage.submit([{"x": 1}, {"x": 2}], "a", "1", progress=False)
@@ -292,6 +285,34 @@ def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert open_handles(Held(cycle)) == []
+
+
+# -- rows
+
+
+class Shuffled(IterableDataset[int]):
+    """A stream whose order follows from an epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng(self.epoch).permutation(100).tolist())
+
+
+@pytest.mark.parametrize(
+    ("check", "loader", "name"),
+    [
+        (VALUES, lambda: DataLoader(TensorDataset(torch.arange(1e4).sub(3001).log())), "not-finite"),
+        (STALE_EPOCH, lambda: DataLoader(Shuffled(), 4), "same-order"),
+        (ORDER, lambda: DataLoader(Slow(0.0), sampler=torch.randperm(64).tolist()), "same-order"),
+    ],
+    ids=["one row of many", "a stream", "a list"],
+)
+def test_what_few_rows_or_a_fixed_order_have_is_a_finding(check: Check, loader: Any, name: str) -> None:
+    assert name in [one.name for one in in_trial(check, Patient.of(loader()))]
 
 
 # -- sharding
@@ -368,7 +389,7 @@ def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
     hang = tried(work, 1.0).hang
     assert hang is not None
     assert hang.is_locked
-    assert hang.where.endswith(", work")
+    assert hang.at.endswith(", work")
     pid = int((tmp_path / "pid").read_text())
     end = time.monotonic() + 60
     while time.monotonic() < end and _is_running(pid):

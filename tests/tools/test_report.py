@@ -28,7 +28,7 @@ from torchyoga.tools.report import page as page_room
 from torchyoga.tools.report.page import LARGEST_PAGE
 
 HOSTILE = "</script></style><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}\u202e\ud800"
-SECTIONS = ["overview", "columns", "rows", "files", "lineage", "log"]
+SECTIONS = ["overview", "columns", "rows", "lineage", "log"]
 
 
 class Seen(HTMLParser):

@@ -26,7 +26,7 @@ from PIL import Image
 from viewing import ask, links
 
 import torchyoga as yoga
-from torchyoga.tools.view import rows as rows_room
+from torchyoga.tools.view import shelf as rows_room
 from torchyoga.tools.view.filter import Filter
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202egpj"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from quick import examples
 
 import torchyoga as yoga
-from torchyoga.rows.data import Data
+from torchyoga.rows.block import Data
 from torchyoga.views.packs import layout as made_file
 from torchyoga.views.packs.layout import Made, write_labels, write_positions
 from torchyoga.views.packs.packed import Request, packing_of

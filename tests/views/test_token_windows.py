@@ -19,7 +19,7 @@ from smallfiles import make_blocks_of, make_files_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
-from torchyoga.rows.data import joined_runs
+from torchyoga.rows.block import joined_runs
 from torchyoga.testing import check_view
 from torchyoga.views.token_windows import TokenWindowsRef
 

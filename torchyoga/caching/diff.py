@@ -26,7 +26,7 @@ from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Rows, bounds_of
 from ..rows.collector import block_of
 from ..rows.comparing import (
     Hashes,
@@ -38,9 +38,7 @@ from ..rows.comparing import (
     schema_diff,
     values_of,
 )
-from ..rows.data import bounds_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints
 from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry

@@ -23,8 +23,7 @@ from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
 from ..rows.comparing import schema_diff
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Ints, Json
 from ..stores.contract import Store
 from ..stores.history import newest

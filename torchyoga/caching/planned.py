@@ -307,7 +307,7 @@ class BuildJob:
                 note = self._written(slice, staging, start if plan.of_rows else 0)
                 if board.is_current(plan) and board.note(plan, part, note):
                     return note.seconds
-                self.target.store.displace(plan.id, plan.version, note.files)
+                self.target.store.delete(plan.id, plan.version, [file.name for file in note.files])
                 return 0.0
         finally:
             with suppress(OSError, YogaError):

@@ -16,8 +16,7 @@ from ..reading.dataref import DataRef
 from ..rows.block import Rows
 from ..rows.column import Codec, Column, Meaning
 from ..rows.node import Path, path_name
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Json, Row
 from ..views.flattened import flattened
 from .decoder import form_of

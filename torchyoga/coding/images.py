@@ -19,8 +19,8 @@ from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
 from ..process.numbers import as_int
+from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
-from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 from ..views.changed import Draw
 from .decoder import (

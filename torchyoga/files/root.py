@@ -221,7 +221,7 @@ class Root:
 
     def fill(self, name: str, data: bytes) -> None:
         """Writes a new file, which is on the disk when this returns; FileExistsError if the name is taken."""
-        with self.told(name), self.create(name) as file:
+        with self.naming_errors(name), self.create(name) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -247,7 +247,7 @@ class Root:
     def touch(self, name: str) -> Path:
         """The path of a file, which is made if it does not exist."""
         try:
-            with self.told(name, is_any=True):
+            with self.naming_errors(name, is_any=True):
                 self.create(name).close()
         except FileExistsError:
             found = self.find(name)
@@ -366,11 +366,11 @@ class Root:
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[_Folder, str]]:
         parts = _parts(name)
-        with self._folder("/".join(parts[:-1])) as folder, self.told(name):
+        with self._folder("/".join(parts[:-1])) as folder, self.naming_errors(name):
             yield folder, parts[-1]
 
     @contextlib.contextmanager
-    def told(self, name: str, is_any: bool = False) -> Iterator[None]:
+    def naming_errors(self, name: str, is_any: bool = False) -> Iterator[None]:
         """Errors say the whole path of a name, which is looked up in an open folder; some, or any, also what
         to do."""
         try:

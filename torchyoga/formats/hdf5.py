@@ -41,7 +41,7 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
 from .checks import unit_bytes_of, unit_checksums
 from .contract import Extent, Writeback, read_table, with_units
-from .gather import Bytes
+from .mapped import Bytes
 
 SUFFIX = ".h5"
 COMPRESSIONS = ("gzip", "blosc", "zstd")

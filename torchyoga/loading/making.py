@@ -154,8 +154,8 @@ class Maker:
 
     def _note(self, error: Exception, job: Job, doing: str) -> None:
         """Notes on an error in which batch of which epoch it was raised, and by which row or rows."""
-        first, numbers = job.window.first, job.window.numbers
-        where = f", epoch {job.epoch}" if first is None else f", batch {first} of epoch {job.epoch}"
+        number, numbers = job.number, job.window.numbers
+        where = f", epoch {job.epoch}" if number is None else f", batch {number} of epoch {job.epoch}"
         rows: Any = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         note_batch(error, rows if isinstance(rows, Sequence) else [rows], _title(self.dataset), where, doing)
 

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from ..process.digests import keyed_bytes, words_at
 from ..process.lazy import cached_with
 from ..process.numbers import distinct
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, check_epoch

@@ -19,11 +19,9 @@ from ..process.lazy import cached_property, later
 from ..process.messages import count_of
 from ..process.numbers import distinct
 from ..process.seeding import seeder
-from ..rows.block import exact_rows
+from ..rows.block import check_parts, exact_rows, taken_runs
 from ..rows.collector import block_of
-from ..rows.data import check_parts, taken_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
 from .readahead import MOST_BATCHES, Prefetch, ReadAhead
 

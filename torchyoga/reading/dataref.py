@@ -22,8 +22,7 @@ from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.projection import Projection
-from ..rows.schema import ShownColumn, in_lines
+from ..rows.schema import Projection, ShownColumn, in_lines
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
 from .instead import METHODS, METHODS_OF, advised
@@ -67,7 +66,7 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
 # Of rooms that lie above views, without which rows can be read.
 _decoded: Any = later("torchyoga.coding.decoded")
 _exports: Any = later("torchyoga.tables.exports")
-_notebook: Any = methods_of("torchyoga.tools.report.notebook")
+_notebook: Any = methods_of("torchyoga.tools.report.page")
 
 
 class _Told:

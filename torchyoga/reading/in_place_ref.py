@@ -13,18 +13,15 @@ import numpy as np
 
 from ..errors import CorruptError
 from ..files.root import refuse_irregular
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
-from ..formats.pages import Thermometer, merged, usage, will_need
+from ..formats.mapped import Bytes, MappedFile, Memory, Thermometer, merged, usage, will_need
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
 from ..process.threads import renew_in_children
-from ..rows.block import Block
-from ..rows.data import Data, check_parts
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, check_parts
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Numbers, Row
 from ..versions.location import Progress
 from .dataref import DataRef

@@ -20,9 +20,19 @@ import numpy.typing as npt
 from ..errors import CorruptError, RemoteError
 from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.pages import Thermometer, Watch, merged, num_to_spare, scatter, usage, will_need
+from ..formats.mapped import (
+    Bytes,
+    MappedFile,
+    Memory,
+    Thermometer,
+    Watch,
+    merged,
+    num_to_spare,
+    scatter,
+    usage,
+    will_need,
+)
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 from ..rows.types import Ints

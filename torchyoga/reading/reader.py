@@ -18,16 +18,14 @@ from ..files.checksum import crc32, crc32_of_all
 from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
 from ..formats.items import Numbering
-from ..formats.pages import Thermometer, usage
+from ..formats.mapped import Thermometer, usage
 from ..process.buffers import BufferPool
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..process.threads import renew_in_children
-from ..rows.block import Block
+from ..rows.block import Block, Data, bounds_of, check_parts, joined_runs
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of, check_parts, joined_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints
 from ..versions.columns import ColumnGroup, parts_of
 from ..versions.file_entry import FileEntry

@@ -12,10 +12,8 @@ import numpy as np
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import spread
-from ..rows.block import Block, Rows
-from ..rows.data import Data
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, Rows
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef
 

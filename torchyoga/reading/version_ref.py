@@ -15,10 +15,8 @@ from ..errors import CorruptError, NotFoundError
 from ..formats.checks import Marks
 from ..process.lazy import cached_property
 from ..process.messages import bytes_text
-from ..rows.block import Block, Rows
-from ..rows.data import Data, bounds_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, Rows, bounds_of
+from ..rows.schema import Projection, Schema
 from ..rows.statistics import TableStats
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of

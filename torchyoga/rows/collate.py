@@ -21,10 +21,20 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, leaf_values, node_values, plain_row, row_tensor
+from .block import (
+    ROW_TYPES,
+    Block,
+    Data,
+    RowPack,
+    Rows,
+    bounds_of,
+    leaf_values,
+    node_values,
+    plain_row,
+    row_tensor,
+)
 from .collector import block_of
 from .column import ENCODE, PLAIN, TEXT_KINDS, Column
-from .data import Data, bounds_of
 from .learning import split
 from .node import VALID, WRAPPERS, Node, Path, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema

@@ -49,20 +49,20 @@ from ..process.lazy import cached_property, np
 from ..rows.types import Array, Json
 from ..versions.names import CACHED
 from .address import is_url
-from .kinds import Found
+from .kinds import ObjectInfo
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
-_LOOK_SECONDS = 60.0  # between looks for such
+_LOOK_SECONDS = 3600.0  # between looks for such
 _INDEX = ".index"  # of files of another library: a hundredth of their size, made by reading all of them
 _INDEX_WORTH = 7 * 86400.0  # seconds, by which an index counts as used later than it was
 _INDEX_SECONDS = 90 * 86400.0  # without use, after which it is deleted
 _CHECK = "torchyoga-"  # begins the names of their folders
 _CHECK_SECONDS = 7 * 86400.0  # after which a check has ended, or was killed
-_looked: dict[str, float] = {}  # when this process last looked through each folder
+_looked: dict[str, float] = {}  # when this process last looked through each cache
 # A download of 64 MiB hides the delay of a store. 32 files are two windows of a block shuffle, of eight files
 # each by default, what is downloaded ahead, a quarter of the bound, and as much again.
 _FILE_BYTES, _FILES_HELD = 2**26, 32
@@ -185,7 +185,7 @@ class Cache:
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
         self.make("parts")
-        self._delete_forgotten()
+        self.delete_forgotten()
         self.make_room(nbytes)
         tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
         while True:
@@ -206,29 +206,18 @@ class Cache:
             str(self.folder),
         ) from full
 
-    def _delete_forgotten(self) -> None:
-        """Deletes downloads that no process has continued for a day; looks for them now and then."""
+    def delete_forgotten(self) -> None:
+        """Deletes downloads that no process has continued for a day, and indices that were not used for 90
+        days, as nothing else bounds those of files of this machine; looks for them once an hour."""
         now = time.time()
-        if self._is_due("parts", now, _LOOK_SECONDS):
-            for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
-                self._delete(f"parts/{entry.name}")
-
-    def delete_old_indices(self) -> None:
-        """Deletes indices that were not used for 90 days, as nothing else bounds those of files of this
-        machine; looks for them now and then."""
-        now = time.time()
-        if self._is_due("files", now, _FORGOTTEN_SECONDS):
-            for entry in self._files("files", before=now - _INDEX_SECONDS):
-                if entry.name.endswith(_INDEX):
-                    self._delete(f"files/{entry.name}")
-
-    def _is_due(self, kind: str, now: float, seconds: float) -> bool:
-        """True if this process has not looked through a folder for so long."""
-        place = self._place(kind, "")
-        is_due = abs(now - _looked.get(place, 0.0)) > seconds
-        if is_due:
-            _looked[place] = now
-        return is_due
+        if abs(now - _looked.get(self._base, 0.0)) < _LOOK_SECONDS:
+            return
+        _looked[self._base] = now
+        for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
+            self._delete(f"parts/{entry.name}")
+        for entry in self._files("files", before=now - _INDEX_SECONDS):
+            if entry.name.endswith(_INDEX):
+                self._delete(f"files/{entry.name}")
 
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
@@ -311,14 +300,13 @@ class Cache:
         """An empty cache of its own for a check, deleted at the end; or by a check a week later, if this
         process dies."""
         self.make("checking")
+        before = time.time() - _CHECK_SECONDS
         for left in self.root.scan("checking"):
-            if (
-                left.name.startswith(_CHECK)
-                and left.is_folder
-                and left.written < time.time() - _CHECK_SECONDS
-            ):
+            if left.name.startswith(_CHECK) and left.is_folder and left.written < before:
                 shutil.rmtree(self.path("checking", left.name), ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=_CHECK, dir=self.path("checking", "")) as folder:
+        place = str(self.path("checking", ""))
+        # A reader may still have a file open when the check ends.
+        with tempfile.TemporaryDirectory(prefix=_CHECK, dir=place, ignore_cleanup_errors=True) as folder:
             yield Cache(Path(folder), 0)
 
     # -- folders and locks
@@ -453,7 +441,7 @@ class IndexOf:
         return IndexOf(os.path.abspath(path), about.st_size, f"{about.st_mtime_ns} {about.st_ctime_ns}", kind)
 
     @staticmethod
-    def remote(url: str, about: Found, nbytes: int, kind: str) -> IndexOf:
+    def remote(url: str, about: ObjectInfo, nbytes: int, kind: str) -> IndexOf:
         """Of an object of a store, as the store describes it."""
         return IndexOf(url, nbytes, about.state, kind)
 
@@ -549,10 +537,10 @@ def _read(file: BinaryIO, of: IndexOf) -> FileIndex:
 
 def _keep(of: IndexOf, index: FileIndex, cache: Cache) -> None:
     arrays = {name: np.asarray(array, order="C") for name, array in index.arrays.items()}
-    told = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
     if not all(_NUMBERS.fullmatch(array.dtype.str) for array in arrays.values()):
-        raise TypeError(f"an index of arrays of numbers can be kept, not of {told!r:.200}")
-    head = json.dumps({"of": asdict(of), "arrays": told, "info": index.info}).encode()
+        raise TypeError(f"an index of arrays of numbers can be kept, not of {shapes!r:.200}")
+    head = json.dumps({"of": asdict(of), "arrays": shapes, "info": index.info}).encode()
     head += b" " * (-(len(_MAGIC) + 4 + len(head)) % _ALIGNED)
     pieces: list[bytes | memoryview] = [_MAGIC + struct.pack("<I", len(head)) + head]
     for array in arrays.values():
@@ -568,6 +556,6 @@ def _keep(of: IndexOf, index: FileIndex, cache: Cache) -> None:
                 crc = crc32(piece, crc)
             file.write(struct.pack("<I", crc))
         cache.adopt(of.key, name)
-        cache.delete_old_indices()
+        cache.delete_forgotten()
     finally:
         cache.root.unlink(name)

@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
-from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import encoded, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import Manifest, Outline, is_like_manifest
-from ..versions.names import HASHES, encoded, natural
+from ..versions.names import encoded, natural
 from .notes import Notes, are_at_work
 
 if TYPE_CHECKING:
     from ..files.root import Entry
-    from .kinds import Found
+    from .kinds import ObjectInfo
     from .objects import Objects
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
 T = TypeVar("T")
-Held = Callable[[FileEntry], AbstractContextManager[str]]
+LocalPaths = Callable[[FileEntry], AbstractContextManager[str]]
 Sweep = Callable[[Mapping[str, Mapping[str, int]], Callable[[str], Iterable[str]], bool], dict[str, int]]
 MOST_NAMED = 10  # in a message
 
 
-def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
+def sealed(manifest: Manifest, held: LocalPaths | None = None) -> bytes:
     """The text of a manifest to publish, after everything that readers will do with it has been tried.
 
     Args:
@@ -54,7 +51,7 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
     return text
 
 
-def opening(manifest: Manifest, held: Held) -> Held:
+def opening(manifest: Manifest, held: LocalPaths) -> LocalPaths:
     """`held`, with a CorruptError for a file of the version that readers could not open."""
 
     from ..reading.reader import Reader  # which needs NumPy and torch; who lists versions does not
@@ -186,10 +183,6 @@ class Store(ABC):
         """Puts files of a part where the version will be, which stays as it is; returns their entries."""
 
     @abstractmethod
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes files that `place` has put there in vain."""
-
-    @abstractmethod
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Publishes a version whose files are in their places. Hold the lock.
 
@@ -202,7 +195,7 @@ class Store(ABC):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -262,7 +255,7 @@ class Store(ABC):
         """
 
     def clean_plans(
-        self, notes: Mapping[str, Entry | Found], before: float, id: str | None, dry_run: bool
+        self, notes: Mapping[str, Entry | ObjectInfo], before: float, id: str | None, dry_run: bool
     ) -> tuple[dict[str, int], set[str]]:
         """Removes the notes of builds by many at which nobody is, and nobody has been since a time.
 

@@ -436,10 +436,6 @@ class VersionDownloads(Downloads[FileEntry]):
         folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
         groups: of columns, without their files, to check files without a checksum of their own.
-        lease_seconds: as in `RemoteStore`, for what is kept beside the version.
-
-    Attributes:
-        lease_seconds: as passed.
     """
 
     def __init__(
@@ -448,16 +444,14 @@ class VersionDownloads(Downloads[FileEntry]):
         folder: str,
         cache: Cache,
         groups: Sequence[ColumnGroup],
-        lease_seconds: float = 60.0,
     ) -> None:
         self._groups = groups
         self._folder = folder
-        self.lease_seconds = lease_seconds
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
         super().__init__(remote, cache)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return VersionDownloads, (self.remote, self._folder, self.cache, self._groups, self.lease_seconds)
+        return VersionDownloads, (self.remote, self._folder, self.cache, self._groups)
 
     @property
     def name(self) -> str:
@@ -569,7 +563,7 @@ class StoredShard:
             of zstd; `AS_IT_BEGINS` for gzip, zlib or zstd, if it begins so; None if it is not compressed.
         hashes: of the file in the store, pairs of an algorithm and hex digits.
         raw_hashes: of what can be read.
-        tag: by which the store tells it from later contents, see `objects.Found.state`; None if it has none.
+        tag: by which the store tells it from later contents, see `ObjectInfo.state`; None if it has none.
         begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
             has; it is not compressed then.
     """

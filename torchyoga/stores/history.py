@@ -667,9 +667,6 @@ class VersionLog(Sequence[LogEntry]):
     def __getitem__(self, index: int | slice) -> LogEntry | tuple[LogEntry, ...]:
         return self._entries[index]
 
-    def __iter__(self) -> Iterator[LogEntry]:
-        return iter(self._entries)
-
     def __repr__(self) -> str:
         return f"VersionLog({self.id!r}, {len(self)} versions)"
 

@@ -5,10 +5,11 @@ A method makes one request, or several where it is given `tried`, which retries 
 What is downloaded goes straight into its file.
 To collect a run of 8 MiB in memory first, as fsspec's `cat_ranges` does, costs the client half as much again.
 
+obstore reads where it can.
 It takes a fifth of the processor's time of the clients below fsspec, and gives up the interpreter's lock. It
-is told what fsspec's filesystem has found out: the server, the region, the credentials, asked for again when
-they are five minutes old. What it was told nothing of, and whatever fails, is left to that filesystem, which
-says what is wrong in words that callers know.
+gets what fsspec's filesystem has found out: the server, the region, the credentials, asked for again when
+they are five minutes old. Options that it does not have, and whatever fails, are left to that filesystem,
+which says what is wrong in words that callers know.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _TAGS = ("ETag", "generation", "etag", "Last-Modified")
 _MEMORY = threading.Lock()  # for the objects of `memory://`
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """An object under a name: its size in bytes, when it was written, in seconds by the store's clock, and a
     tag that no other contents of the name have; None where the store does not say."""
 
@@ -180,13 +181,13 @@ class Kind:
         infos = self.run("ls", path, detail=True, seconds=10 * PATIENCE)
         return [info["name"] for info in infos if info["type"] == "directory"]
 
-    def found(self, info: Info) -> Found:
+    def found(self, info: Info) -> ObjectInfo:
         """An object, as its filesystem describes it."""
         size = info.get("size", info.get("Size"))
         times = (seconds_of(info[key]) for key in _TIMES if info.get(key) is not None)
         written = next((found for found in times if found is not None), None)
         tag = next((str(info[key]) for key in _TAGS if info.get(key) is not None), None)
-        return Found(None if size is None else int(size), written, tag)
+        return ObjectInfo(None if size is None else int(size), written, tag)
 
     # -- writing
 
@@ -339,7 +340,7 @@ class Memory(Kind):
 
     is_conditional = has_tags = True
 
-    def found(self, info: Info) -> Found:
+    def found(self, info: Info) -> ObjectInfo:
         """An object, with the time of writing as its tag."""
         found = super().found(info)
         return found._replace(tag=str(found.written))
@@ -615,14 +616,14 @@ def _is_by_proxy(url: str) -> bool:
     return has_one and not urllib.request.proxy_bypass(parts.hostname or "")
 
 
-# What s3fs is told and obstore as well.
+# Options that both s3fs and obstore have.
 _S3_CLIENT = {"endpoint_url", "region_name", "aws_access_key_id", "aws_secret_access_key"}
 _WAITS = {"connect_timeout", "read_timeout"}
 _S3_CONFIG = {*_WAITS, "retries", "response_checksum_validation", "region_name"}
 
 
 def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
-    """The store of a bucket; None if the filesystem was told what obstore would not do."""
+    """The store of a bucket; None if the filesystem has options that obstore does not have."""
     from obstore.store import S3Store
 
     others = [fs.client_kwargs.keys() - _S3_CLIENT, fs.config_kwargs.keys() - _S3_CONFIG]
@@ -659,7 +660,7 @@ def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
 
 
 def _of_gcsfs(fs: Any, bucket: str, seconds: float) -> Any:
-    """The store of a bucket; None if the filesystem was told what obstore would not do."""
+    """The store of a bucket; None if the filesystem has options that obstore does not have."""
     from obstore.store import GCSStore
 
     url, known = fs._location, fs.credentials
@@ -676,7 +677,7 @@ def _of_gcsfs(fs: Any, bucket: str, seconds: float) -> Any:
 
 
 def _of_web(fs: Any, host: str, seconds: float) -> Any:
-    """The store of a web server; None if the filesystem was told what obstore would not do."""
+    """The store of a web server; None if the filesystem has options that obstore does not have."""
     from obstore.store import HTTPStore
 
     others = [fs.client_kwargs.keys() - {"headers"}, fs.kwargs.keys() - {"headers"}]

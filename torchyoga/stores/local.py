@@ -36,12 +36,9 @@ from ..files.root import Entry, Root, beside, read_regular
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
-from .contract import Held, Seen, Shown, Store, Sweep, sealed
+from ..versions.names import decoded, encoded, folder_of, natural
+from .contract import LocalPaths, Seen, Shown, Store, Sweep, sealed
 from .notes import Notes
 from .sharing import Sharing
 
@@ -211,7 +208,7 @@ class LocalStore(Store):
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
             try:
-                with self._root.told(f"{name}.lock", is_any=True):
+                with self._root.naming_errors(f"{name}.lock", is_any=True):
                     lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
             except filelock.Timeout:
@@ -321,11 +318,6 @@ class LocalStore(Store):
         self._root.sync(folder)
         return files
 
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes the files."""
-        for file in files:
-            self._root.unlink(f"{folder_of(id, version)}/{file.name}")
-
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
         if self.seen(manifest.id, manifest.version) not in (None, replaces):
@@ -335,7 +327,7 @@ class LocalStore(Store):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -364,7 +356,7 @@ class LocalStore(Store):
                 self.name,
             ) from error
 
-    def _copy(self, to: Root, entry: FileEntry, held: Held) -> None:
+    def _copy(self, to: Root, entry: FileEntry, held: LocalPaths) -> None:
         part = f"{entry.name.partition('.')[0]}.part"
         try:
             with held(entry) as path, open(path, "rb") as source, to.create_anew(part) as target:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from ..errors import CorruptError, RemoteError
 from ..process.lazy import cached_property
 from ..process.threads import renew_in_children
-from .kinds import KINDS, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
+from .kinds import KINDS, ByObstore, Kind, Memory, ObjectInfo, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ class Objects:
 
         return self._call("read", name, sized)
 
-    def find(self, folder: str = "") -> dict[str, Found]:
+    def find(self, folder: str = "") -> dict[str, ObjectInfo]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
         try:
             kind, base = self._call("list", folder, lambda *place: place)
@@ -261,7 +261,7 @@ class Objects:
         base = kind.fs._strip_protocol(path).rstrip("/") + "/"
         return ((path, kind.decoded(path.removeprefix(base))) for path in paths if path.startswith(base))
 
-    def find_one(self, name: str) -> Found | None:
+    def find_one(self, name: str) -> ObjectInfo | None:
         """The object under one name; None if there is none."""
         try:
             return self._call("read", name, lambda kind, path: kind.found(kind.run("info", path)))

@@ -69,7 +69,7 @@ def ref_of(store: Store, manifest: Manifest, how: Opening = _OPENING) -> Version
 def store_of(files: Files, manifest: Manifest) -> Store | None:
     """The store in which the files of a version lie; None if they do not lie where a store has them."""
     if isinstance(files, VersionDownloads):
-        return RemoteStore(files.remote, files.cache, files.lease_seconds)
+        return RemoteStore(files.remote, files.cache)
     if not isinstance(files, Folder):
         return None
     folder = Path(files.name)

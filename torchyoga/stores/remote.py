@@ -34,14 +34,11 @@ from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import decoded, encoded, folder_of, natural
-from ..versions.manifest import Outline
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
+from ..versions.names import decoded, encoded, folder_of, natural
 from .cache import Cache
-from .contract import Held, Seen, Shown, Store, Sweep, nearest, opening, sealed
-from .kinds import Found
+from .contract import LocalPaths, Seen, Shown, Store, Sweep, nearest, opening, sealed
+from .kinds import ObjectInfo
 from .lease import Lease
 from .local import LocalStore, transfer_bar
 from .objects import Objects
@@ -74,7 +71,7 @@ class RemoteStore(Store):
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float) -> None:
+    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float = 60.0) -> None:
         self._remote = remote
         self._cache = cache
         self._lease_seconds = lease_seconds
@@ -116,7 +113,7 @@ class RemoteStore(Store):
     def _downloads(self, manifest: Manifest, cache: Cache) -> _reading.VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
-        return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
+        return _reading.VersionDownloads(self._remote, folder, cache, groups)
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
@@ -151,7 +148,7 @@ class RemoteStore(Store):
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """The files next to a manifest, except hidden ones; one request each where a store does not list."""
         folder = folder_of(manifest.id, manifest.version)
-        found: dict[str, Found | None] = {**self._remote.find(folder)}
+        found: dict[str, ObjectInfo | None] = {**self._remote.find(folder)}
         for entry in manifest.own_files:
             if entry.name not in found or found[entry.name].nbytes is None:  # type: ignore[union-attr]
                 found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
@@ -236,10 +233,6 @@ class RemoteStore(Store):
                 self._remote.upload(path, f"{folder}/{file.name}")
         return found
 
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes the files."""
-        self._remote.delete(f"{folder_of(id, version)}/{file.name}" for file in files)
-
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Creates the manifest."""
         id, version = manifest.id, manifest.version
@@ -255,7 +248,7 @@ class RemoteStore(Store):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -324,7 +317,7 @@ class RemoteStore(Store):
     def _put_again(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         published: Manifest,
         progress: bool | None,
         hosts: Sequence[str] | None,
@@ -408,8 +401,8 @@ class RemoteStore(Store):
         """Removes files that builds have left, and files that were replaced, unless a build is running."""
         now = self.now()
         before = now - grace
-        folders: dict[str, dict[str, Found]] = {}
-        notes: dict[str, Found] = {}
+        folders: dict[str, dict[str, ObjectInfo]] = {}
+        notes: dict[str, ObjectInfo] = {}
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
@@ -466,7 +459,7 @@ def _crc_of(path: str, entry: FileEntry) -> int:
     return crc
 
 
-def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
+def _forgotten(names: dict[str, ObjectInfo], before: float) -> dict[str, int]:
     """Old files next to a version, which its manifest may name, and their bytes."""
     if MANIFEST in names and not _is_before(names[MANIFEST], before):
         return {}  # readers that have the manifest before this one may still be reading
@@ -474,7 +467,7 @@ def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
     return {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
 
 
-def _old_claims(names: dict[str, Found], before: float) -> list[str]:
+def _old_claims(names: dict[str, ObjectInfo], before: float) -> list[str]:
     """The claims of a lease that may go, if none was written since a time; the last one stays, so that no
     other builder gets its number."""
     claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
@@ -483,5 +476,5 @@ def _old_claims(names: dict[str, Found], before: float) -> list[str]:
     return [name for name in claims if is_silent and name != last]
 
 
-def _is_before(found: Found, time: float) -> bool:
+def _is_before(found: ObjectInfo, time: float) -> bool:
     return found.written is not None and found.written < time

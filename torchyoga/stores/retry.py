@@ -210,8 +210,8 @@ def names_bucket(error: Exception) -> bool:
 
 def _described(error: BaseException) -> str:
     # A server may have led to an address that is signed, or that has a password.
-    told = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
-    return " ".join(told.split())[:300]
+    text = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
+    return " ".join(text.split())[:300]
 
 
 def _hint(error: Exception) -> str:

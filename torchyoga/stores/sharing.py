@@ -20,7 +20,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
@@ -33,7 +32,7 @@ from ..versions.names import folder_of
 from .contract import Shown, Store
 
 _log = logging.getLogger("torchyoga")
-_MANY, _NEAR, _SMALL = 128, 4, 2**16  # versions; those that are read to see what one alone has; bytes
+_MANY, _SMALL = 128, 2**16  # versions; bytes
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
 
 Read = Outline | CorruptError | None
@@ -194,27 +193,9 @@ class Sharing:
         self._delete_shared([file for file in lost if file.version != version], set())
 
     def _is_small(self, known: Outline, places: Mapping[str, Shown]) -> bool:
-        """True if a version of many alone has so little that it is not worth reading all manifests for it.
-
-        Those that were published next to it name most of what it does, so only they are read.
-        """
-        others = {v: place for v, place in places.items() if place.is_published and v != known.version}
-        if len(others) < _MANY:
-            return False
-        when = places.get(known.version, Shown(False, None)).written or 0.0
-        near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
-        few = Sharing(self.store, self.id)
-        # What is in lists that both name is none of its own.
-        few._inside = dict.fromkeys((entry.place_in(known.version) for entry in known.lists), ())
-        few._read_new({version: others[version] for version in near})
-        few._inside = {}
-        alone = replace(
-            known,
-            lists=tuple(entry for entry in known.lists if not few._lists[entry.place_in(known.version)]),
-        )
-        few._read_lists([alone])
-        files = few.files_of(alone, set())
-        return sum(file.nbytes for file in files if not few._named[file.name]) < _SMALL
+        """True if a version of many has too little in its own folder to read all manifests for it."""
+        own = sum(file.nbytes for file in known.files if file.version == known.version)
+        return own < _SMALL and sum(place.is_published for place in places.values()) > _MANY
 
     def remove(
         self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]

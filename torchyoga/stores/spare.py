@@ -14,7 +14,6 @@ from collections.abc import Collection
 from functools import cache, partial
 
 from ..errors import CorruptError
-from ..errors import CorruptError, NotFoundError
 from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
 from .contract import Store

@@ -28,7 +28,7 @@ from ..reading.version_ref import VersionRef
 from ..versions.file_entry import FileEntry, pieces_of
 from ..versions.lineage import sendable
 from ..versions.manifest import Manifest
-from .contract import Held, Store, some
+from .contract import LocalPaths, Store, some
 from .history import Moves, add_moves, all_moves, in_time, line_of
 from .local import LocalStore
 from .refs import ref_of
@@ -66,7 +66,7 @@ def _problems(store: Store, manifest: Manifest) -> Sequence[str]:
     return problems
 
 
-def checked_files(store: Store, manifest: Manifest) -> Held:
+def checked_files(store: Store, manifest: Manifest) -> LocalPaths:
     """A function that gives a local path of a file of a version, once the file has been checked."""
     files = store.files(manifest)
     every: dict[tuple[str | None, str], list[FileEntry]] = {}  # a file may be in several groups of columns

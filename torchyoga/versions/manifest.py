@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..rows import statistics as _statistics
-    from ..rows.projection import Projection
+    from ..rows.schema import Projection
     from ..rows.statistics import TableStats
 else:
     np, _statistics = later("numpy"), later("torchyoga.rows.statistics")

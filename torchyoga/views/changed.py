@@ -32,13 +32,11 @@ from ..process.stages import Stage, timed
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
-from ..rows.block import Block, Rows, exact_rows, joined
+from ..rows.block import Block, Data, Rows, exact_rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column, Leaf, encode
-from ..rows.data import Data
 from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 from .over import ChangedRows
 from .scan import RaggedColumn, as_given, is_text

@@ -25,10 +25,8 @@ from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Followed, Prefetch, Translated
 from ..reading.version_ref import Versions
-from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of, put_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Rows, bounds_of, interleaved, put_runs
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of

@@ -25,13 +25,11 @@ from ..process.messages import warn_user
 from ..process.numbers import as_int, distinct
 from ..reading.contract import identity, nameless_pin, title_of
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Data, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data
 from ..rows.node import Node, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Row, RowT, Seeds
 from .chosen import check_alike, in_one_order
 from .joined import Evenly, JoinedRef, RowMap, by_source

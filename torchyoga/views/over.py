@@ -19,8 +19,7 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, Translated
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 
 # The places of some rows of a DataRef, and their numbers.

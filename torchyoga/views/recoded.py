@@ -16,11 +16,9 @@ import numpy as np
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
 from ..reading.dataref import DataRef
-from ..rows.block import Block
+from ..rows.block import Block, Data
 from ..rows.column import Column
-from ..rows.data import Data
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Json
 from .over import ChangedBlocks, Over
 

@@ -16,7 +16,7 @@ from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Array, Ints, RowT
 from .chosen import SelectedRef
 from .joined import RowMap, end_to_end

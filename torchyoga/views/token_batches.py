@@ -29,9 +29,9 @@ from ..process.seeding import seeds_within
 from ..reading.contract import known_schema, row_numbers, taken_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Grouped, Prefetch
+from ..rows.block import bounds_of, numbered_within
 from ..rows.collate import Padding, is_ours, jagged
-from ..rows.data import bounds_of, numbered_within
-from ..rows.projection import Projection
+from ..rows.schema import Projection
 from ..rows.types import Batch, Collate, Ints, Seeds
 from .mix import MixRef, warn_if_arranged
 from .over import Over

@@ -20,13 +20,11 @@ from ..reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ..reading.dataref import DataRef
 from ..reading.readahead import Grouped, Prefetch
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
 from ..rows.node import Node, path_name
-from ..rows.projection import Projection
-from ..rows.schema import PACK_LENGTHS, Schema, schema_under
+from ..rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
 from ..rows.types import Array, Ints, Json, Row
 from .mix import MixRef, warn_if_arranged
 from .over import named_rows

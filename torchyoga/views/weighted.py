@@ -24,7 +24,7 @@ from ..process.lazy import cached_property
 from ..process.numbers import as_int, distinct
 from ..reading.contract import identity, nameless_pin
 from ..reading.dataref import DataRef
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Array, Ints, Numbers, RowT
 from .mix import ArrangedRef, MixArrangement, warn_if_arranged
 from .over import RowView

@@ -25,13 +25,11 @@ from ..process.seeding import seeds_within
 from ..reading.contract import known_schema, taken_of
 from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Data, Rows, bounds_of, taken_runs
 from ..rows.collector import block_of
 from ..rows.column import Column, stacked
-from ..rows.data import Data, bounds_of, taken_runs
 from ..rows.node import WRAPPERS, Node, outermost, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Array, Ints, Row, Seeds
 from ..versions.location import Progress
 from .chosen import RepeatedRef, SelectedRef

@@ -16,8 +16,7 @@ from ..reading.readahead import Prefetch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.node import Node
-from ..rows.projection import Projection
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
 from .mix import warn_if_arranged

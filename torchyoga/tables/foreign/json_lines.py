@@ -16,16 +16,15 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.root import open_regular
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.block import Block
+from ...rows.block import Block, Data, bounds_of
 from ...rows.collector import Collector
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
@@ -91,13 +90,7 @@ def from_jsonl(
         >>> ref[1], ref["ids"][0]
         ({'text': 'two', 'ids': None}, [1, 2])
     """
-    named = NamedFiles.of(
-        files,
-        "*.jsonl*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*.jsonl*", storage_options, cache_dir, cache_bytes)
     lines, crcs, own = list[Ints](), list[int](), schema
     for number, index in enumerate(named.indices(_KIND, _index_of)):
         lines.append(index.arrays["places"])

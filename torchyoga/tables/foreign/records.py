@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, SchemaError
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.lazy import cached_property, torch
 from ...process.numbers import spread
 from ...reading.in_place_ref import FileLayout, MappedShards, files_of
+from ...rows.block import Data, bounds_of
 from ...rows.collector import block_of
 from ...rows.column import PLAIN, Column, Meaning, first_not_text
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Row

@@ -14,14 +14,14 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32c, crc32c_of_words, masked
 from ...files.root import open_regular
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, kept_index
@@ -89,13 +89,7 @@ def from_tfrecord(
         >>> list(from_tfrecord(tmp_path / "x.tfrecord", raw=True, cache_dir=tmp_path / "cache"))
         [b'one', b'three']
     """
-    named = NamedFiles.of(
-        files,
-        "*tfrec*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*tfrec*", storage_options, cache_dir, cache_bytes)
     is_raw = raw or schema == _RAW
     indices = list(named.indices(_KIND, _index_of))
     bounds = [index.arrays["bounds"] for index in indices]

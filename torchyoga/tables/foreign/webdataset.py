@@ -19,20 +19,18 @@ import numpy as np
 from ...errors import CorruptError, SchemaError
 from ...files.root import open_regular
 from ...files.tar import APART, KEY, Member, members, samples
-from ...formats.gather import Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Memory
 from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.files_ref import LeftOut, Names, check_share, content_of, refuse_many, told_of, warn_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.block import Rows
+from ...rows.block import Data, Rows, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
-from ...rows.data import Data, bounds_of
 from ...rows.image_formats import HEAD, begins_as_image
 from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema, schema_under
+from ...rows.schema import Projection, Schema, schema_under
 from ...rows.types import Array, Ints, Json, Row, Seeds
 from ...stores.cache import FileIndex
 from ...views.over import ChangedRows
@@ -111,13 +109,7 @@ def webdataset(
     if isinstance(columns, str):
         raise ValueError(f"columns={columns!r} must be a list of extensions")
     wanted = None if columns is None else [name for name in columns if name != KEY]
-    named = NamedFiles.of(
-        _names(urls),
-        _ENDINGS,
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(_names(urls), _ENDINGS, storage_options, cache_dir, cache_bytes)
     indices = [
         _of_kept(state.where, kept)
         for state, kept in zip(named.states, named.indices(_KIND, _index_of), strict=True)

@@ -22,15 +22,12 @@ from ...reading.dataref import DataRef
 from ...reading.files_ref import Threads
 from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef
-from ...rows.block import Block
-from ...rows.data import Data, bounds_of
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.block import Block, Data, bounds_of
+from ...rows.schema import Projection, Schema
 from ...rows.types import Array, Ints, Json
 from ...stores.address import directory_of, is_url
 from ...stores.objects import Objects
-from ..gathered import contiguous
-from ..groups import GroupWords, RowGroups
+from ..groups import GroupWords, RowGroups, contiguous
 
 if TYPE_CHECKING:
     import zarr

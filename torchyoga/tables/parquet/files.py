@@ -19,17 +19,14 @@ import pyarrow.parquet as pq
 from ...errors import CorruptError, SchemaError
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
-from ...rows.block import Block
-from ...rows.data import bounds_of
+from ...rows.block import Block, bounds_of
 from ...rows.node import leaf_paths, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints
 from ..arrow import Decimals, found_in, plan_of
 from ..buffers import num_leaves, type_without_views
-from ..gathered import contiguous
-from .footers import INT96_UNIT, Footer, FooterIndex, footers_of
-from .levels import is_nested, nulls_below, some_groups
+from ..groups import contiguous
+from .footers import INT96_UNIT, Footer, FooterIndex, footers_of, is_nested, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 

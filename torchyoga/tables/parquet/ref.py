@@ -27,7 +27,7 @@ from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef
 from ...rows.block import Block, joined
 from ...rows.node import VALID
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.types import Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls

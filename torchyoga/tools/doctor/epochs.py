@@ -28,6 +28,7 @@ def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
     except TypeError:
         shuffles = True
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
+    is_list = is_list and len(first) < len(patient.dataset)  # rows that were chosen
     was_set = any(_epochs_at(_sampler(loader)).values()) or patient.sets_epoch
     is_same = len(first) >= _FEWEST and first == second and not (is_list or was_set)
     return {"shuffles": shuffles, "same": is_same}
@@ -45,7 +46,7 @@ def _sampler(loader: Any) -> Any:
 
 def _epochs_at(sampler: Any) -> dict[str, int]:
     """The attributes that say which epoch a sampler is at."""
-    kept = getattr(sampler, "__dict__", {})
+    kept = {**vars(type(sampler)), **getattr(sampler, "__dict__", {})}
     return {name: one for name, one in kept.items() if "epoch" in name and isinstance(one, int)}
 
 
@@ -90,42 +91,58 @@ def _has_order(patient: Patient) -> bool:
 ORDER = Check("order", _has_order, _ordered, _judged_order)
 
 
-def _unreached(patient: Patient, seconds: float) -> str | None:
-    """The path of what was given an epoch that a persistent worker's rows do not show."""
+def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
+    """The "path" of what makes other rows in another epoch; "stale" if persistent workers do not show it, and
+    "unset" if it was given none.
+    """
     keys = [] if patient.is_iterable else patient.keys(_SHOWN)
     for path, held, is_ours in walk(patient.dataset):
         set_epoch: Any = getattr(held, "set_epoch", None)
         if is_ours or isinstance(held, Sampler) or not callable(set_epoch):
             continue
-        here, there = [], []
-        probe = patient.probe(Digest(), keys, 1)
-        for epoch in _AGAIN:
-            set_epoch(epoch)
-            there.append([*islice(probe, _SHOWN)])
+        begun, here, there = _epochs_at(held), list[Any](), list[Any]([[]])
+        if patient.loader.persistent_workers:
+            probe, there = patient.probe(Digest(), keys, 1), []
+            for epoch in _AGAIN:
+                set_epoch(epoch)
+                there.append([*islice(probe, _SHOWN)])
         for epoch in _AGAIN:
             set_epoch(epoch)
             here.append([digest([row]) for row in rows_of(patient, _SHOWN)])
-        is_known = None not in here[0] and here[0] == here[2] != here[1]
-        if is_known and there[0] and there[0] == there[1] == there[2]:
-            return path
+        if None not in here[0] and here[0] == here[2] != here[1]:
+            is_stale = bool(there[0]) and there[0] == there[1] == there[2]
+            is_unset = patient.is_iterable and bool(begun) and not (any(begun.values()) or patient.sets_epoch)
+            return {"path": path, "stale": is_stale, "unset": is_unset}
     return None
 
 
-def _judged_epoch(patient: Patient, path: str | None, seen: Seen) -> Iterator[Finding]:
-    if path is not None:
+def _judged_epoch(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
+    if facts is not None and facts["stale"]:
         yield Finding(
             "stale-epoch",
-            f"{path}.set_epoch changes rows that are made in this process; those of a persistent worker "
-            "were equal in two epochs",
+            f"{facts['path']}.set_epoch changes rows that are made in this process; those of a persistent "
+            "worker were equal in two epochs",
             "Persistent workers keep the copy of the dataset they started with: each epoch is the first.",
             "persistent_workers=False; or keep the epoch where workers see it: "
             "torch.zeros((), dtype=torch.int64).share_memory_()",
             "wrong",
         )
+    elif facts is not None and facts["unset"] and not patient.is_evaluation:
+        yield Finding(
+            "same-order",
+            f"{facts['path']}.set_epoch changes the rows of the stream, and its epoch is still 0",
+            "Each epoch gives the same rows in the same order.",
+            f"{facts['path']}.set_epoch(epoch) before each epoch",
+            "maybe",
+        )
 
 
 STALE_EPOCH = Check(
-    "set_epoch", lambda patient: patient.loader.persistent_workers, _unreached, _judged_epoch, in_workers=True
+    "set_epoch",
+    lambda patient: patient.loader.persistent_workers or patient.is_iterable,
+    _shown,
+    _judged_epoch,
+    in_workers=True,
 )
 
 

@@ -150,7 +150,7 @@ def _failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Findi
         if patient.num_workers and not patient.is_ours and rows:
             yield from small_shared_memory(loader, rows["bytes"] * size)
     elif values.error and is_alike:
-        is_proved = not patient.num_workers and not patient.is_alone
+        is_proved = not patient.is_alone and loader.worker_init_fn is None
         yield _broken(patient, f"{VALUES.name}: {values.error}", is_proved)
 
 
@@ -192,7 +192,7 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
         "hang",
         f"{step}: it did not end in {hang.seconds:.0f} s, twice, and did nothing"
         + (" but wait for a lock" if hang.is_locked else "")
-        + _where(hang),
+        + hang.at,
         "A worker that waits forever stops training without an error."
         + (f" {beside}" if hang.is_locked and _has_threads() else ""),
         "make locks, queues and pools on first use in each worker, or multiprocessing_context='forkserver'"
@@ -202,13 +202,9 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
     )
 
 
-def _where(hang: Hang) -> str:
-    return f"; it was at {hang.where}" if hang.where else ""
-
-
 def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
     wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
-    has_all = patient.num_workers >= wanted
+    has_all = patient.num_workers >= wanted or (hang.is_busy and not hang.is_idle)  # as far as is known
     ways = [] if has_all else [f"num_workers={wanted}"]
     if not isinstance(patient.dataset, DataRef):
         ways.append(KEPT)
@@ -217,7 +213,7 @@ def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding
     return Finding(
         "slow-rows",
         (f"a row takes {row:.2g} s; " if row is not None else "")
-        + f"{step}: not within {hang.seconds:.0f} s, and no more was tried{_where(hang)}"
+        + f"{step}: not within {hang.seconds:.0f} s, and no more was tried{hang.at}"
         + ("; other processes took much of the CPUs" if hang.is_busy else ""),
         "A batch takes as long as all its rows, shared among the workers.",
         "; or ".join(ways) + "; doctor(loader, seconds=300) looks longer",

@@ -40,7 +40,7 @@ def _handle(value: object) -> str | None:
     for place, (what, is_open) in _KINDS.items():
         module, _, name = place.rpartition(".")
         kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None and isinstance(value, kind):
+        if kind is not None and issubclass(type(value), kind):  # some say that they have no class
             return what if is_open(value) else None
     return None
 
@@ -73,6 +73,10 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **{f"h5py.{name}": (f"an open h5py.{name}", bool) for name in ("File", "Group", "Dataset")},
     "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_not_closed(value.info)),
     "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_not_closed(lambda: value.total_changes)),
+    "sqlite3.Cursor": (
+        "a sqlite3.Cursor",
+        lambda value: _is_not_closed(lambda: value.connection.total_changes),
+    ),
     "socket.socket": ("an open socket", lambda value: value.fileno() >= 0),
     "io.IOBase": ("an open file", _is_file),
     "torch.Tensor": ("a tensor on an accelerator", lambda value: value.is_cuda),

@@ -124,18 +124,19 @@ def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Itera
         ranks: the first rows of a stream on two ranks.
     """
     count, loader = world(), patient.loader
+    sampler: Any = loader.sampler
     if patient.is_alone or count == 1:
         return
+    pads = isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset)
+    if pads and (patient.is_evaluation or not sampler.shuffle):
+        yield Finding(
+            "padded-evaluation",
+            f"the ranks get {sampler.total_size:,} rows, of {len(patient.dataset):,} in the dataset",
+            "DistributedSampler gives some rows twice, so that ranks have as many: metrics count both.",
+            "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
+            "maybe",
+        )
     if patient.is_evaluation:
-        sampler = loader.sampler
-        if isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset):
-            yield Finding(
-                "padded-evaluation",
-                f"the ranks get {sampler.total_size:,} rows, of {len(patient.dataset):,} in the dataset",
-                "DistributedSampler gives some rows twice, so that ranks have as many: metrics count both.",
-                "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
-                "maybe",
-            )
         return
     parts = (value for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST)
     if replicas(loader) > 1 or any(_is_part(value, count) for value in parts):

@@ -49,7 +49,7 @@ class Hang(NamedTuple):
         is_locked: True if, besides, all threads of one of them waited, without a limit, for locks that no
             other process can open.
         is_busy: other processes took much of the CPUs.
-        where: the line of the user's code that one of them was at; "" if there is none.
+        at: in words, the line of the user's code that one of them was at; "" if there is none.
         is_twice: a fresh process did not end, either.
     """
 
@@ -57,7 +57,7 @@ class Hang(NamedTuple):
     is_idle: bool = False
     is_locked: bool = False
     is_busy: bool = False
-    where: str = ""
+    at: str = ""
     is_twice: bool = False
 
 
@@ -234,8 +234,8 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
             time.sleep(0.02)  # so that their stacks come one after the other
     time.sleep(0.1)
     stacks.seek(0)
-    where = _users_line(stacks.read().decode(errors="replace"))
-    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, where=where)
+    at = _users_line(stacks.read().decode(errors="replace"))
+    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, at=at)
 
 
 def _waits_for_locks(pid: int) -> bool:
@@ -258,5 +258,5 @@ def _users_line(text: str) -> str:
             if file == __file__:  # what comes then called the doctor
                 break
             if os.path.exists(file) and not is_library_file(file):
-                return f"{os.path.basename(file)}:{line}, {function}"
+                return f"; it was at {os.path.basename(file)}:{line}, {function}"
     return ""

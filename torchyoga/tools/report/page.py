@@ -15,6 +15,7 @@ import json
 import os
 from contextlib import suppress
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,27 @@ from ...stores.refs import store_of
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
-from .columns import Columns, columns_of, first_columns
-from .sample import sample_of
+from .facts import (
+    ColumnCard,
+    Columns,
+    RowSample,
+    columns_of,
+    first_columns,
+    is_remote,
+    keeps_stats,
+    sample_of,
+)
 
 REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_FILES, _MOST_VERSIONS = 50, 50
+_MOST_VERSIONS = 50
 LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
+_NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
+_NOTED_BYTES = 2**24  # of a row, for which five are read
 
 
 def report(
@@ -131,7 +142,7 @@ def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {
             "size": bytes_text(manifest.nbytes),
-            "files": number(len(manifest.each_file)),
+            "files": _files(manifest),
             "made": _day(manifest.created),
         }
         lead += [bytes_text(manifest.nbytes)]
@@ -197,14 +208,12 @@ def _history_of(ref: VersionRef) -> dict[str, Any]:
     """How a version was made, as its manifest says, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
-    made = {} if log is None else {entry.version: entry.created for entry in log}
     lineage = Lineage.of(manifest.lineage)
     here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
     if log is not None and log.left_out:
         note = f"And {log.left_out:,} older versions."
     titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
-        "files": _files(manifest, made),
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
@@ -225,32 +234,19 @@ def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
         return None, f"The log cannot be read: {shown(str(error), 300)}"
 
 
-def _files(manifest: Manifest, made: dict[str, str]) -> dict[str, Any]:
-    rows = [
-        {
-            "name": escaped(file.name),
-            "rows": number(file.rows),
-            "size": bytes_text(file.nbytes),
-            "of": escaped(file.of or manifest.version),
-            "made": _day(made.get(file.of, "") if file.of else manifest.created),
-        }
-        for file in manifest.each_file[:_MOST_FILES]
-    ]
+def _files(manifest: Manifest) -> str:
+    """How many files a version has, of which formats, and what others have to do with them."""
     found = manifest.each_file
-    formats = ", ".join(sorted({file.format for file in found}))
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
-    said = ["No files"]
-    if found:
-        said = [
-            f"{count_of(len(found), 'file')} ({escaped(formats)})",
-            f"{bytes_text(manifest.nbytes)} in all",
-        ]
-    if shared:
-        said.append(f"{shared:,} of them shared with other versions")
-    if deleted:
-        said.append(f"{deleted:,} rows in them left out")
-    return {"rows": rows, "others": len(found) - len(rows), "said": ", ".join(said) + "."}
+    said = [
+        f"{count_of(len(found), 'file')} ({', '.join(sorted({file.format for file in found}))})"
+        if found
+        else "0"
+    ]
+    said += [f"{shared:,} of them shared with other versions"] if shared else []
+    said += [f"{deleted:,} rows in them left out"] if deleted else []
+    return ", ".join(said)
 
 
 def _day(created: str) -> str:
@@ -277,3 +273,43 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "build": manifest.build,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
+
+
+def notebook_page(ref: DataRef) -> str:
+    """The table of a dataset in a notebook: its columns and a few rows; its text, if that cannot be made.
+
+    Statistics are those that a version keeps; nothing is counted, and nothing is downloaded.
+    """
+    try:
+        return _noted(ref)
+    except Exception as error:  # of any kind: a notebook shows a dataset wherever it is named
+        said = f"{type(error).__name__}: {escaped(str(error))[:300]}"
+        return f"<pre>{escape(_text(ref))}\n{escape(said)}</pre>"
+
+
+def _noted(ref: DataRef) -> str:
+    some, total = first_columns(ref, _NOTED_COLUMNS)
+    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if keeps_stats(some) else ()
+    if not cards and some.schema is not None:
+        cards = columns_of(some[:0], total, 0).cards
+    notes = []
+    sample = RowSample()
+    if is_remote(ref):
+        notes.append("Rows are not shown, since files might have to be downloaded.")
+    elif ref._row_bytes > _NOTED_BYTES:
+        notes.append("Rows are not shown, since they are large.")
+    else:
+        sample = sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
+        notes += sample.notes
+    if total > len(cards) > 0:
+        notes.insert(0, f"The first {len(cards)} of {total:,} columns.")
+    return rendered(
+        "notebook.html.jinja", text=_text(ref), rows=f"{len(ref):,}", cards=cards, sample=sample, notes=notes
+    )
+
+
+def _text(ref: DataRef) -> str:
+    try:
+        return escaped(repr(ref))[:400]
+    except Exception:  # of any kind, as above
+        return f"<{type(ref).__name__}>"

@@ -1,34 +1,38 @@
-"""A storage or a dataset -> the datasets that pages are about."""
+"""A storage or a dataset -> the datasets, rows and values that pages are about."""
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...coding import codecs
+from ...coding.pictures import opened
 from ...process.messages import escaped
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
-from ...rows.projection import Projection
+from ...rows.image_formats import format_of
+from ...rows.schema import Projection
 from ...storage import Storage
 from ...views.over import RowView
-from ..cells.flat import flat, flat_names
-from ..cells.marks import is_mark
-from ..cells.picture import thumbnail
-from ..cells.text import classes_of, named_class, plain_name
-from ..report.columns import ColumnCard, columns_of
-from ..report.sample import is_remote, keeps_stats
+from ..cells.flat import bytes_of, flat, flat_names
+from ..cells.picture import Marks, file_bytes, is_mark, media_type, thumbnail
+from ..cells.text import classes_of, named_class, plain_name, shown
+from ..report.facts import ColumnCard, columns_of, drawn_numbers, is_remote, keeps_stats
 from .answer import Refused
-from .rows import Values, row_of
+from .filter import Filter
 
 MOST_COLUMNS = 200  # in the table of rows
 _MOST_OPEN = 8  # versions, whose files stay mapped
@@ -37,6 +41,17 @@ _MOST_ORDERS = 16  # by which a version is sorted, that are kept
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
 _LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
+_MOST_LOOKED = 20_000  # rows, for one page, of those that are downloaded
+_MOST_SCANNED = 10**7  # of others
+_MOST_SECONDS = 3.0
+_MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
+Values = list[tuple[str, object]]
+_OF_BROWSERS = ("jpeg", "png", "gif", "webp", "bmp")
+_MOST_MEDIA_BYTES, _MOST_PIXELS = 2**26, 2**27
+LARGEST_SIDE = 4096  # pixels of images that are not of those formats, at most
+_SMALL = 448  # pixels to which tiny images are enlarged
+_A_LINE, _BYTES_A_LINE = 8, 16
+_LONGEST_NUMBER, _LONGEST_ITEM = 60, 400
 
 
 class OpenRef:
@@ -236,3 +251,246 @@ def _readable(ref: DataRef) -> DataRef:
         return ref.decoded(texts) if texts else ref
     except ImportError:  # what decompresses them is not installed: they are shown as bytes
         return ref
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The rows of a page.
+
+    Attributes:
+        rows: the number of each, and its values by name.
+        start: the first row that was looked at; `stop`: the first that was not.
+    """
+
+    rows: tuple[tuple[int, Values], ...]
+    start: int
+    stop: int
+
+
+def row_of(ref: DataRef, number: int) -> Values:
+    """The values of one row by name."""
+    return flat(in_epoch(ref, 0, 0).take(np.array([number]))[0])
+
+
+def drawn_rows(ref: DataRef, seed: int, most: int) -> Hits:
+    """Some rows, drawn at random, in ascending order; of few files if these have to be downloaded.
+
+    Args:
+        ref: the dataset, which has rows.
+        seed: of the draw; the same one draws the same rows.
+        most: rows; fewer if they are large.
+    """
+    numbers = drawn_numbers(ref, min(most, len(ref)), seed).tolist()
+    return _read(ref, numbers, numbers[0], numbers[-1] + 1)
+
+
+def found_from(
+    ref: DataRef,
+    start: int,
+    most: int,
+    condition: Filter | None = None,
+    shown: DataRef | None = None,
+) -> Hits:
+    """The rows from one on that meet a condition.
+
+    Args:
+        ref: the dataset.
+        start: the first row to look at.
+        most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
+        condition: on columns; only those are read to find the rows.
+        shown: the same rows with the columns that are shown.
+    """
+    shown = ref if shown is None else shown
+    if condition is None:
+        return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
+    at_most = _MOST_LOOKED if is_remote(ref) else _MOST_SCANNED
+    numbers, looked = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
+    return _read(shown, numbers.tolist(), start, looked)
+
+
+def _read(ref: DataRef, numbers: Sequence[int], start: int, stop: int) -> Hits:
+    """Rows, until they are too many bytes."""
+    step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref._row_bytes)))
+    rows: list[tuple[int, Values]] = []
+    read = 0
+    for begin in range(0, len(numbers), step):
+        part = numbers[begin : begin + step]
+        if read > _MOST_BYTES:
+            return Hits(tuple(rows), start, part[0])
+        for number, row in zip(part, in_epoch(ref, 0, 0).take(np.array(part, np.int64)), strict=True):
+            rows.append((number, flat(row)))
+            read += sum(bytes_of(value) for _, value in rows[-1][1])
+    if isinstance(numbers, range):  # all of them, and no more
+        stop = numbers.stop
+    return Hits(tuple(rows), start, max(start, stop))
+
+
+@dataclass(frozen=True)
+class Media:
+    """A file for browsers.
+
+    Attributes:
+        type: the media type; `data`: the file.
+        width, height: of an image, in pixels; 0 of sound.
+    """
+
+    type: str
+    data: bytes
+    width: int = 0
+    height: int = 0
+
+    @property
+    def is_image(self) -> bool:
+        """True if it is an image, and not sound."""
+        return self.type.startswith("image/")
+
+    @property
+    def shown_size(self) -> tuple[int, int]:
+        """Width and height on a page, where tiny images are enlarged by a whole number."""
+        times = max(1, _SMALL // max(1, self.width, self.height))
+        return self.width * times, self.height * times
+
+
+def media_of(
+    value: object, column_name: str = "", side: int | None = None, marks: Marks | None = None
+) -> Media | None:
+    """The file of a value: of what is a file already, that file.
+
+    Args:
+        value: anything.
+        column_name: where it is from; see `thumbnail`.
+        side: pixels of the longer side of an image, at most; None for the image as it is.
+        marks: of its row; they are drawn on the image where its side is given.
+
+    Returns:
+        None if it is neither image nor sound, or damaged, or too large.
+
+    Raises:
+        ImportError: it is an image, and Pillow is not installed.
+    """
+    data = file_bytes(value, _MOST_MEDIA_BYTES + 1)
+    data = data if len(data) <= _MOST_MEDIA_BYTES else b""
+    sound = sound_type(data)
+    if sound is not None:
+        return Media(sound, data)
+    format = format_of(data)
+    if side is not None:
+        small = thumbnail(value, column_name, side, marks)
+        return None if small is None else Media(media_type(small), small)
+    if format in _OF_BROWSERS:
+        size = _size_of(data)
+        return None if size is None else Media(f"image/{format}", data, *size)
+    png = thumbnail(value, column_name, LARGEST_SIDE)
+    if png is None:
+        return None
+    # Where every PNG file has them.
+    return Media("image/png", png, int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big"))
+
+
+def _size_of(data: bytes) -> tuple[int, int] | None:
+    """Width and height of an image that can be decoded to its end."""
+    try:
+        with opened(data) as image:
+            width, height = image.size
+            if not 0 < width * height <= _MOST_PIXELS:
+                return None
+            image.load()
+    except ImportError:
+        raise ImportError("images need Pillow; pip install 'torchyoga[report]'") from None
+    except Exception:  # of any kind: what is forged is read by many small readers
+        return None
+    return width, height
+
+
+def sound_type(value: object) -> str | None:
+    """The media type of a value that is a file of sound, by its first bytes; None if it is not one.
+
+    Example:
+        >>> sound_type(b"fLaC..."), sound_type(b"none")
+        ('audio/flac', None)
+    """
+    begin = file_bytes(value, 16)
+    if begin.startswith(b"RIFF") and begin[8:12] == b"WAVE":
+        return "audio/wav"
+    if begin[4:11] in (b"ftypM4A", b"ftypM4B"):
+        return "audio/mp4"
+    # A frame of MPEG begins with eleven bits; then come its version and layer 3.
+    if len(begin) > 4 and begin[0] == 0xFF and begin[1] in (0xFA, 0xFB, 0xF2, 0xF3, 0xE2, 0xE3):
+        return "audio/mpeg"
+    starts = {b"fLaC": "audio/flac", b"OggS": "audio/ogg", b"ID3": "audio/mpeg"}
+    return next((type for start, type in starts.items() if begin.startswith(start)), None)
+
+
+class Excerpt(NamedTuple):
+    """The beginning of a value.
+
+    Attributes:
+        kind: what the value is, such as `text` or `float32 (3, 4)`.
+        lines: the text.
+        shown: how much of it that is; `total`: how much there is.
+        unit: of these two, such as "characters"; empty if the value has no parts.
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+    shown: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+def excerpt_of(value: object, most: int) -> Excerpt:
+    """The beginning of a value.
+
+    Args:
+        value: anything.
+        most: characters, of a text; of others about as many.
+
+    Example:
+        >>> found = excerpt_of(np.arange(40).reshape(8, 5), 25)
+        >>> found.kind, found.lines, found.total, found.unit
+        ('int64 (8, 5)', ('0 1 2 3 4', '5 6 7'), 40, 'numbers')
+    """
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(value, torch.Tensor)
+    if isinstance(value, str):
+        part = value[:most]
+        return Excerpt("text", tuple(map(escaped, part.split("\n"))), len(part), len(value), "characters")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _of_bytes(bytes(value[:most]), len(value))
+    if isinstance(value, (list, Mapping)):
+        return _of_items(value, max(1, most // 20))
+    if is_tensor and (value.layout != torch.strided or value.is_meta or value.is_quantized):  # type: ignore[attr-defined, union-attr]
+        return Excerpt("tensor", (shown(value, most),))
+    if is_tensor or (isinstance(value, np.ndarray) and value.ndim):
+        return _of_numbers(value, max(_A_LINE, most // 5))
+    return Excerpt(type(value).__name__, (shown(value, most),))
+
+
+def _of_numbers(value: Any, most: int) -> Excerpt:
+    """Lines that end where those of an array or tensor do, if these are short."""
+    shape = tuple(value.shape)
+    first = value.reshape(-1)[:most]
+    texts = [
+        shown(one, _LONGEST_NUMBER) for one in (first if isinstance(value, np.ndarray) else first.tolist())
+    ]
+    width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
+    lines = tuple(" ".join(texts[at : at + width]) for at in range(0, len(texts), width))
+    kind = f"{value.dtype} {shape}".removeprefix("torch.")
+    return Excerpt(kind, lines, len(texts), math.prod(shape), "numbers")
+
+
+def _of_bytes(part: bytes, total: int) -> Excerpt:
+    lines = []
+    for at in range(0, len(part), _BYTES_A_LINE):
+        some = part[at : at + _BYTES_A_LINE]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
+        lines.append(f"{at:08x}  {some.hex(' '):<{3 * _BYTES_A_LINE}} {text}")
+    return Excerpt("bytes", tuple(lines), len(part), total, "bytes")
+
+
+def _of_items(value: list[object] | Mapping[object, object], most: int) -> Excerpt:
+    items = enumerate(value) if isinstance(value, list) else value.items()
+    lines = tuple(
+        f"{shown(name, _LONGEST_ITEM)}: {shown(one, _LONGEST_ITEM)}" for name, one in islice(items, most)
+    )
+    return Excerpt(f"{type(value).__name__} of {len(value):,}", lines, len(lines), len(value), "items")

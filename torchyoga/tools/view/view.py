@@ -1,23 +1,58 @@
-"""A storage or a dataset -> a server that shows it in a browser: `view`."""
+"""A storage or a dataset -> a server that shows it in a browser of one user on this machine: `view`.
+
+Other users of the machine cannot read the data.
+The server listens on 127.0.0.1 only, which every user of the machine reaches, and so do pages of the web that
+the user opens. So each address begins with a random token; the Host header must be this server's, which a
+name of another server that leads here (DNS rebinding) is not; a request that a browser says another site has
+caused is refused unless it opens a page; and no answer may be read, framed or run anything by others.
+
+Requests only read. A connection has a thread and one request; a client that is silent for ten seconds is
+given up.
+"""
 
 from __future__ import annotations
 
 import html
 import os
+import re
+import secrets
+import sys
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
 
 from ...process.numbers import as_int
 from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
 from ...storage import Storage
-from .answer import link
-from .pages import Pages
-from .server import Server
+from ..report.page import policy_of
+from .answer import HTML, TEXT, Answer, Refused, link
+from .pages import STYLE, Pages
 from .shelf import Shelf
+
+_MOST_WORKING = 4  # requests that are answered at once
+_SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
+_ADDRESS = "127.0.0.1"
+_POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
+_OF_FILES = "default-src 'none'; sandbox"
+# A browser's own player is a page around the sound, which loads it from where it lies and has a style.
+_OF_SOUND = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'"
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class View:
@@ -131,3 +166,131 @@ def opened_in_browser(url: str) -> Iterator[None]:
     finally:
         with suppress(OSError):
             os.unlink(name)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers requests about some pages.
+
+    Args:
+        pages: what it answers with.
+        port: to listen on; 0 for any that is free.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    daemon_threads, request_queue_size = True, 512
+    allow_reuse_address, allow_reuse_port = os.name == "posix", False  # elsewhere others could listen, too
+
+    def __init__(self, pages: Pages, port: int = 0) -> None:
+        self.pages, self.token = pages, secrets.token_urlsafe(24)
+        self.working = threading.BoundedSemaphore(_MOST_WORKING)
+        try:
+            super().__init__((_ADDRESS, port), _Handler)
+        except OSError as error:
+            why = f"port {port} cannot be listened on: {error.strerror}; choose another, or 0 for any"
+            raise OSError(error.errno, why) from None
+        host = f"{_ADDRESS}:{self.server_address[1]}"
+        self.url = f"http://{host}/{self.token}/"
+        self.hosts = {host, f"localhost:{self.server_address[1]}"}  # by which a browser may call it
+
+    server_bind = TCPServer.server_bind  # HTTPServer's looks up its name, which may take long
+
+    def serve(self) -> None:
+        """Answers until `close` is called."""
+        with self:
+            self.serve_forever(0.1)
+
+    close = ThreadingHTTPServer.shutdown  # answers that are being sent are sent
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Reports errors, but not those of clients that go away or take too long."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Any
+    server_version, sys_version, protocol_version = "torchyoga", "", "HTTP/1.1"
+    timeout = _SECONDS_TO_ASK
+
+    def _asked(self) -> None:
+        self.connection.settimeout(_SECONDS_TO_TAKE)
+        try:
+            page = self._page_name()
+            if self.command != "GET":
+                raise Refused(405, "this server only shows; ask it by GET")
+            answer = self._answer(page)
+        except Refused as error:
+            self._plain(error.status, str(error))
+        else:
+            self._send(answer)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _asked
+
+    def _page_name(self) -> str:
+        """The page that is asked for; Refused unless a browser asks that was given the address."""
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
+            raise Refused(421, "this server has another address")
+        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site")
+        is_opened = self.headers.get("Sec-Fetch-Mode") == "navigate" and (
+            self.headers.get("Sec-Fetch-Dest", "document") == "document"
+        )
+        own = {f"http://{host}" for host in self.server.hosts}
+        is_foreign = origin is not None and origin.lower() not in own
+        if is_foreign or (site in ("cross-site", "same-site") and not is_opened):
+            raise Refused(403, "this server answers no other site")
+        token, slash, page = self.path.partition("?")[0].removeprefix("/").partition("/")
+        given = token.encode("utf-8", "surrogateescape")
+        if not (secrets.compare_digest(given, self.server.token.encode()) and slash):
+            raise Refused(403, "open the address that the program has printed: it holds a token")
+        return page
+
+    def _answer(self, page: str) -> Answer:
+        if not self.server.working.acquire(timeout=_SECONDS_TO_TAKE):
+            raise Refused(503, "too much is asked for at once; try again")
+        try:
+            pages: Pages = self.server.pages
+            return pages.answer(page, self.path.partition("?")[2])
+        finally:
+            self.server.working.release()
+
+    def _plain(self, status: int, text: str) -> None:
+        self._send(Answer(status, TEXT, f"{text}\n".encode()))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Says what is wrong with the request itself, without repeating any of it."""
+        self._plain(code, HTTPStatus(code).phrase)
+
+    def _send(self, answer: Answer) -> None:
+        status, body, headers = answer.status, answer.body, {"Content-Type": answer.type}
+        if answer.is_media and status == 200:
+            headers["Accept-Ranges"] = "bytes"
+            asked = _range_of(self.headers.get("Range", ""), len(body))
+            if asked is not None:
+                status, body = 206, body[asked.start : asked.stop]
+                headers["Content-Range"] = f"bytes {asked.start}-{asked.stop - 1}/{len(answer.body)}"
+        elif status == 405:
+            headers["Allow"] = "GET"
+        of_file = _OF_SOUND if answer.type.startswith("audio/") else _OF_FILES
+        headers["Content-Security-Policy"] = _POLICY if answer.type == HTML else of_file
+        headers |= {"Content-Length": str(len(body)), "Connection": "close"}
+        self.send_response_only(status)
+        for name, value in {**headers, **_HEADERS}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Logs nothing: addresses hold the token."""
+
+
+def _range_of(text: str, size: int) -> range | None:
+    """The bytes that a header asks for; None for all of them, which any server may send."""
+    match = _RANGE.fullmatch(text.strip())
+    if match is None or match[1] == match[2] == "":
+        return None
+    start = int(match[1]) if match[1] else max(0, size - int(match[2]))
+    stop = min(size, int(match[2]) + 1 if match[1] and match[2] else size)
+    return range(start, stop) if start < stop else None

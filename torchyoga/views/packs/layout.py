@@ -22,13 +22,11 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from ...process.numbers import as_int, distinct
-from ...rows.block import Block
+from ...rows.block import Block, Data, bounds_of, numbered_within
 from ...rows.collate import fill_value
 from ...rows.column import Column, stacked
-from ...rows.data import Data, bounds_of, numbered_within
 from ...rows.node import WRAPPERS, Node, outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema, schema_under
+from ...rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
 from ...rows.types import Array, Ints
 from .plan import Documents
 

@@ -24,12 +24,10 @@ from ...process.seeding import seeds_within
 from ...reading.contract import identity, known_schema, nameless_pin, row_numbers, taken_of
 from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
-from ...rows.block import Rows
+from ...rows.block import Rows, bounds_of, numbered_within
 from ...rows.collector import block_of
-from ...rows.data import bounds_of, numbered_within
 from ...rows.node import outermost, path_name
-from ...rows.projection import Projection, unknown_column
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema, unknown_column
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mix import MixRef, warn_if_arranged
 from ..over import GatheredView, Over, RowsOf

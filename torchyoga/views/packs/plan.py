@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ...order.by_file import Permutations
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...rows.data import bounds_of, numbered_within
+from ...rows.block import bounds_of, numbered_within
 from ...rows.types import Ints
 
 _MOST_LOOKED = 32  # packs of different rooms that are looked at for one that fits, with several budgets

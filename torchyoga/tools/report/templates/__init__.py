@@ -1,1 +1,0 @@
-"""The templates of pages, and their sheet of styles."""

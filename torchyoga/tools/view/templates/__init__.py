@@ -1,1 +1,0 @@
-"""The templates of the pages, and their sheet of styles."""
