@@ -126,8 +126,8 @@ GROUPS = {
         ["Storage", "diff"],
         [
             "torchyoga.caching.diff.Diff",
-            "torchyoga.caching.planned.PlannedBuild",
-            "torchyoga.caching.planned.Part",
+            "torchyoga.caching.many.PlannedBuild",
+            "torchyoga.caching.many.Part",
             "torchyoga.stores.history.VersionLog",
             "torchyoga.stores.history.LogEntry",
             "torchyoga.stores.history.TagEntry",

@@ -684,26 +684,39 @@ class ShardDownloads(Downloads[int]):
 
     def _arrived(self, number: int, crc: int, path: Path) -> str | None:
         shard = self._shards[number]
-        how, is_sized = shard.compression, shard.compression != AS_IT_BEGINS
-        if not is_sized:
-            with open(open_regular(path), "rb") as file:
-                how = packing_of(file.read(HEAD))
-        if not (how or shard.hashes or shard.raw_hashes):
+        if shard.compression == AS_IT_BEGINS:
+            return self._unpack(number, path)
+        if not (shard.compression or shard.hashes or shard.raw_hashes):
             return None
         try:
             data = read_regular(path, shard.sent)
             check_hashes(data, shard.hashes)
-            if how:
-                pieces: Iterable[bytes] = unpacked(data, how)
-                if is_sized:
-                    data = decompressed(data, how, shard.nbytes)
-                    pieces = [data]
+            if shard.compression:
+                data = decompressed(data, shard.compression, shard.nbytes)
                 with self.cache.part(self.key(number)) as file:
                     file.truncate(0)
-                    file.writelines(pieces)
+                    file.write(data)
             check_hashes(data, shard.raw_hashes)
         except CorruptError as error:
             return str(error)
+        return None
+
+    def _unpack(self, number: int, path: Path) -> str | None:
+        """Puts its contents in the place of a file that is compressed; returns what is wrong with it."""
+        key = self.key(number)
+        unfinished = f"{key.partition('.')[0]}-{0:08}.shard"
+        with open(open_regular(path), "rb") as packed:
+            how = packing_of(packed.read(HEAD))
+            if how is None:
+                return None
+            packed.seek(0)
+            try:
+                with self.cache.root.create_anew(f"parts/{unfinished}") as file:
+                    file.writelines(unpacked(packed, how))
+            except CorruptError as error:
+                self.cache.drop(unfinished)
+                return str(error)
+        self.cache.root.move(f"parts/{unfinished}", f"parts/{key}")
         return None
 
 
@@ -722,20 +735,19 @@ def packing_of(head: bytes) -> str | None:
     return "zlib"
 
 
-def unpacked(data: bytes, how: str) -> Iterator[bytes]:
+def unpacked(file: BinaryIO, how: str) -> Iterator[bytes]:
     """The contents of a compressed file, in pieces; CorruptError if it is cut or damaged."""
     if how == "zstd":
-        pa = _pyarrow(how)
         try:
-            with pa.input_stream(pa.BufferReader(data), compression=how) as stream:
+            with _pyarrow(how).input_stream(file, compression=how) as stream:
                 while piece := stream.read(_RUN):
                     yield piece
         except OSError as error:
             raise CorruptError(f"it is cut or damaged: {error}") from error
         return
-    by, left = zlib.decompressobj(_ANY_ZLIB), data
+    by, left = zlib.decompressobj(_ANY_ZLIB), b""
     try:
-        while left:
+        while left := left or file.read(_RUN):
             if by.eof:  # another part follows
                 by = zlib.decompressobj(_ANY_ZLIB)
             yield by.decompress(left, _RUN)

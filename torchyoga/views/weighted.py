@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..order.bucketed import BucketOrder
 from ..order.by_file import BlockOrder
 from ..order.change import changed
 from ..order.contract import AnyOrder, Arrangement, Shuffle, described
@@ -18,7 +17,7 @@ from ..order.full import Order
 from ..order.mixed import MixOrder, unpacked
 from ..order.mixture import MixStage, Mixture, Source, Version, fraction, tag_of, whole_weights
 from ..order.state import State
-from ..order.weighted import MOST_PLACES, RowWeights, WeightedOrder, whole_ends
+from ..order.weighted import MOST_PLACES, BucketOrder, RowWeights, WeightedOrder, whole_ends
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import as_int, distinct

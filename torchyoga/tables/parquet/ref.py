@@ -31,12 +31,13 @@ from ...rows.schema import Projection
 from ...rows.types import Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
+from ..buffers import type_without_views
 from ..groups import RowGroups
 from .condition import Condition, Filters, unknown_name
 from .files import Options, ParquetFiles, opened
 from .footers import INT96_UNIT
 from .places import LocalFile, Paths, Ranges, found_at
-from .unified import keeps_order
+from .unified import common_type
 
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
 _THREADS = 4
@@ -346,11 +347,15 @@ def _masks(
 def _possible(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa.Schema) -> list[int]:
     """The groups of a file in which a condition may hold, as their statistics say.
 
-    Statistics are of the file's own values: of columns whose order another type changes they say nothing.
+    Statistics are of the file's own values: of columns that become another type they say nothing.
     """
     own = fragment.physical_schema
     places = ((one, own.get_field_index(one.name)) for one in fields)
-    changed = {one.name for one, at in places if at >= 0 and not keeps_order(own.field(at).type, one.type)}
+    changed = {
+        one.name
+        for one, at in places
+        if at >= 0 and common_type(type_without_views(own.field(at).type), one.type) is None
+    }
     known = _only(one for one in condition.fields if one.name not in changed)
     # Where statistics cannot be compared with it, rows perhaps can.
     with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
