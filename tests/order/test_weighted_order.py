@@ -17,8 +17,7 @@ from quick import examples
 
 from torchyoga.order.contract import ARRANGED, AnyOrder
 from torchyoga.order.full import Order
-from torchyoga.order.weighted import RowWeights, WeightedOrder, whole_ends
-from torchyoga.order.weighted import BucketOrder, WeightedOrder, WeightedStage, whole_ends
+from torchyoga.order.weighted import BucketOrder, RowWeights, WeightedOrder, whole_ends
 
 Weights = Any
 

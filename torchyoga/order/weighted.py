@@ -29,8 +29,7 @@ from ..process.lazy import cached_with
 from ..process.numbers import distinct
 from ..rows.types import Ints
 from .by_file import BlockOrder
-from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle
-from .contract import ARRANGED, AnyOrder, ArrangedOrder, OrderOver, Pin, Shuffle, before_known, within
+from .contract import ARRANGED, AnyOrder, ArrangedOrder, OrderOver, Pin, Shuffle, within
 from .full import Order
 
 _Weights: TypeAlias = npt.NDArray[np.generic]
