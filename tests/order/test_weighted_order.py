@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 
-from torchyoga.order.bucketed import BucketOrder
 from torchyoga.order.contract import ARRANGED, AnyOrder
 from torchyoga.order.full import Order
-from torchyoga.order.weighted import RowWeights, WeightedOrder, whole_ends
+from torchyoga.order.weighted import BucketOrder, RowWeights, WeightedOrder, whole_ends
 
 Weights = Any
 

@@ -82,12 +82,13 @@ class Watched(Observer):
         before: batches of the epoch before it began.
         is_measured: the loop has asked for the loader's length.
         held: generators, and its state, before each of the latest batches, if the loop holds them.
+        within: the loader's own observer.
     """
 
     def __init__(self, name: str, loader: Any, is_trained: bool, loop: Loop) -> None:
         self.name, self.loader, self.is_trained, self._loop = name, loader, is_trained, loop
         self.indices, self.pipeline = parts_of(loader)
-        self._within = self.pipeline.observer
+        self.within = self.pipeline.observer
         self.has_stepped = self.is_counted = self.is_measured = False
         self.before = self.since = 0
         self.now: Pass | None = None
@@ -96,10 +97,6 @@ class Watched(Observer):
     def take(self, delivery: Delivery) -> Batch:
         """The next batch of an iteration, and before it what is due after the last step."""
         return self._loop.take(self, delivery)
-
-    def taken(self, delivery: Delivery) -> Batch:
-        """The next batch of an iteration, and nothing else."""
-        return self._within.take(delivery)
 
     def length(self, batches: int) -> int:
         """The batches that a pass over the loader gives, which may begin within the epoch."""
@@ -213,7 +210,7 @@ class Loop:
             raise StopIteration
         self._ask(one, now)
         try:
-            batch = one.taken(delivery)
+            batch = one.within.take(delivery)
         except StopIteration:
             self._over(one, now)
             raise
@@ -227,10 +224,8 @@ class Loop:
         name = one.name
         if delivery in self._left:
             raise StateError(f"two iterators over {name!r} take turns; use one, or a loader for each")
-        is_resting, has_gradients = (
-            not all(model.training for model in self._training),
-            torch.is_grad_enabled(),
-        )
+        is_resting = not all(model.training for model in self._training)
+        has_gradients = torch.is_grad_enabled()
         if not one.is_trained and (is_resting or not has_gradients):
             one.loader.set_epoch(0)
             one.before = 0
@@ -357,7 +352,7 @@ class Loop:
             generators.seed_all(sampler_seed(0, 0, Processes().rank))
         self._evaluating.add(now)
         try:
-            batch = one.taken(delivery)
+            batch = one.within.take(delivery)
         except StopIteration:
             one.since = 0
             self._end_evaluation(now)

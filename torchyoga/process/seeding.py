@@ -121,13 +121,9 @@ def seeder(kinds: Sequence[str] = KINDS) -> Callable[[int], object]:
 
     torch and NumPy get different halves of the seed: with the same generator they would give the same bits.
     """
-    found: list[Callable[[int], object]] = []
-    if "python" in kinds:
-        found.append(random.seed)
-    if "numpy" in kinds:
-        found.append(_numpy_seeder())
-    if "torch" in kinds:
-        found.append(torch.default_generator.manual_seed)  # of a CPU alone: `torch.manual_seed` asks more
+    seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
+    ways = dict(zip(KINDS, (random.seed, _numpy_seeder(), seed_torch), strict=True))
+    found = [ways[kind] for kind in kinds]
 
     def seed_each(seed: int) -> None:
         for seed_one in found:
@@ -279,11 +275,7 @@ def _torch_state() -> object:
     return torch.default_generator.get_state().numpy().tobytes(), torch_noted.count
 
 
-_WHERE: dict[str, Callable[[], object]] = {
-    "python": _python_state,
-    "numpy": _numpy_state,
-    "torch": _torch_state,
-}
+_WHERE = {"python": _python_state, "numpy": _numpy_state, "torch": _torch_state}
 
 
 class _Asking:

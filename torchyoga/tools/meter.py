@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -323,8 +322,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(plan)
-    context = loader.multiprocessing_context or multiprocessing
-    starts = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     is_so = {
         BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
         FEWER: schema is not None and len(schema.columns) == 1,
@@ -344,7 +341,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
         is_ahead=way.is_ahead,
         prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
         num_batches=num_batches,
-        are_forked=starts == "fork",
         is_so=frozenset(change for change, is_there in is_so.items() if is_there),
     )
 
