@@ -17,7 +17,7 @@ BEHIND_THE_WALL = re.findall(
     r"[\w.]+",
     """
     caching.deleted_rows checkpoint.INDEX checkpoint.steps_at coding.decoder_of coding.opened
-    files.open_regular files.read_regular order.SourceCounts order.State process.as_int process.begin_thread
+    files.open_regular files.read_regular order.State process.as_int process.begin_thread
     process.bytes_text process.cached_property process.count_of process.escaped process.hexdigest
     process.in_columns process.number process.scheduled process.share process.short
     process.usable_cpus reading.VersionRef reading.in_epoch

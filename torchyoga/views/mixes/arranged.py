@@ -206,8 +206,3 @@ class MixArrangement(Arrangement):
             return made, saved
         taken: dict[str, Pin] = {name: own[name] for name in own if name in _OF_DATA}
         return made, replace(saved, fingerprint=fingerprint, pins={**saved.pins, **taken})
-
-    def account(self, order: AnyOrder, saved: State) -> Account:
-        """The rows delivered of each source up to a state."""
-        assert isinstance(order, MixOrder)
-        return account_of(order.mixture, saved)
