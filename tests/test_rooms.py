@@ -16,7 +16,7 @@ DESIGN = rooms.DOCS / "design.md"
 BEHIND_THE_WALL = re.findall(
     r"[\w.]+",
     """
-    coding.opened files.open_regular files.read_regular order.SourceCounts process.as_int
+    coding.opened files.open_regular files.read_regular process.as_int
     process.begin_thread process.bytes_text process.count_of process.escaped process.in_columns
     process.number process.scheduled process.share process.short process.usable_cpus reading.VersionRef
     reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.HEAD rows.Ints

@@ -175,7 +175,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
-        self._meter = _meter.Meter(plan.watch.by_name, indices.cursor.account)
+        self._meter = _meter.Meter(plan.watch.by_name)
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again

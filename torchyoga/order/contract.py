@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..process.digests import hexdigest
 from ..process.lazy import np
@@ -185,16 +185,6 @@ class OrderOver(AnyOrder):
         return replace(self, whole=self.whole.changed(**fields))
 
 
-class SourceCounts(Protocol):
-    """The rows read of each source of a mixture; printed, a table."""
-
-    def markdown(self) -> str:
-        """The table as Markdown, for a model card."""
-
-    def numbers(self) -> dict[str, float]:
-        """Rows and passes of each source as one flat dict, for exporters."""
-
-
 class Arrangement:
     """The choice of which rows of a dataset come in an epoch, where not each of them comes once.
 
@@ -229,10 +219,6 @@ class Arrangement:
             StateError: the state is of other data.
         """
         return order, saved
-
-    def account(self, order: AnyOrder, saved: SavedState) -> SourceCounts | None:
-        """The rows delivered of each source up to a state; None if there are none."""
-        return None
 
 
 def within(positions: npt.ArrayLike, length: int) -> Ints:

@@ -36,7 +36,6 @@ from .contract import (
     Pin,
     Saved,
     Shuffle,
-    SourceCounts,
     begun_in,
     check_appended,
 )
@@ -563,16 +562,13 @@ class Cursor:
     @_alone
     def state_dict(self) -> Saved:
         """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
-        return self._state_now().to_dict()
-
-    def _state_now(self) -> State:
         at = self._at
         now, last = at.now, at.last
         # An epoch is over even if set_epoch has named it since; and one iteration may have gone on beside a
         # look before which the cursor stands here.
         if at.running and last and (at.bound or last.reported != now.place.position):
             now = self._rolled(last.now(), last.batch_size, last.drop_last, last.shard)
-        return self._state(now)
+        return self._state(now).to_dict()
 
     @_alone
     def state_of(
@@ -690,14 +686,6 @@ class Cursor:
         self._rebase = self._num_begun = 0
         self.latest = None
         self.generation += 1
-
-    @_alone
-    def account(self) -> SourceCounts | None:
-        """The rows delivered of each source of a mixture; None for other datasets, or if it is not known."""
-        state = self._state_now()
-        if self.arrangement is None or state.left_out.rows:
-            return None  # raised in `counts`, but a meter's page does without
-        return self.arrangement.account(self.order, state)
 
     def _is_foreign(self, saved: State, order: AnyOrder) -> bool:
         """True if a state is of another order than the one here, whatever the rows are called."""

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..order.contract import SourceCounts
 from ..process.control_group import scheduled, usable_cpus
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
@@ -81,11 +80,8 @@ class Meter:
         True
     """
 
-    def __init__(
-        self, stages: Callable[[], Mapping[str, float]], account: Callable[[], SourceCounts | None]
-    ) -> None:
+    def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
         self._stages = stages
-        self._account = account
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
         self._setting = Setting(0, 1)
@@ -224,21 +220,6 @@ class Meter:
             self._batch_bytes,
         )
 
-    @property
-    def sources(self) -> SourceCounts | None:
-        """Rows delivered of each source of a mixture, in all epochs; None for other datasets.
-
-        It is worked out when it is asked for. Printed it is a table; `numbers()` of it are for exporters.
-
-        Example:
-            >>> data = yoga.from_arrays({"x": np.arange(10)})
-            >>> loader = yoga.DataLoader(yoga.mix({"a": data, "b": data}, {"a": 3, "b": 1}, rows=100), 10)
-            >>> batches = list(loader)
-            >>> loader.meter.sources.numbers()["a/rows"]
-            75.0
-        """
-        return self._account()
-
     def numbers(self) -> dict[str, float]:
         """The epoch and the last 100 batches as one flat dict, for exporters.
 
@@ -246,13 +227,10 @@ class Meter:
         in seconds for the first batch, `p50`, `p99` and `longest` wait in seconds, `longest_epoch` and
         `longest_step` at which that came, CPU seconds of making batches (`cpu`) and of the loop (`loop_cpu`),
         seconds in which makers wanted a CPU and there was none (`delayed`), and the seconds of each stage;
-        those of the last 100 batches begin with `last/`. Of a mixture also the rows and passes of each
-        source: `sources/web/rows`.
+        those of the last 100 batches begin with `last/`.
         """
         epoch, last = self.epoch.flat(), self.last.flat()
-        sources = self.sources
-        read = {} if sources is None else {f"sources/{name}": n for name, n in sources.numbers().items()}
-        return {**epoch, **{f"last/{name}": value for name, value in last.items()}, **read}
+        return {**epoch, **{f"last/{name}": value for name, value in last.items()}}
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
@@ -299,7 +277,7 @@ class Meter:
             self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
-        return Meter, (self._stages, self._account)
+        return Meter, (self._stages,)
 
     def __str__(self) -> str:
         return f"last {self.last}; {self.verdict()}"

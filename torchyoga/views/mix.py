@@ -222,11 +222,6 @@ class MixArrangement(Arrangement):
         taken: dict[str, Pin] = {name: own[name] for name in own if name in _OF_DATA}
         return made, replace(saved, fingerprint=fingerprint, pins={**saved.pins, **taken})
 
-    def account(self, order: AnyOrder, saved: State) -> Account:
-        """The rows delivered of each source up to a state."""
-        assert isinstance(order, MixOrder)
-        return account_of(order.mixture, saved)
-
 
 class NumberedRef(ChangedBlocks):
     """The rows of another DataRef, and a number: of the source that it is of a mixture.
