@@ -31,7 +31,7 @@ from .types import Json, Row
 
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
 _OF_ARRAYS = ("ndarray", "tensor", "scalar")
-_MOST_NAME, _MOST_WORDS = 60, 5
+_MOST_NAME, _MOST_WORDS, _TABLE_LINES = 60, 5, 60
 _ONE_LINE, _MOST_LINES = 110, 10
 
 
@@ -155,7 +155,6 @@ def _shape(column: Column) -> str:
 
 
 PACK_LENGTHS = "lengths"
-_TABLE_LINES, _TABLE_NAME = 60, 60
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ class Schema:
         shown = self.shown
         if not shown:
             return "rows without columns"
-        rows = [(one.name[:_TABLE_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
+        rows = [(one.name[:_MOST_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
         more = len(shown) - len(rows)
         lines = in_columns([("column", "type", "shape"), *rows], ())
         return "\n".join([*lines, *([f"and {more:,} more columns"] if more else [])])
