@@ -51,7 +51,7 @@ from ..versions.lineage import plain, sendable
 from ..versions.location import sealed, unsealed
 from ..versions.manifest import FunctionEntry
 from ..versions.names import folder_of
-from .sources import BlockSource, InputSource, RowSource, SeekableBlocks, Source
+from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
 _log = logging.getLogger("torchyoga")
 MOST_PARTS = 10_000
@@ -257,7 +257,7 @@ class Splits:
 
     def _rows_of(self, start: int, stop: int) -> Iterator[Row]:
         """The rows of some inputs."""
-        assert isinstance(self.source, InputSource)
+        assert isinstance(self.source, PlacedSource)
         return self.source.rows_of(start, stop)
 
     def learned(self, schema: Schema | None) -> tuple[Schema | None, float, float]:
@@ -342,7 +342,7 @@ def splits_of(source: Source) -> Splits:
         return Splits(source, source.length, True)
     if isinstance(source, RowSource) and source.seekable and source.length is not None:
         return Splits(source, source.length, True)
-    if isinstance(source, InputSource):
+    if isinstance(source, PlacedSource):
         return Splits(source, source.num_inputs, False)
     raise TypeError(
         f"{source.name} can only be read from its beginning, so parts of it cannot be built by several: pass "

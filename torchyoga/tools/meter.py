@@ -30,6 +30,7 @@ from .meter_advice import (
     SMALLER,
     Numbers,
     Setting,
+    Verdict,
     Waits,
     verdict_of,
 )
@@ -255,7 +256,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict_of(self.last, self._setting).text
+        return counted(self).text
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
@@ -305,6 +306,11 @@ class Meter:
 
     def __repr__(self) -> str:
         return f"Meter({self.epoch})"
+
+
+def counted(meter: Meter) -> Verdict:
+    """What a meter says of the last batches, and the number of workers that it advises."""
+    return verdict_of(meter.last, meter._setting)
 
 
 def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
