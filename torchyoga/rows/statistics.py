@@ -142,8 +142,7 @@ class ColumnStats:
         return float(high)
 
     def __str__(self) -> str:
-        cells = zip(TITLES, cells_of(self, self.name, str, _short), strict=True)
-        lines = [(title, cell) for title, cell in cells if cell]
+        lines = [pair for pair in zip(TITLES, cells_of(self, self.name, str, _short), strict=True) if pair[1]]
         if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:
             lines.append(("sampled", f"{self.sampled} values, for zeros, std and the histogram"))
         return "\n".join(in_columns(lines, ()))
