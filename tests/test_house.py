@@ -43,7 +43,7 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
-    "reading.files_ref": {"torch", "mmap"},
+    "reading.stored_ref": {"torch", "mmap"},
     "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.remote"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture
 def threads_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads read files however quickly they come."""
-    monkeypatch.setattr("torchyoga.reading.files_ref._WORTH_A_THREAD", 0.0)
+    monkeypatch.setattr("torchyoga.reading.stored_ref._WORTH_A_THREAD", 0.0)

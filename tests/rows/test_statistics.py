@@ -179,7 +179,7 @@ def test_of_wide_rows_some_are_sampled_alike_in_any_parts() -> None:
         assert (parts.sampled, parts.histogram, parts.zeros) == (whole.sampled, whole.histogram, whole.zeros)
         assert parts.mean is not None
         assert math.isclose(parts.mean, whole.mean, rel_tol=1e-6)
-        assert "histogram of" in str(whole)
+        assert "the histogram" in str(whole)
 
 
 def test_of_many_rows_of_any_length_some_are_sampled_alike_in_any_parts() -> None:

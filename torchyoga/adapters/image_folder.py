@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import NotFoundError, SchemaError
 from ..process.messages import warn_user
-from ..reading.files_ref import (
+from ..reading.stored_ref import (
     FilesRef,
     LeftOut,
     Names,

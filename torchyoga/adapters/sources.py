@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.numbers import spread
 from ..reading.dataref import DataRef
-from ..reading.files_ref import FilesRef
-from ..reading.stored_ref import ColumnsRef
+from ..reading.stored_ref import ColumnsRef, FilesRef
 from ..reading.stream import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of, spans

@@ -31,7 +31,7 @@ from .types import Json, Row
 
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
 _OF_ARRAYS = ("ndarray", "tensor", "scalar")
-_MOST_NAME, _MOST_WORDS = 60, 5
+_MOST_NAME, _MOST_WORDS, _TABLE_LINES = 60, 5, 60
 _ONE_LINE, _MOST_LINES = 110, 10
 
 
@@ -87,11 +87,12 @@ def in_lines(begin: str, columns: Sequence[ShownColumn]) -> str:
 def _shown(node: Node, path: Path, columns: Iterator[Column]) -> Iterator[ShownColumn]:
     if node.kind == "leaf":
         column = next(columns)
-        yield _line(path, type_text(column.kind, column.dtype, column.meaning.words), _shape(column), column)
+        text = type_text(column.kind, column.dtype, column.meaning.words)
+        yield ShownColumn(_name(path), text, _shape(column), column.name)
         return
     if node.kind == "texts":  # of the items of a list
-        text, _ = next(columns), next(columns)
-        yield _line(path, text.kind, "", text)
+        column, _ = next(columns), next(columns)
+        yield ShownColumn(_name(path), column.kind, "", column.name)
         return
     if node.kind not in ("nullable", "varying"):
         for step, child in zip(node.steps, node.children, strict=True):
@@ -112,10 +113,6 @@ def _shown(node: Node, path: Path, columns: Iterator[Column]) -> Iterator[ShownC
         of = f"({first.type})" if " or " in first.type else first.type
         held[0] = first._replace(name=_name(path), type=f"list of {of}", shape="")
     yield from held
-
-
-def _line(path: Path, type: str, shape: str, column: Column) -> ShownColumn:
-    return ShownColumn(_name(path), type, shape, column.name)
 
 
 def _name(path: Path) -> str:
@@ -155,7 +152,6 @@ def _shape(column: Column) -> str:
 
 
 PACK_LENGTHS = "lengths"
-_TABLE_LINES, _TABLE_NAME = 60, 60
 
 
 @dataclass(frozen=True)
@@ -245,7 +241,7 @@ class Schema:
         shown = self.shown
         if not shown:
             return "rows without columns"
-        rows = [(one.name[:_TABLE_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
+        rows = [(one.name[:_MOST_NAME], one.type, one.shape) for one in shown[:_TABLE_LINES]]
         more = len(shown) - len(rows)
         lines = in_columns([("column", "type", "shape"), *rows], ())
         return "\n".join([*lines, *([f"and {more:,} more columns"] if more else [])])

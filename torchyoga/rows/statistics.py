@@ -142,8 +142,10 @@ class ColumnStats:
         return float(high)
 
     def __str__(self) -> str:
-        cells = zip(TITLES, cells_of(self, self.name, str, _short), strict=True)
-        return "\n".join(in_columns([(title, cell) for title, cell in cells if cell], ()))
+        lines = [pair for pair in zip(TITLES, cells_of(self, self.name, str, _short), strict=True) if pair[1]]
+        if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:
+            lines.append(("sampled", f"{self.sampled} values, for zeros, std and the histogram"))
+        return "\n".join(in_columns(lines, ()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.count} values, {self.nulls} null>"

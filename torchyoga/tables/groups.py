@@ -27,7 +27,7 @@ from ..process.control_group import free_memory
 from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
-from ..reading.files_ref import Threads
+from ..reading.stored_ref import Threads
 from ..rows.block import Block, Data, bounds_of, interleaved
 from ..rows.column import Column
 from ..rows.types import Ints

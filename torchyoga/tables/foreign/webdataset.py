@@ -24,8 +24,8 @@ from ...formats.mapped import Memory
 from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
-from ...reading.files_ref import LeftOut, Names, check_share, content_of, refuse_many, told_of, warn_of
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
+from ...reading.stored_ref import LeftOut, Names, check_share, content_of, refuse_many, told_of, warn_of
 from ...rows.block import Data, Rows, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
 from ...rows.image_formats import HEAD, begins_as_image

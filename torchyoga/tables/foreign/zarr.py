@@ -19,9 +19,8 @@ from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
-from ...reading.files_ref import Threads
 from ...reading.readahead import Prefetch
-from ...reading.stored_ref import StoredRef
+from ...reading.stored_ref import StoredRef, Threads
 from ...rows.block import Block, Data, bounds_of
 from ...rows.schema import Projection, Schema
 from ...rows.types import Array, Ints, Json
