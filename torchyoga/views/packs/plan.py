@@ -522,7 +522,9 @@ class Members:
         which = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)
         slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
         classes = slots.classes[which]
-        documents = self._permutations.within(slot, slots.starts, classes, forward=True)
+        documents = slot
+        if len(slot):
+            documents = self._permutations.within(slot, slots.starts, classes, forward=True)
         return Documents(bounds, self._rows_of(documents), plan.costs[classes], self._begins_of(documents))
 
     def _rows_of(self, documents: Ints) -> Ints:
