@@ -283,7 +283,10 @@ class PackPlan:
     begins: Ints
 
     def __reduce__(self) -> tuple[object, ...]:
-        return PackPlan, (self.rows, self.sizes, self.costs, self.groups, self.pieces, self.begins)
+        parts = list(self.parts.values())
+        is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
+        words = np.concatenate(parts, dtype=np.uint32 if is_small else np.int64, casting="unsafe")
+        return _of_words, (words, list(map(len, parts)), self.rows.dtype.str)
 
     def __len__(self) -> int:
         return int(self.groups.counts.sum())
@@ -307,6 +310,14 @@ class PackPlan:
             little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             parts += [f"{name} {len(array)} {array.dtype.itemsize};", little.data]
         return hexdigest(*parts)
+
+
+def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> PackPlan:
+    """A plan that was pickled."""
+    rows, *others = np.split(words, bounds_of(sizes)[1:-1])
+    kinds, costs, counts, bounds, classes, each, pieces, begins = (part.astype(np.int64) for part in others)
+    groups = Groups(counts, bounds, classes, each)
+    return PackPlan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
 
 
 class Slots(NamedTuple):
@@ -522,7 +533,9 @@ class Members:
         which = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)
         slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
         classes = slots.classes[which]
-        documents = self._permutations.within(slot, slots.starts, classes, forward=True)
+        documents = slot
+        if len(slot):
+            documents = self._permutations.within(slot, slots.starts, classes, forward=True)
         return Documents(bounds, self._rows_of(documents), plan.costs[classes], self._begins_of(documents))
 
     def _rows_of(self, documents: Ints) -> Ints:
