@@ -16,20 +16,17 @@ DESIGN = rooms.DOCS / "design.md"
 BEHIND_THE_WALL = re.findall(
     r"[\w.]+",
     """
-    caching.deleted_rows checkpoint.INDEX checkpoint.steps_at coding.decoder_of coding.opened
-    files.open_regular files.read_regular order.State process.as_int process.begin_thread
-    process.bytes_text process.cached_property process.count_of process.escaped process.hexdigest
-    process.in_columns process.number process.scheduled process.share process.short
-    process.usable_cpus reading.VersionRef reading.in_epoch
-    reading.title_of rows.Bars rows.Column rows.ColumnStats rows.Data rows.HEAD rows.Ints rows.Node
-    rows.PACK_LENGTHS rows.Path rows.Projection rows.TITLES rows.TableStats rows.block_of rows.cells_of
-    rows.column_of rows.encode rows.format_of rows.leaf_values rows.node_values rows.outermost
-    rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.RIGHT stores.Objects
-    stores.TagEntry stores.VersionLog stores.Store stores.cleaned stores.directory_of
-    stores.fetched stores.freed stores.is_url stores.log_of stores.moves_of stores.tagged_manifest
-    stores.newest stores.opened stores.refuse_tagged stores.removed stores.store_of stores.tag_history
-    stores.tagged stores.tags_of stores.untagged tables.answer tables.tables_of versions.FileEntry
-    versions.Lineage versions.Manifest versions.natural views.RowView views.account_of_state views.plain
+    coding.opened files.open_regular files.read_regular process.as_int
+    process.begin_thread process.bytes_text process.count_of process.escaped process.in_columns
+    process.number process.scheduled process.share process.short process.usable_cpus reading.VersionRef
+    reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.HEAD rows.Ints
+    rows.Node rows.Path rows.Projection rows.TITLES rows.TableStats rows.cells_of rows.format_of
+    rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.Objects stores.RIGHT
+    stores.Store stores.TagEntry stores.VersionLog stores.cleaned stores.directory_of stores.freed
+    stores.is_url stores.log_of stores.moves_of stores.newest stores.opened stores.refuse_tagged
+    stores.removed stores.store_of stores.tag_history stores.tagged stores.tagged_manifest
+    stores.tags_of stores.untagged tables.answer tables.tables_of versions.Lineage versions.Manifest
+    versions.natural views.RowView
     """,
 )
 

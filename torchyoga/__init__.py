@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .tools.doctor.examination import doctor
     from .tools.view.view import view
     from .views.chosen import concat
-    from .views.mixes.mix import mix
+    from .views.mix import mix
     from .views.scan import RaggedColumn
 
 __all__ = [
@@ -120,7 +120,7 @@ _PLACES = {  # of the public names
     "from_zarr": ".tables.foreign.zarr",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
-    "mix": ".views.mixes.mix",
+    "mix": ".views.mix",
     "padded": ".rows.collate",
     "prove": ".order.proof",
     "report": ".tools.report.page",

@@ -28,27 +28,23 @@ from .views.info import Info, said_and_asked
 if TYPE_CHECKING:
     from .building import build as _build
     from .caching import cacheable as _cacheable
-    from .caching import converted as _converted
     from .caching import grown as _grown
     from .caching import lineage as _lineage
     from .caching import many as _many
-    from .caching import planned as _planned
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
     from .caching.lineage import Record
-    from .caching.planned import PlannedBuild
+    from .caching.many import PlannedBuild
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .rows.types import Json
 else:  # loaded when they are first called, so that a first dataset opens at once
     _build = later("torchyoga.building.build")
     _cacheable = later("torchyoga.caching.cacheable")
-    _converted = later("torchyoga.caching.converted")
     _encoding = later("torchyoga.coding.encoding")
     _grown = later("torchyoga.caching.grown")
     _lineage = later("torchyoga.caching.lineage")
     _many = later("torchyoga.caching.many")
-    _planned = later("torchyoga.caching.planned")
 
 __all__ = ["Storage", "store_of"]
 
@@ -213,7 +209,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         if together and overwrite:
             raise ValueError(
                 "together=True cannot overwrite: a caller that comes last would build it once more; remove "
@@ -292,8 +288,8 @@ class Storage:
             schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
         )
         count = None if parts is None else as_int("parts", parts, low=1)
-        many = _planned.Many(None, self._lease_seconds, self.timeout)
-        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
+        many = _many.Many(None, self._lease_seconds, self.timeout)
+        return _many.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(
@@ -413,7 +409,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         cacheable = _cacheable.Cacheable(
             self._store, self._lock, options, stale, sources, record, message, many
         )
@@ -489,7 +485,7 @@ class Storage:
                 self._store.refuse_existing(id, to, False)
             self._store.check_place(id, target)
             into = self._target(id, target, to is None)
-            return _converted.converted(version, into, options, format is None, compression)
+            return _grown.converted(version, into, options, format is None, compression)
 
     def append(
         self,
@@ -619,7 +615,7 @@ class Storage:
         options = self._options(
             None, None, progress, None, None, codecs=codecs, num_workers=num_workers, lineage=lineage
         )
-        many = self._many(executor, False)
+        many = self._builders(executor, False)
         most = None if batch_size is None else as_int("batch_size", batch_size, low=1)
         given = _grown.Given(columns, most)
         added = partial(_grown.added, given=given, replacing=replace, many=many)
@@ -960,13 +956,13 @@ class Storage:
         replaces = self._store.seen(id, version) if overwrite else None
         return _build.Target(self._store, id, version, replaces)
 
-    def _many(self, executor: object | None, together: bool) -> _planned.Many | None:
+    def _builders(self, executor: object | None, together: bool) -> _many.Many | None:
         """Who builds; None for this process."""
         if executor is not None and together:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return _planned.Many(executor, self._lease_seconds, self.timeout)
+        return _many.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,

@@ -13,7 +13,7 @@ import torchyoga as yoga
 
 Open = Callable[..., Any]
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
-SECTIONS = "overview columns rows files lineage builds log".split()  # noqa: SIM905
+SECTIONS = "overview columns rows lineage log".split()  # noqa: SIM905
 _LAID_OUT = """() => {
   const names = [];
   for (const one of document.querySelectorAll('main section'))
@@ -106,7 +106,7 @@ def test_all_is_reached_by_keys(pages: dict[str, str], opened: Open) -> None:
             break
         assert outline == "solid", label
         reached.append(label)
-    tables = ["Table of columns", "Table of rows", "Table of files", "Table of builders", "Table of versions"]
+    tables = ["Table of columns", "Table of rows", "Table of versions"]
     assert [label for label in reached if label in tables] == tables
     assert "Packages" in reached
 

@@ -118,7 +118,7 @@ def test_a_driver_killed_between_the_last_note_and_the_manifest(tmp_path, expect
     folder = tmp_path / "storage"
 
     def drive() -> None:
-        from torchyoga.caching.planned import BuildJob
+        from torchyoga.caching.many import BuildJob
 
         BuildJob.publish = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
         Storage(folder).submit(Plain(ROWS), "a", "1.0", executor=ThreadPoolExecutor(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ import torchyoga as yoga
 from torchyoga.process.stages import STAGES
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.workers import WORKERS
-from torchyoga.tools.meter_advice import Advice, Costs, Numbers, Setting, most_workers
+from torchyoga.tools.meter_advice import Costs, Numbers, Setting, most_workers
 
 SECONDS = st.floats(1e-5, 10.0)
 COSTS = st.builds(
@@ -27,9 +26,6 @@ COSTS = st.builds(
     loop_cpu=st.just(0.0) | SECONDS,
     transfer=st.none() | st.floats(1e-5, 0.1),
     batch_bytes=st.integers(0, 10**9),
-    start=st.floats(0.0, 60.0),
-    started=st.integers(0, 8),
-    batches=st.sampled_from([1.0, 3.0, 100.0, 1e5, math.inf]),
     cpus=st.integers(1, 16),
     is_ahead=st.booleans(),
     are_threads=st.booleans(),
@@ -37,36 +33,28 @@ COSTS = st.builds(
 )
 
 
-def advice_of(costs: Costs, current: int, is_persistent: bool = True, epochs: int = 1) -> Advice | None:
+def advice_of(costs: Costs, current: int) -> int | None:
     """The advice where a batch is waited for as long as is expected."""
-    return costs.advice(
-        current, is_persistent, epochs, costs.step(current, is_persistent, epochs) - costs.loop
-    )
+    return costs.advice(current, costs.step(current) - costs.loop)
 
 
-@given(COSTS, st.integers(0, 20), st.booleans(), st.integers(1, 100))
-def test_what_is_advised_helps_and_following_it_ends(
-    costs: Costs, current: int, is_persistent: bool, epochs: int
-) -> None:
-    seen = [(current, is_persistent)]
-    while advice := advice_of(costs, current, is_persistent, epochs):
-        assert 0 <= advice.num_workers <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
-        before = costs.step(current, is_persistent, epochs)
-        assert costs.step(advice.num_workers, is_persistent or epochs > 1, epochs) < before
-        current = advice.num_workers
-        is_persistent = advice.is_persistent if current and not costs.are_threads else True
-        assert (current, is_persistent) not in seen
-        seen.append((current, is_persistent))
+@given(COSTS, st.integers(0, 20))
+def test_what_is_advised_helps_and_following_it_ends(costs: Costs, current: int) -> None:
+    seen = [current]
+    while (advised := advice_of(costs, current)) is not None:
+        assert 0 <= advised <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
+        assert costs.step(advised) < costs.step(current)
+        current = advised
+        assert current not in seen
+        seen.append(current)
     assert len(seen) <= 3
 
 
 @given(COSTS, st.integers(0, 20))
 def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number: int) -> None:
-    costs = replace(costs, started=0)  # it was measured with the CPUs there are
     assert replace(costs, cpus=costs.cpus + 1).step(number) <= costs.step(number) + 1e-9
     cheaper = replace(costs, make=costs.make / 2, cpu=costs.cpu / 2)
     assert cheaper.step(number) <= costs.step(number)
-    assert costs.step(number, is_persistent=True, epochs=9) <= costs.step(number, is_persistent=False)
 
 
 @pytest.mark.parametrize(
@@ -85,31 +73,18 @@ def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number
         (Costs(make=0.1, cpu=0.1, batch_bytes=10**9, cpus=2), 0, None),  # to send it takes longer
         (Costs(make=0.04, cpu=0.04, cpus=2, is_ahead=True, are_threads=True), 0, None),
         (Costs(make=0.04, cpu=0.04, cpus=8, is_ahead=True, are_threads=True), 0, 7),
-        (Costs(make=0.04, cpu=0.04, start=4.0, batches=10, cpus=4), 0, None),
-        (Costs(make=0.04, cpu=0.04, start=4.0, batches=1e4, cpus=4), 0, 4),
     ],
 )
 def test_the_number_of_workers(costs: Costs, current: int, advised: int | None) -> None:
-    advice = advice_of(costs, current)
-    assert (None if advice is None else advice.num_workers) == advised
-
-
-def test_workers_that_start_in_each_epoch() -> None:
-    costs = Costs(make=0.1, cpu=0.1, loop=0.05, start=3.0, started=2, batches=20, cpus=4)
-    advice = advice_of(costs, 2, False, 5)
-    assert advice is not None
-    assert (advice.num_workers, advice.is_persistent) == (2, True)
-    assert advice_of(costs, 2, True, 50) is None
+    assert advice_of(costs, current) == advised
 
 
 def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:
     costs = Costs(make=0.02, cpu=0.02, loop=0.05, cpus=8)
     for current in (1, 2, 8):
-        assert costs.advice(current, True, 1, 0.5) is None
+        assert costs.advice(current, 0.5) is None
     light = replace(costs, make=0.001, cpu=0.001)
-    advice = light.advice(2, True, 1, 0.5)
-    assert advice is not None
-    assert advice.num_workers == 0  # then nothing but making is left
+    assert light.advice(2, 0.5) == 0  # then nothing but making is left
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -25,6 +25,7 @@ from stored import over
 from test_protocol import EVERY, LEASE, PATIENCE, over_remote, simplify
 
 from torchyoga import Storage
+from torchyoga.adapters.sources import dataset_and_source
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from torchyoga.files.root import Entry, Root
 from torchyoga.stores.cache import Cache
@@ -253,6 +254,11 @@ class Directory(LocalStore):
 # -- machines
 
 
+def _source_of(data: Any, *more: Any) -> Any:
+    """Of what is fetched to be converted there is no source, as nothing is read."""
+    return (data, None) if isinstance(data, SimpleNamespace) else dataset_and_source(data, *more)
+
+
 class Machines:
     """Versions "1" and "2" of the same file in a store or a directory, and what machines do with them."""
 
@@ -273,10 +279,8 @@ class Machines:
         self.world: World
         as_ref: Any = lambda _, found, *__, **___: SimpleNamespace(manifest=found)  # noqa: E731
         for name, model in {
-            "caching.converted.build": partial(self._built, True),
-            "caching.converted.dataset_and_source": lambda data: (data, None),
-            "caching.converted.ref_of": as_ref,
             "caching.grown.build": self._grown,
+            "caching.grown.dataset_and_source": _source_of,
             "caching.grown.ref_of": as_ref,
             "caching.submission.build": partial(self._built, False),
             "caching.submission.ref_of": as_ref,
@@ -293,7 +297,9 @@ class Machines:
         simplify(patch, STILL)
 
     def _grown(self, source: object, target: Any, options: Any) -> Any:
-        """In the place of a build, as there is nothing to build."""
+        """In the place of a build of what is appended, as there is nothing to build, or of converted rows."""
+        if options.publishing is contextlib.nullcontext:
+            return self._built(True, source, target, options)
         new = Manifest(target.id, target.version, self.world.token(), "2026-01-01T00:00:00Z", None, "")
         with options.publishing(new) as grown:
             return self._published(target.store, grown, None, None)

@@ -589,7 +589,7 @@ class Twice(Wrong):
 
     def take(self, rows: Any) -> Any:
         found = self.whole.take(self.rows_at(rows))
-        return found if self.of is None or not len(rows) else block.Rows(self.of.block(found.block))
+        return found if self.of is None or not len(rows) else block.Rows(found.block.projected(self.of))
 
     @property
     def schema(self) -> Any:

@@ -17,7 +17,7 @@ from own import Made
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
-from torchyoga.views.mixes.mix import MixRef
+from torchyoga.views.mix import MixRef
 
 SIZES = {"web": 90, "code": 30, "math": 7}
 WEIGHTS = {"web": 5, "code": 3, "math": 2}

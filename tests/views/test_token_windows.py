@@ -21,7 +21,7 @@ from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.rows.block import joined_runs
 from torchyoga.testing import check_view
-from torchyoga.views.tokens.token_windows import TokenWindowsRef
+from torchyoga.views.token_windows import TokenWindowsRef
 
 LENGTHS = (5, 0, 1, 7, 3, 0, 12, 1, 1, 4, 0, 26, 2, 9)
 

@@ -35,10 +35,8 @@ from ..stores.refs import fetched
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
 from .arguments import Call, Function, salted
-from .code import digest_of, inside_of, own_code_of
-from .lineage import Record, check_record, lineage_of
-from .many import submitted_by
-from .planned import Many
+from .lineage import Record, check_record, digest_of, inside_of, lineage_of, own_code_of
+from .many import Many, submitted_by
 
 _MOST_PATTERNS = 100
 _BYTES = 2**20  # read at once

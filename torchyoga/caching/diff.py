@@ -503,7 +503,7 @@ class Side:
             hashes, rows = row_hashes(block), _numbers(first, block)
             parts = [hashes, rows]
             if self.keys:
-                parts = [key_words(Projection.of(block.schema, self.keys).block(block)), rows, hashes]
+                parts = [key_words(block.projected(Projection.of(block.schema, self.keys))), rows, hashes]
             yield np.concatenate(parts, axis=1)
 
     def words_of_keys(self, ranges: Ranges) -> Iterator[Hashes]:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from ..adapters.sources import dataset_and_source
+from ..building.board import splits_of
 from ..building.build import BuildOptions, Target, build
-from ..building.plan import splits_of
 from ..building.sources import BlockSource, Source
 from ..process.messages import warn_user
 from ..reading.version_ref import VersionRef

@@ -34,7 +34,7 @@ from ..rows.schema import Projection, Schema, schema_under, unknown_column
 from ..rows.types import Ints, Row, Seeds
 from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
-from ..views.windows.windowed import WindowsRef
+from ..views.windows import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 

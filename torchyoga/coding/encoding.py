@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 
-from ..building.sources import InputSource, PlacedSource, RowSource, SeekableBlocks, Source
+from ..building.sources import PlacedSource, RowSource, SeekableBlocks, Source
 from ..errors import CorruptError, SchemaError
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
@@ -261,8 +261,7 @@ class _EncodedPlaces(EncodedSource, PlacedSource):
     ) -> None:
         super().__init__(source, codecs, forms)
         self._places = source
-        if isinstance(source, InputSource):
-            self.num_inputs = source.num_inputs
+        self.num_inputs = source.num_inputs
 
     def place(self, number: int) -> Json:
         """Where the source says that row `number` comes."""
@@ -270,7 +269,6 @@ class _EncodedPlaces(EncodedSource, PlacedSource):
 
     def rows_of(self, start: int, stop: int) -> Iterator[Row]:
         """The rows of some inputs."""
-        assert isinstance(self._places, InputSource)
         self._learn_of_first()
         yield from self._encoded(self._places.rows_of(start, stop), 0)
 

@@ -27,7 +27,7 @@ from .readahead import MOST_BATCHES, Prefetch, ReadAhead
 
 if TYPE_CHECKING:
     from ..views import over as _over
-    from ..views.mixes.mix import Recipe
+    from ..views.mix import Recipe
     from .dataref import DataRef
 else:  # a view is a DataRef, so its file imports this one
     _over = later("torchyoga.views.over")

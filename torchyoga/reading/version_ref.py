@@ -417,7 +417,7 @@ class GroupedReader:
         of = of or self._whole
         data: list[Data | None] = [None] * len(of.columns)
         for reader, some, wanted in self._sides(of):
-            found = reader.take(rows, some) if len(rows) else some.block(reader.take(rows))
+            found = reader.take(rows, some) if len(rows) else reader.take(rows).projected(some)
             for at, part in zip(wanted, found.data, strict=True):
                 data[at] = part
         return Block(of.schema, len(rows), tuple(part for part in data if part is not None))

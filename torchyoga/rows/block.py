@@ -9,7 +9,6 @@ The items of all rows are one list, made of whole columns; then it is cut into t
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ..process.buffers import fresh
 from ..process.lazy import torch
 from .column import MOST_EMPTY, Column, as_text, decode
 from .node import WRAPPERS, Node
-from .schema import Schema
+from .schema import Projection, Schema
 from .types import Array, Ints, Row, RowT
 
 
@@ -90,7 +89,7 @@ class _JoinedRuns:
 
     def texts(self) -> list[bytes]:
         found, ends = self._runs.texts(), self._bounds.tolist()
-        return [b"".join(found[start:stop]) for start, stop in itertools.pairwise(ends)]
+        return [b"".join(found[start:stop]) for start, stop in pairwise(ends)]
 
 
 class Data:
@@ -213,7 +212,7 @@ class Data:
             return
         assert self.offsets is not None
         data = self.values.reshape(-1).view(np.uint8)
-        ends = itertools.pairwise((self.offsets * self.values.itemsize).tolist())
+        ends = pairwise((self.offsets * self.values.itemsize).tolist())
         for to, (start, stop) in zip(starts, ends, strict=True):
             out[to : to + stop - start] = data[start:stop]
 
@@ -222,11 +221,9 @@ class Data:
         if self.runs is not None:
             return self.runs.texts()
         assert self.offsets is not None
-        data, ends = (
-            self.values.reshape(-1).view(np.uint8).data,
-            (self.offsets * self.values.itemsize).tolist(),
-        )
-        return [bytes(data[start:stop]) for start, stop in itertools.pairwise(ends)]
+        data = self.values.reshape(-1).view(np.uint8).data
+        ends = (self.offsets * self.values.itemsize).tolist()
+        return [bytes(data[start:stop]) for start, stop in pairwise(ends)]
 
     def part(self, name: str) -> Array:
         """One of `Column.parts`."""
@@ -518,6 +515,10 @@ class Block:
     def slice(self, start: int, stop: int) -> Block:
         """The rows start..stop-1, over the same memory."""
         return Block(self.schema, stop - start, tuple(data.slice(start, stop) for data in self.data))
+
+    def projected(self, of: Projection) -> Block:
+        """Some of the columns, over the same memory."""
+        return Block(of.schema, self.num_rows, tuple(self.data[number] for number in of.columns))
 
 
 class RowTuple(tuple):  # type: ignore[type-arg]

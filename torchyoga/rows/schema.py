@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
@@ -28,9 +28,6 @@ from .node import (
     spelled,
 )
 from .types import Json, Row
-
-if TYPE_CHECKING:
-    from .block import Block
 
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
 _OF_ARRAYS = ("ndarray", "tensor", "scalar")
@@ -424,10 +421,6 @@ class Projection:
         """The fingerprint of rows cut down to these columns, in any order."""
         of = self.in_schema_order
         return hexdigest(json.dumps([fingerprint, "columns", of.columns, of.schema.to_json()]))
-
-    def block(self, whole: Block) -> Block:
-        """The columns of a block of the whole, over the same memory."""
-        return replace(whole, schema=self.schema, data=tuple(whole.data[number] for number in self.columns))
 
 
 def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:

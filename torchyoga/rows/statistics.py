@@ -142,22 +142,8 @@ class ColumnStats:
         return float(high)
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.rows} rows, {self.nulls} null, {self.count} values"]
-        if self.min is not None:
-            lines.append(f"  min {_short(self.min)}, max {_short(self.max)}")
-        if self.mean is not None:
-            lines.append(f"  mean {_short(self.mean)}, std {_short(self.std)}, {self.zeros} zeros")
-        if self.nan or self.inf:
-            lines.append(f"  {self.nan} NaN, {self.inf} infinite, {self.minus_inf} of them below 0")
-        if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:
-            lines.append(f"  zeros, std and histogram of {self.sampled} values")
-        if (sizes := self.lengths) is not None:
-            mean = _short(sizes.mean)
-            lines.append(f"  lengths {sizes.min} to {sizes.max}, mean {mean}, {sizes.empty} empty")
-        if self.top is not None:
-            shown = ", ".join(f"{_short(value)} ({count})" for value, count in self.top[:5])
-            lines.append(f"  {self.distinct} different: {shown}{', ...' if len(self.top) > 5 else ''}")
-        return "\n".join(lines)
+        cells = zip(TITLES, cells_of(self, self.name, str, _short), strict=True)
+        return "\n".join(in_columns([(title, cell) for title, cell in cells if cell], ()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.count} values, {self.nulls} null>"
@@ -272,10 +258,16 @@ class Statistics:
         >>> one.add(block.data[0])
         >>> other.merge(one)
         >>> print(other.known())
-        value: 3 rows, 0 null, 3 values
-          min 1, max 4
-          mean 2.333, std 1.247, 0 zeros
-          3 different: 1 (1), 2 (1), 4 (1)
+        column      value
+        nulls       0
+        values      3
+        NaN         0
+        zeros       0
+        min         1
+        max         4
+        mean        2.333
+        std         1.247
+        most often  1 (1)
     """
 
     def __init__(self, column: Column, in_list: bool = False) -> None:

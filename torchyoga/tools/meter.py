@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from .meter_advice import (
     SMALLER,
     Numbers,
     Setting,
+    Verdict,
     Waits,
     verdict_of,
 )
@@ -234,7 +234,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict_of(self.last, self._setting).text
+        return counted(self).text
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
@@ -286,6 +286,11 @@ class Meter:
         return f"Meter({self.epoch})"
 
 
+def counted(meter: Meter) -> Verdict:
+    """What a meter says of the last batches, and the number of workers that it advises."""
+    return verdict_of(meter.last, meter._setting)
+
+
 def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
     """Numbers of some waits, each with the epoch and the step of its batch."""
     if not waits:
@@ -301,8 +306,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(plan)
-    context = loader.multiprocessing_context or multiprocessing
-    starts = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     is_so = {
         BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
         FEWER: schema is not None and len(schema.columns) == 1,
@@ -322,7 +325,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
         is_ahead=way.is_ahead,
         prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
         num_batches=num_batches,
-        are_forked=starts == "fork",
         is_so=frozenset(change for change, is_there in is_so.items() if is_there),
     )
 

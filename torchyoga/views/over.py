@@ -309,7 +309,7 @@ class ProjectedRef(ChangedBlocks):
         return self.of.pinned(whole)
 
     def _changed(self, block: Block) -> Block:
-        return self.of.block(block)
+        return block.projected(self.of)
 
     def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""

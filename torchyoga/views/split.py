@@ -22,7 +22,7 @@ from .chosen import SelectedRef
 from .joined import RowMap, end_to_end
 from .over import RowView
 from .scan import RaggedColumn, scan
-from .windows.windowed import WindowsRef
+from .windows import WindowsRef
 
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once

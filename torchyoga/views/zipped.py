@@ -19,7 +19,7 @@ from ..rows.node import Node
 from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
-from .mixes.arranged import warn_if_arranged
+from .mix import warn_if_arranged
 from .over import ChangedRows, ProjectedRef, named_rows
 from .recoded import codes_in, has_codes
 

@@ -62,7 +62,7 @@ def from_jsonl(
     before, into a folder of bounded size. Files that gzip or zstd has compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+        files: a path or URL, which may have wildcards; a folder, for all its files with
             `.jsonl` in their names; or a list of such.
         schema: what a row looks like; by default 1,000 rows show it, spread over the files, or of the first
             one if they are of a store or compressed. Keys that some of them lack, or have `null` in, may be

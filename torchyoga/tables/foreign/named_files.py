@@ -35,8 +35,8 @@ _AT_ONCE = 8  # files that are downloaded or read for their indices
 _REQUESTS = 32  # at once
 _MOST_INDEX = 2**30  # bytes
 _SAMPLE = 2**16  # bytes of a file, for a name of its content
-Hashes = tuple[tuple[str, str], ...]
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
+Hashes = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class NamedFiles:
         """The files that are named: in their order, and those of a wildcard or folder sorted.
 
         Args:
-            named: a path or URL, which may have wildcards (`*`, `?`, `[...]`) in its last part, or a folder;
-                or a list of such.
+            named: a path or URL, which may have wildcards (`*`, `?`, `[...]`), or a folder; or a list of
+                these.
             ending: a pattern of the names of files that are taken of a folder, such as "*.jsonl".
             storage_options: for fsspec's filesystem.
             cache_dir: where indices and files of a store are kept.

@@ -54,7 +54,7 @@ def from_tfrecord(
     compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+        files: a path or URL, which may have wildcards; a folder, for all its files with
             `tfrec` in their names; or a list of such.
         schema: what a row looks like; by default 1,000 records spread over the files show it.
         raw: True for rows that are the bytes of records, whatever these are.

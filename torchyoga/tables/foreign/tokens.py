@@ -139,7 +139,7 @@ def from_tokens(
     before, each as a whole, into a folder of bounded size.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files that end
+        files: a path or URL, which may have wildcards; a folder, for all its files that end
             with `.bin`; or a list of such. Files hold nothing but tokens, or they are called `.npy` and begin
             with NumPy's header, which is checked and passed over.
         dtype: of a token, such as "uint16".

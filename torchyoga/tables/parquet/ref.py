@@ -64,7 +64,7 @@ class ParquetRef(StoredRef):
         self._groups = RowGroups(name, files.starts, self._group_bytes, self._decoded, cache_bytes)
 
     def _decoded(self, group: int) -> Block:
-        return self._of.block(self._files.block(group))
+        return self._files.block(group).projected(self._of)
 
     def _block(self, rows: Ints) -> Block:
         return self._groups.take(rows)
@@ -93,7 +93,7 @@ class ParquetRef(StoredRef):
             yield block.slice(start, block.num_rows) if start else block
             return
         most = max(1, rows * nbytes // size)
-        yield from map(self._of.block, self._files.blocks(group, start, most))
+        yield from (block.projected(self._of) for block in self._files.blocks(group, start, most))
 
     @property
     def file_starts(self) -> Ints:

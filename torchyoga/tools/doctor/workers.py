@@ -9,7 +9,8 @@ from typing import Any
 
 from ...loading.loader import DataLoader
 from ...process.control_group import usable_cpus
-from ..meter_advice import Verdict, most_workers, seconds_text, verdict_of
+from ..meter import counted
+from ..meter_advice import Verdict, most_workers, seconds_text
 from .diagnosis import Check, Finding, Measured, Seen, Severity
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
@@ -29,8 +30,7 @@ def _of_meter(patient: Patient) -> Verdict | None:
     """The verdict of the loader's meter; None if it has none, or has counted too few batches."""
     if not isinstance(patient.loader, DataLoader):
         return None
-    meter = patient.loader.meter
-    found = verdict_of(meter.last, meter._setting)
+    found = counted(patient.loader.meter)
     return found if found.is_sure else None
 
 

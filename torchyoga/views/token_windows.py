@@ -10,26 +10,25 @@ from typing import Literal, NamedTuple, SupportsIndex, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...order.contract import described
-from ...process.buffers import BufferPool
-from ...process.digests import hexdigest, keyed_words
-from ...process.lazy import cached_property
-from ...process.messages import warn_user
-from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
-from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, Prefetch
-from ...reading.stream import in_epoch
-from ...rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.node import Node, path_name
-from ...rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
-from ...rows.types import Array, Ints, Json, Row
-from ..mixes.arranged import warn_if_arranged
-from ..mixes.mix import MixRef
-from ..over import named_rows
-from ..packs.layout import LabelKind
+from ..order.contract import described
+from ..process.buffers import BufferPool
+from ..process.digests import hexdigest, keyed_words
+from ..process.lazy import cached_property
+from ..process.messages import warn_user
+from ..process.numbers import as_int, distinct
+from ..reading.contract import identity, known_schema, nameless_pin, row_numbers
+from ..reading.dataref import DataRef
+from ..reading.readahead import Grouped, Prefetch
+from ..reading.stream import in_epoch
+from ..rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
+from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.node import Node, path_name
+from ..rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
+from ..rows.types import Array, Ints, Json, Row
+from .mix import MixRef, warn_if_arranged
+from .over import named_rows
+from .packs.layout import LabelKind
 
 _ROWS, _BYTES = 2**18, 2**25  # at once, at most
 _ROW_BYTES = 2**15  # of a document, where they are not known
