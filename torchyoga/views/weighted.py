@@ -28,24 +28,6 @@ from ..rows.types import Array, Ints, Numbers, RowT
 from .mix import ArrangedRef, MixArrangement, warn_if_arranged
 from .over import RowView
 from .split import labels_of
-from ...order.by_file import BlockOrder
-from ...order.change import changed
-from ...order.contract import AnyOrder, Arrangement, Shuffle, described
-from ...order.full import Order
-from ...order.mixed import MixOrder, unpacked
-from ...order.mixture import MixStage, Mixture, Source, Version, fraction, tag_of, whole_weights
-from ...order.state import State
-from ...order.weighted import MOST_PLACES, BucketOrder, RowWeights, WeightedOrder, whole_ends
-from ...process.digests import hexdigest
-from ...process.lazy import cached_property
-from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin
-from ...reading.dataref import DataRef
-from ...rows.block import bounds_of
-from ...rows.types import Array, Ints, Numbers, RowT
-from .over import RowView
-from .split import labels_of
-from .mix import ArrangedRef, MixArrangement, warn_if_arranged
 
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
