@@ -21,12 +21,12 @@ BEHIND_THE_WALL = re.findall(
     process.number process.scheduled process.share process.short process.usable_cpus reading.VersionRef
     reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.HEAD rows.Ints
     rows.Node rows.Path rows.Projection rows.TITLES rows.TableStats rows.cells_of rows.format_of
-    rows.path_name rows.readable_name rows.timezone_of stores.Objects stores.RIGHT stores.Store
-    stores.TagEntry stores.VersionLog stores.cleaned stores.directory_of stores.freed stores.is_url
-    stores.log_of stores.moves_of stores.newest stores.opened stores.refuse_tagged stores.removed
-    stores.store_of stores.tag_history stores.tagged stores.tagged_manifest stores.tags_of
-    stores.untagged tables.answer tables.tables_of versions.Lineage versions.Manifest versions.natural
-    views.RowView
+    rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.Objects stores.RIGHT
+    stores.Store stores.TagEntry stores.VersionLog stores.cleaned stores.directory_of stores.freed
+    stores.is_url stores.log_of stores.moves_of stores.newest stores.opened stores.refuse_tagged
+    stores.removed stores.store_of stores.tag_history stores.tagged stores.tagged_manifest
+    stores.tags_of stores.untagged tables.answer tables.tables_of versions.Lineage versions.Manifest
+    versions.natural views.RowView
     """,
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import random
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +104,33 @@ def test_few_rows_are_read_again_and_only_where_that_is_possible(storage: yoga.S
 
     source = Drawn(once_only)
     assert list(storage.submit(source, "b", "4")) == list(range(8))
+
+
+numbers = itertools.count()
+DIFFER: dict[str, Callable[[int], Any]] = {
+    "bit": lambda i: -0.0 if next(numbers) % 2 else 0.0,
+    "shape": lambda i: np.zeros((2, 3) if next(numbers) % 2 else (3, 2)),
+    "length": lambda i: [i, "text" * next(numbers)],
+}
+SAME: dict[str, Callable[[int], Any]] = {
+    "nan": lambda i: float("nan"),
+    "order of keys": lambda i: {"a": 1, "b": i} if next(numbers) % 2 else {"b": i, "a": 1},
+    "other memory": lambda i: (np.full(3, i), torch.arange(i)),
+}
+
+
+@pytest.mark.parametrize("kind", [*DIFFER, *SAME])
+def test_every_way_to_differ_counts_and_nothing_else(kind: str, storage: yoga.Storage) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        storage.submit(Drawn({**DIFFER, **SAME}[kind], 5), "a", "1")
+    assert ["differ" in str(one.message) for one in caught] == [True] * (kind in DIFFER)
+
+
+def test_rows_that_take_long_are_read_once(storage: yoga.Storage) -> None:
+    slow = Drawn(lambda i: time.sleep(0.6) or i, 2)
+    storage.submit(slow, "a", "1")
+    assert slow.read == [0, 1]
 
 
 def test_where_warnings_are_errors_nothing_is_published(storage: yoga.Storage) -> None:

@@ -35,13 +35,13 @@ from itertools import islice
 import numpy as np
 
 from ..errors import BusyError, CorruptError, SchemaError, YogaError
-from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import spread
 from ..process.seeding import GeneratorsPutBack, seeder
 from ..process.threads import begin_thread
 from ..rows.block import Block
 from ..rows.collector import Collector, block_of
+from ..rows.comparing import row_hashes
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..stores.contract import Seen, Store
@@ -163,8 +163,8 @@ def typed(data: Json, **kinds: type) -> Json:
 
 
 def digest_of(block: Block) -> str:
-    """A digest of the rows of a block, whatever the memory is like that holds them."""
-    return hexdigest(*(part.data for part in block.checked()))
+    """A digest of the rows of a block and of their types, whatever the memory is like that holds them."""
+    return row_hashes(block).tobytes().hex()
 
 
 class RowSlice(RowSource):

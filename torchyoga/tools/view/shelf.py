@@ -26,6 +26,7 @@ from ...rows.column import Column
 from ...rows.image_formats import format_of
 from ...rows.schema import Projection
 from ...storage import Storage
+from ...storage import Storage, store_of
 from ...views.over import RowView
 from ..cells.flat import bytes_of, flat, flat_names
 from ..cells.picture import Marks, file_bytes, is_mark, media_type, thumbnail
@@ -104,7 +105,7 @@ class OpenRef:
         by_name = dict(zip(self.shown_names, self.names, strict=True))
         if schema is None or len(names) >= len(self.names) or not by_name.keys() >= set(names):
             return ref
-        return ref._projected(Projection.of(schema, [by_name[name] for name in names]))
+        return ref.columns([by_name[name] for name in names])
 
     def values(self, row: int, names: Sequence[str]) -> Values:
         """Some values of a row, as rows name them; only their columns are read, where a schema says which."""
@@ -202,9 +203,14 @@ class Shelf:
     def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
         self._own = None if isinstance(shown, Storage) else OpenRef(shown)
-        self._kept: dict[tuple[str, str, str], OpenRef] = {}
         if isinstance(shown, Storage):
-            self._fetch: Any = lru_cache(_MOST_OPEN)(lambda id, version, moment: shown.fetch(id, version))
+            store = store_of(shown)
+            self._manifest: Any = lru_cache(_MOST_OPEN)(
+                lambda id, version, moment: store.read_manifest(id, version)
+            )
+            self._version: Any = lru_cache(_MOST_OPEN)(
+                lambda id, version, manifest: OpenRef(shown.fetch(id, version))
+            )
 
     @property
     def name(self) -> str:
@@ -222,7 +228,8 @@ class Shelf:
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
 
-        Its manifest is read each time, so that what was removed or overwritten meanwhile is noticed.
+        The bytes of its manifest are read each time, so that what was removed or overwritten meanwhile is
+        noticed; they are parsed if they are new.
 
         Raises:
             NotFoundError: there is no such version.
@@ -233,13 +240,8 @@ class Shelf:
         assert self.storage is not None, "there is a storage or a dataset"
         is_far = "://" in self.storage.url
         moment = time.monotonic() // _FRESH_SECONDS if is_far else object()  # which equals no other
-        ref = self._fetch(str(id), str(version), moment)
-        key = (str(id), str(version), ref.manifest.build)
-        kept = self._kept.pop(key, None) or OpenRef(ref)
-        self._kept[key] = kept  # as the newest
-        for old in [*self._kept][:-_MOST_OPEN]:
-            self._kept.pop(old, None)
-        return kept
+        found: OpenRef = self._version(id, version, self._manifest(id, version, moment))
+        return found
 
 
 def _readable(ref: DataRef) -> DataRef:
