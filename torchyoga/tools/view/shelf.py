@@ -24,8 +24,6 @@ from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.column import Column
 from ...rows.image_formats import format_of
-from ...rows.schema import Projection
-from ...storage import Storage
 from ...storage import Storage, store_of
 from ...views.over import RowView
 from ..cells.flat import bytes_of, flat, flat_names
