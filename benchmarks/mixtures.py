@@ -22,7 +22,7 @@ import torchyoga as yoga
 from torchyoga.order.full import Order
 from torchyoga.order.mixed import MixOrder
 from torchyoga.order.mixture import MixStage, Mixture, Source
-from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
+from torchyoga.order.weighted import RowWeights, WeightedOrder, whole_ends
 
 BATCH = 256
 SIZES = {"784 B": (np.uint8, 784, 200_000, 0.55), "tokens, 2 KB": (np.int32, 512, 100_000, 0.8)}
@@ -112,7 +112,7 @@ def orders(repetitions: int) -> list[list[str]]:
         "plain": (Order(10**9, 1), None),
         "mix of 4": (_mixed(4), 250.0),
         "mix of 64": (_mixed(64), 1000.0),
-        "weighted, 10^7 rows": (WeightedOrder((WeightedStage(0, whole_ends(weights)),), 10**7, 1), None),
+        "weighted, 10^7 rows": (WeightedOrder(RowWeights.of(whole_ends(weights)), 10**7, 1), None),
     }
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(repetitions + 1):

@@ -22,8 +22,8 @@ import numpy as np
 from common import ratio, verdict
 
 import torchyoga as yoga
+from torchyoga.views.packs.packed import Long, Request, packing_of
 from torchyoga.views.packs.plan import Members, planned
-from torchyoga.views.packs.request import Long, Request, packing_of
 
 DOCUMENTS, BUDGET = 10**6, 4096
 SAMPLE = 100_000  # documents that the other ways are given

@@ -24,7 +24,7 @@ from common import BATCH, NaiveLmdb, interleaved, ratio, take_limit, verdict, wr
 from sparse import write_sparse
 
 import torchyoga as yoga
-from torchyoga.formats.pages import usage
+from torchyoga.formats.mapped import usage
 
 HEADING = ["what", "way", "median", "ratio", "goal"]
 CURVE = (1, 16, 128, 784, 4096, 12_288, 65_536, 200_704, 2**20, 6 * 2**20)  # bytes of a row

@@ -26,7 +26,7 @@ SIZES = {512: "2 KB", 1024: "4 KB", 196: "784 B"}
 BUDGET, CAP, DOCUMENTS = 65_536, 4096, 10**6
 POOLS = (2_048, 8_192, 65_536)
 PLAIN, WINDOWS, LABELS = "rows of one size", "token_windows", "token_windows with labels"
-SHUFFLED, LONG, NANO = "documents shuffled", "one long document", "memmap, torch.stack of slices"
+LONG, NANO = "one long document", "memmap, torch.stack of slices"
 _GOALS = {512: 0.8, 196: 0.55}
 
 
@@ -55,7 +55,7 @@ def _open(folder: str, what: str, size: int) -> Callable[[], Iterator[object]]:
     else:
         name = "long" if what == LONG else "documents"
         ref = storage.fetch(name, "1").token_windows(
-            "ids", size, labels="shifted" if what == LABELS else None, shuffle_documents=what == SHUFFLED
+            "ids", size, labels="shifted" if what == LABELS else None
         )
     part = ref[: ROWS[size]]
     loader = yoga.DataLoader(part, BATCH, shuffle=True, seed=1)
@@ -97,7 +97,7 @@ def windows(repetitions: int) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
         for size in ROWS:
-            names = [PLAIN, WINDOWS, LABELS, SHUFFLED, LONG, NANO]
+            names = [PLAIN, WINDOWS, LABELS, LONG, NANO]
             rates: dict[str, list[float]] = {name: [] for name in names}
             for _ in range(repetitions):
                 for name in names:

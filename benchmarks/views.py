@@ -21,7 +21,7 @@ from common import verdict
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
-from torchyoga.views.windows.windowed import Anchors
+from torchyoga.views.windows import Anchors
 
 BATCH = 256
 SIZES = {"784 B": (784, 400_000), "12 KiB": (12_288, 40_000)}

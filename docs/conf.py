@@ -34,6 +34,7 @@ extensions = [
     "contents",
     "outside",
     "reference",
+    "commands",
     "notebooks",
 ]
 exclude_patterns = ["_build", "extensions", "images", "static"]

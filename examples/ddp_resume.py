@@ -50,7 +50,7 @@ def train(folder: Path, awaits_kill: bool) -> None:
         saved = torch.load(checkpoint)
         model.module.load_state_dict(saved["model"])
         loader.load_state_dict(saved["data"])  # saved by rank 0, right on every rank, however many there are
-        loader.check_ranks()
+        assert loader.prove(), "the ranks have loaded different states"
         say(f"continued on {dist.get_world_size()} processes at row {saved['data']['position']}")
 
     while (epoch := loader.epoch) < EPOCHS:

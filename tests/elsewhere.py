@@ -122,11 +122,11 @@ def rows(num_rows: int) -> list[dict[str, Any]]:
 def story(folder: Path) -> None:
     """Submits, fetches, shuffles, stops, resumes, overwrites, removes, caches, publishes in a store."""
     import torchyoga as yoga
-    from torchyoga.formats import pages
+    from torchyoga.formats import mapped
     from torchyoga.loading.shared_memory import Ring
 
     assert Ring.made(2) is None
-    assert not (pages.can_advise and sys.argv[1] == "no-posix")
+    assert not (mapped.can_advise and sys.argv[1] == "no-posix")
     data = rows(200)
     for kind in ("lmdb", "hdf5"):
         storage = yoga.Storage(folder / kind, format=kind)

@@ -9,7 +9,7 @@ import numpy as np
 
 import torchyoga as yoga
 from torchyoga.formats.contract import Extent, format_named
-from torchyoga.formats.gather import MappedFile
+from torchyoga.formats.mapped import MappedFile
 from torchyoga.reading.reader import Reader
 
 SIZES = (4, 7, 0, 5, 1, 6)  # rows of each file, 23 in all

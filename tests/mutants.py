@@ -65,7 +65,7 @@ ROOMS = {
     "stores/lease": "remote/lease remote/races remote/stores/stores",
     "stores/cache": "stores/cache remote/stores/small_cache remote/stores/downloads remote/stores/stores",
     "stores/downloads": "remote/stores/downloads remote/stores/small_cache remote/stores/stores remote/races",
-    "stores/mirror": "remote/stores/stores remote/races remote/remote",
+    "stores/remote": "remote/stores/stores remote/races remote/remote",
 }
 _LONGEST = 1800  # seconds of the tests of a room
 _PYTEST = ["-x", "--tb=line", "--no-header", "--hypothesis-profile", "quick"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torchyoga.formats.pages import PAGE
+from torchyoga.formats.mapped import PAGE
 
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks Linux which files and pages are in memory"

@@ -11,10 +11,10 @@ import pytest
 
 from torchyoga.errors import CorruptError
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.contract import Versions
-from torchyoga.stores.local import Store
-from torchyoga.stores.mirror import Mirror
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.contract import Store
+from torchyoga.stores.local import LocalStore
+from torchyoga.stores.objects import Objects
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.stores.transfer import check
 from torchyoga.versions.location import MANIFEST
 from torchyoga.versions.manifest import is_like_manifest
@@ -24,18 +24,18 @@ from torchyoga.versions.names import decoded
 def check_versions(folder: Path) -> None:
     """Checks every version in a folder as `Storage.check` does; fails the test if one is damaged."""
     for id, version, root in versions_under(folder):
-        _check(Store(root), id, version)
+        _check(LocalStore(root), id, version)
 
 
 def check_stored(url: str, options: Mapping[str, Any], cache: Path) -> None:
     """Checks every version in a bucket, whatever prefix its storage has; fails the test if one is damaged."""
-    for prefix in {_prefix(name) for name in Remote(url, options).find()} - {None}:
-        store = Mirror(Remote(f"{url}/{prefix}", options), Cache(cache), 60.0)
+    for prefix in {_prefix(name) for name in Objects(url, options).find()} - {None}:
+        store = RemoteStore(Objects(f"{url}/{prefix}", options), Cache(cache), 60.0)
         for id, version in store.published():
             _check(store, id, version)
 
 
-def _check(store: Versions, id: str, version: str) -> None:
+def _check(store: Store, id: str, version: str) -> None:
     try:
         check(store, id, version)
     except CorruptError as error:

@@ -14,9 +14,9 @@ import torchyoga as yoga
 from torchyoga.storage import store_of
 from torchyoga.stores import retry
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.local import Store
-from torchyoga.stores.mirror import Mirror
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.local import LocalStore
+from torchyoga.stores.objects import Objects
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.versions.file_entry import SIZES
 
 __all__ = [
@@ -57,20 +57,20 @@ def told(storage: yoga.Storage, **instead: Callable[..., Any]) -> None:
         return method
 
     methods = {name: overridden(name, act) for name, act in instead.items()}
-    arguments = (store.root,) if isinstance(store, Store) else store.__reduce__()[1]
+    arguments = (store.root,) if isinstance(store, LocalStore) else store.__reduce__()[1]
     over(type("Told", (type(store),), methods)(*arguments), storage)
 
 
 def _seen(request: str) -> Any:
     def sent(remote: Watched, *arguments: Any) -> Any:
-        send = partial(getattr(Remote, request), remote)
+        send = partial(getattr(Objects, request), remote)
         act = remote.instead.get(request)
         return send(*arguments) if act is None else act(send, *arguments)
 
     return sent
 
 
-class Watched(Remote):
+class Watched(Objects):
     """Objects behind a URL: `instead["find"](find, folder)` is called in place of `find(folder)`, and so on.
 
     With `is_silent`, holders of leases give no sign of life, as if their machine stood still.
@@ -90,7 +90,7 @@ class Watched(Remote):
         if not (self.is_silent and threading.current_thread().name == "torchyoga lease"):
             super().write(name, data)
 
-    create, replace, put, delete = map(_seen, ("create", "replace", "put", "delete"))
+    create, replace, delete = map(_seen, ("create", "replace", "delete"))
     find, find_one, read, read_ranges = map(_seen, ("find", "find_one", "read", "read_ranges"))
     stream, now = map(_seen, ("stream", "now"))
 
@@ -105,7 +105,7 @@ def watched(
 ) -> yoga.Storage:
     """A storage behind a URL, with a cache in a folder, whose objects are `Watched`."""
     storage = yoga.Storage(place[0], storage_options=place[1], cache_dir=folder, timeout=60)
-    return over(Mirror(Watched(*place, is_silent), cache(folder, cache_bytes), lease_seconds), storage)
+    return over(RemoteStore(Watched(*place, is_silent), cache(folder, cache_bytes), lease_seconds), storage)
 
 
 def an_hour_later(storage: yoga.Storage) -> None:

@@ -37,14 +37,14 @@ NEVER = {
     "files": {"torch"},
     "formats": {"fsspec"},
     "views.joined": ARITHMETIC,
-    "views.windows.windowed": ARITHMETIC,
-    "views.tokens.token_windows": ARITHMETIC,
-    "views.tokens.token_batches": ARITHMETIC,
+    "views.windows": ARITHMETIC,
+    "views.token_windows": ARITHMETIC,
+    "views.token_batches": ARITHMETIC,
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
     "reading.files_ref": {"torch", "mmap"},
-    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
+    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.remote"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},
     "reading.dataref": {"torch"},
@@ -63,7 +63,6 @@ PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
-    ("adapters.webdataset", "adapters.shard_stream"),
 }
 # What a page may name besides the public names: modules that programs import, and what a program calls.
 MODULES = {"adapters", "compat", "testing", "views"}

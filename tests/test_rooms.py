@@ -18,15 +18,14 @@ BEHIND_THE_WALL = re.findall(
     """
     coding.opened files.open_regular files.read_regular order.SourceCounts process.as_int
     process.begin_thread process.bytes_text process.count_of process.escaped process.in_columns
-    process.number process.Stopwatch process.scheduled process.share process.short process.usable_cpus
-    reading.StreamedRef reading.VersionRef reading.in_epoch reading.title_of rows.Bars rows.Column
-    rows.ColumnStats rows.HEAD rows.Ints rows.Node rows.Path rows.Projection rows.TITLES rows.TableStats
-    rows.cells_of rows.format_of rows.path_name rows.readable_name rows.timezone_of storage.store_of
-    stores.RIGHT stores.Remote stores.TagEntry stores.VersionLog stores.Versions stores.cleaned
-    stores.directory_of stores.freed stores.is_url stores.log_of stores.moves_of stores.tagged_manifest
-    stores.newest stores.opened stores.refuse_tagged stores.removed stores.store_of stores.tag_history
-    stores.tagged stores.tags_of stores.untagged tables.answer tables.tables_of versions.Lineage
-    versions.Manifest versions.natural views.RowView
+    process.number process.scheduled process.share process.short process.usable_cpus reading.VersionRef
+    reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.HEAD rows.Ints rows.Node
+    rows.Path rows.Projection rows.TITLES rows.TableStats rows.cells_of rows.format_of rows.path_name
+    rows.readable_name rows.timezone_of storage.store_of stores.Objects stores.RIGHT stores.Store
+    stores.TagEntry stores.VersionLog stores.cleaned stores.directory_of stores.freed stores.is_url
+    stores.log_of stores.moves_of stores.newest stores.opened stores.refuse_tagged stores.removed
+    stores.store_of stores.tag_history stores.tagged stores.tagged_manifest stores.tags_of stores.untagged
+    tables.answer tables.tables_of versions.Lineage versions.Manifest versions.natural views.RowView
     """,
 )
 

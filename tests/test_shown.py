@@ -125,7 +125,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     assert shown(ref.stream()) == OF_STATES | {"batches", "cursor", "epoch", "source"}
     assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
         *(
-            "check_ranks",
             "end_of_dataloader",
             "epoch",
             "meter",
@@ -138,7 +137,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
         *("seed_rows", "steps", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),
     }
     assert shown(yoga.ResumableSampler(ref)) == OF_STATES | {
-        *("check_ranks", "data_source", "dataset", "draws_from", "drop_last", "epoch", "indices", "locality"),
+        *("data_source", "dataset", "draws_from", "drop_last", "epoch", "indices", "locality"),
         *("num_replicas", "num_samples", "position_of", "prove", "rank", "remainder", "rows_at", "seed"),
         *("shuffle", "total_size"),
     }

@@ -9,7 +9,7 @@ import pytest
 from sound import check_stored, check_versions, versions_under
 
 import torchyoga
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 
 @pytest.mark.damages("to see that it is found")
@@ -30,7 +30,7 @@ def test_every_version_that_a_test_has_left_in_a_store_is_found(tmp_path: Path) 
     for prefix in ("", "/two/below"):
         torchyoga.Storage(url + prefix, cache_dir=tmp_path / "cache").submit([1, 2], "a/b", "1")
     check_stored(url, {}, tmp_path / "checks")
-    remote = Remote(f"{url}/two/below")
+    remote = Objects(f"{url}/two/below")
     (name,) = (name for name in remote.find() if name.endswith(".mdb"))
     remote.delete([name])
     with pytest.raises(pytest.fail.Exception, match=r"damaged version, and is not marked.* is missing"):

@@ -24,13 +24,12 @@ from torchyoga.reading.readahead import ReadAhead
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.contract import Seen
-from torchyoga.stores.local import Store
-from torchyoga.stores.mirror import Mirror
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.local import LocalStore
+from torchyoga.stores.objects import Objects
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
 from torchyoga.versions.location import Folder
-from torchyoga.versions.manifest import Manifest
-from torchyoga.versions.outline import Outline
+from torchyoga.versions.manifest import Manifest, Outline
 
 Point = namedtuple("Point", "x y")
 Other = namedtuple("Other", "x y")
@@ -388,35 +387,35 @@ def test_datasets_keep_the_rules(tmp_path: Path) -> None:
 # -- a store
 
 
-class UnsortedStore(Store):
+class UnsortedStore(LocalStore):
     def published(self) -> list[tuple[str, str]]:
         return super().published()[::-1]
 
 
-class ForgetfulStore(Store):
+class ForgetfulStore(LocalStore):
     def versions(self, id: str) -> list[str]:
         return super().versions(id)[:1]
 
 
-class NeverEmptyStore(Store):
+class NeverEmptyStore(LocalStore):
     def seen(self, id: str, version: str) -> Seen:
         return super().seen(id, version) or Seen(None)
 
 
-class UnlockedStore(Store):
+class UnlockedStore(LocalStore):
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         yield
 
 
-class OneLockStore(Store):
+class OneLockStore(LocalStore):
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         with super().lock("all", "1", timeout):
             yield
 
 
-class StoreThatKeepsLocks(Store):
+class StoreThatKeepsLocks(LocalStore):
     """A store that keeps the lock of a holder that failed."""
 
     @contextlib.contextmanager
@@ -432,14 +431,14 @@ class StoreThatKeepsLocks(Store):
             raise
 
 
-class StoreThatDrops(Store):
+class StoreThatDrops(LocalStore):
     def publish(self, staging: Any, manifest: Manifest, progress: bool | None = None) -> Manifest:
         found = super().publish(staging, manifest, progress)
         (self.directory(manifest.id, manifest.version) / "manifest.json").unlink()
         return found
 
 
-class OverwritesInPlace(Store):
+class OverwritesInPlace(LocalStore):
     """Puts new rows into the files of the old version."""
 
     def publish(self, staging: Any, manifest: Manifest, progress: bool | None = None) -> Manifest:
@@ -455,22 +454,22 @@ class OverwritesInPlace(Store):
         return super().publish(staging, manifest, progress)
 
 
-class SeesTheSame(Store):
+class SeesTheSame(LocalStore):
     def seen(self, id: str, version: str) -> Seen | None:
         return None if super().seen(id, version) is None else Seen("same")
 
 
-class RefusesNothing(Store):
+class RefusesNothing(LocalStore):
     def refuse_existing(self, id: str, version: str) -> None:
         pass
 
 
-class MismeasuresStore(Store):
+class MismeasuresStore(LocalStore):
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         return {name: nbytes + 1 for name, nbytes in super().sizes(manifest).items()}
 
 
-class PublishesHalves(Store):
+class PublishesHalves(LocalStore):
     """A store that publishes a build that has failed."""
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Any:
@@ -484,18 +483,18 @@ class PublishesHalves(Store):
         return found
 
 
-class CopiesNothing(Store):
+class CopiesNothing(LocalStore):
     def receive(self, manifest: Manifest, *_: object) -> Manifest:
         raise CorruptError("nothing came")
 
 
-class RemovesNothing(Store):
+class RemovesNothing(LocalStore):
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         self.manifest(id, version)
         return []
 
 
-class RemovesMore(Store):
+class RemovesMore(LocalStore):
     def unpublish(self, id: str, version: str, known: Outline | None) -> list[str]:
         for other in [pair for pair in self.published() if pair[0] != id][:1]:
             super().unpublish(*other, None)
@@ -504,26 +503,26 @@ class RemovesMore(Store):
             super().remove("a", "1")
 
 
-class CleansTooMuch(Store):
+class CleansTooMuch(LocalStore):
     def clean(self, grace: float) -> dict[str, int]:
         for path in self.directory("a", "1").glob("*.mdb"):
             path.unlink()
         return {}
 
 
-class CleansInNoOrder(Store):
+class CleansInNoOrder(LocalStore):
     def clean(self, grace: float) -> dict[str, int]:
         return {"b": 1, "a": 1}
 
 
-class GivesOneFolder(Store):
+class GivesOneFolder(LocalStore):
     """A store that returns the files of another version than the one requested."""
 
     def files(self, manifest: Manifest) -> Folder:
         return Folder(self.where("a", "1"))
 
 
-BROKEN_STORES: list[tuple[type[Store], str]] = [
+BROKEN_STORES: list[tuple[type[LocalStore], str]] = [
     (UnsortedStore, "published: found"),
     (ForgetfulStore, "versions of|published: found"),
     (NeverEmptyStore, "a version that does not exist was seen"),
@@ -547,7 +546,7 @@ BROKEN_STORES: list[tuple[type[Store], str]] = [
 
 @pytest.mark.parametrize(("kind", "said"), BROKEN_STORES, ids=[kind.__name__ for kind, _ in BROKEN_STORES])
 @pytest.mark.damages("the stores break rules")
-def test_a_store_that_breaks_a_rule_is_found(kind: type[Store], said: str, tmp_path: Path) -> None:
+def test_a_store_that_breaks_a_rule_is_found(kind: type[LocalStore], said: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=said):
         check_store(lambda: kind(tmp_path / "root"), tmp_path / "else")
 
@@ -571,9 +570,9 @@ def test_a_store_of_ones_own_that_replaces_what_it_creates_is_found(tmp_path: Pa
 
 
 def test_a_directory_keeps_the_rules(tmp_path: Path) -> None:
-    check_store(lambda: Store(tmp_path / "root"), tmp_path / "else")
+    check_store(lambda: LocalStore(tmp_path / "root"), tmp_path / "else")
 
 
 def test_a_store_behind_a_url_keeps_the_rules(tmp_path: Path) -> None:
     url, cache = f"memory://{uuid.uuid4().hex}/p", Cache(tmp_path / "cache", None)
-    check_store(lambda: Mirror(Remote(url, None), cache, 60.0), tmp_path / "else")
+    check_store(lambda: RemoteStore(Objects(url, None), cache, 60.0), tmp_path / "else")

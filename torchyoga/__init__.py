@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
     from .adapters.image_folder import image_folder
     from .adapters.pickled import from_lmdb
-    from .adapters.webdataset import webdataset
     from .caching.diff import diff
     from .checkpoint.checkpoint import Checkpoint
     from .coding import codecs
@@ -35,15 +34,16 @@ if TYPE_CHECKING:
     from .tables.foreign.mds import from_mds
     from .tables.foreign.tfrecord import from_tfrecord
     from .tables.foreign.tokens import from_megatron, from_tokens
+    from .tables.foreign.webdataset import webdataset
     from .tables.foreign.zarr import from_zarr
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
+    from .tools.commands.look import report
     from .tools.doctor.examination import doctor
-    from .tools.report.page import report
     from .tools.view.view import view
     from .views.chosen import concat
-    from .views.mixes.mix import mix
+    from .views.mix import mix
     from .views.scan import RaggedColumn
 
 __all__ = [
@@ -120,14 +120,14 @@ _PLACES = {  # of the public names
     "from_zarr": ".tables.foreign.zarr",
     "image_folder": ".adapters.image_folder",
     "jagged": ".rows.collate",
-    "mix": ".views.mixes.mix",
+    "mix": ".views.mix",
     "padded": ".rows.collate",
     "prove": ".order.proof",
     "report": ".tools.report.page",
     "shuffle_quality": ".order.quality",
     "to_device": ".loading.loader",
     "view": ".tools.view.view",
-    "webdataset": ".adapters.webdataset",
+    "webdataset": ".tables.foreign.webdataset",
 }
 _NEEDED = {"pyarrow": "arrow"}  # by public names that not every user needs: the extra that has the package
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported

@@ -20,37 +20,31 @@ from .reading.dataref import DataRef
 from .reading.instead import advised
 from .rows.schema import Schema
 from .stores import history, opened, refs, spare, transfer
-from .stores.contract import Versions
+from .stores.contract import Store
 from .stores.history import TagEntry, VersionLog
-from .stores.local import Store
+from .stores.local import LocalStore
 from .views.info import Info, said_and_asked
 
 if TYPE_CHECKING:
     from .building import build as _build
     from .caching import cacheable as _cacheable
-    from .caching import converted as _converted
     from .caching import grown as _grown
     from .caching import lineage as _lineage
     from .caching import many as _many
-    from .caching import planned as _planned
-    from .caching import row_hashes as _row_hashes
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
     from .caching.lineage import Record
-    from .caching.planned import PlannedBuild
+    from .caching.many import PlannedBuild
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .rows.types import Json
 else:  # loaded when they are first called, so that a first dataset opens at once
     _build = later("torchyoga.building.build")
     _cacheable = later("torchyoga.caching.cacheable")
-    _converted = later("torchyoga.caching.converted")
     _encoding = later("torchyoga.coding.encoding")
     _grown = later("torchyoga.caching.grown")
     _lineage = later("torchyoga.caching.lineage")
     _many = later("torchyoga.caching.many")
-    _planned = later("torchyoga.caching.planned")
-    _row_hashes = later("torchyoga.caching.row_hashes")
 
 __all__ = ["Storage", "store_of"]
 
@@ -66,7 +60,7 @@ class Storage:
         url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
             s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
-        compression: for new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
+        compression: for new HDF5 datasets: `gzip` or, with the package hdf5plugin, `blosc` or `zstd`.
         storage_options: for fsspec's filesystem, such as credentials and an endpoint; never written
             anywhere. Without them the environment's are used.
         cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.
@@ -124,7 +118,7 @@ class Storage:
     @property
     def path(self) -> Path:
         """The directory; ValueError if it is a URL."""
-        if not isinstance(self._store, Store):
+        if not isinstance(self._store, LocalStore):
             raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
 
@@ -153,7 +147,6 @@ class Storage:
         stats: bool = True,
         record: Record = True,
         message: str | None = None,
-        row_hashes: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -183,8 +176,7 @@ class Storage:
                 `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
                 DataRef has encoded already is not encoded twice; None gives values as they were before.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
-                Dask (`client.get_executor()`) or MPI, or your own over another engine; or a function that
-                makes one, which is called again when workers have died. See docs/caching.md.
+                Dask (`client.get_executor()`) or MPI, or your own over another engine. See docs/caching.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
@@ -192,8 +184,6 @@ class Storage:
                 docs/versions.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
-            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff`, which
-                else reads the rows and computes them.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -210,8 +200,8 @@ class Storage:
         map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
         over.
 
-        Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
-        is a warning.
+        Three rows of a map-style dataset are read twice more at the end; if they differ, as augmented rows
+        do, there is a warning.
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
@@ -219,7 +209,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers, lineage
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         if together and overwrite:
             raise ValueError(
                 "together=True cannot overwrite: a caller that comes last would build it once more; remove "
@@ -235,8 +225,7 @@ class Storage:
                 if not overwrite:
                     self._store.refuse_existing(id, version)
                 self._store.check_place(id, version)  # before anything is built in vain
-            ref = _many.submitted_by(many, data, self._target(id, version, overwrite), options)
-            return _row_hashes.with_hashes(ref, self._store) if row_hashes else ref
+            return _many.submitted_by(many, data, self._target(id, version, overwrite), options)
 
     def plan(
         self,
@@ -299,8 +288,8 @@ class Storage:
             schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
         )
         count = None if parts is None else as_int("parts", parts, low=1)
-        many = _planned.Many(None, self._lease_seconds, self.timeout)
-        return _planned.planned_build(data, self._target(id, version, overwrite), options, many, count)
+        many = _many.Many(None, self._lease_seconds, self.timeout)
+        return _many.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(
@@ -420,7 +409,7 @@ class Storage:
         options = self._options(
             schema, max_rows, progress, format, compression, info, codecs, stats, num_workers
         )
-        many = self._many(executor, together)
+        many = self._builders(executor, together)
         cacheable = _cacheable.Cacheable(
             self._store, self._lock, options, stale, sources, record, message, many
         )
@@ -496,7 +485,7 @@ class Storage:
                 self._store.refuse_existing(id, to, False)
             self._store.check_place(id, target)
             into = self._target(id, target, to is None)
-            return _converted.converted(version, into, options, format is None, compression)
+            return _grown.converted(version, into, options, format is None, compression)
 
     def append(
         self,
@@ -626,7 +615,7 @@ class Storage:
         options = self._options(
             None, None, progress, None, None, codecs=codecs, num_workers=num_workers, lineage=lineage
         )
-        many = self._many(executor, False)
+        many = self._builders(executor, False)
         most = None if batch_size is None else as_int("batch_size", batch_size, low=1)
         given = _grown.Given(columns, most)
         added = partial(_grown.added, given=given, replacing=replace, many=many)
@@ -738,19 +727,7 @@ class Storage:
         overwrite: bool = False,
         progress: bool | None = None,
         history: Literal[True],
-        dry_run: Literal[False] = False,
-    ) -> builtins.list[str]: ...
-    @overload
-    def copy(
-        self,
-        id: str,
-        version: str | None = None,
-        *,
-        to: Storage,
-        overwrite: bool = False,
-        progress: bool | None = None,
-        history: Literal[True],
-        dry_run: Literal[True],
+        dry_run: bool = False,
     ) -> dict[str, int]: ...
     def copy(
         self,
@@ -762,7 +739,7 @@ class Storage:
         progress: bool | None = None,
         history: bool = False,
         dry_run: bool = False,
-    ) -> DataRef | builtins.list[str] | dict[str, int]:
+    ) -> DataRef | dict[str, int]:
         """Copies a version to another storage: the same files, each checked before it is sent.
 
         The next call continues an interrupted copy: files that have arrived are not sent again.
@@ -780,8 +757,8 @@ class Storage:
             dry_run: with `history`, send nothing.
 
         Returns:
-            The version in `to`. With `history` the names of the versions that were sent, the oldest first;
-            with `dry_run` those that would be, and the bytes of each.
+            The version in `to`. With `history` the names of the versions that were sent, or would be, the
+            oldest first, and the bytes of each; files that several share are counted with the first.
 
         Raises:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
@@ -800,7 +777,7 @@ class Storage:
             >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
             True
             >>> ref = storage.append({"x": np.arange(2)}, "copied")
-            >>> storage.copy("copied", to=backup, history=True)
+            >>> [*storage.copy("copied", to=backup, history=True)]
             ['1']
         """
         if not isinstance(to, Storage):
@@ -815,26 +792,6 @@ class Storage:
         with to._lock(id, version):
             return copies.alone(manifest, progress)
 
-    @overload
-    def clean(
-        self,
-        grace: float = 86400.0,
-        *,
-        keep_last: int | None = None,
-        keep_tagged: bool = True,
-        id: str | None = None,
-        dry_run: Literal[False] = False,
-    ) -> builtins.list[str]: ...
-    @overload
-    def clean(
-        self,
-        grace: float = 86400.0,
-        *,
-        keep_last: int | None = None,
-        keep_tagged: bool = True,
-        id: str | None = None,
-        dry_run: Literal[True],
-    ) -> dict[str, int]: ...
     def clean(
         self,
         grace: float = 86400.0,
@@ -843,7 +800,7 @@ class Storage:
         keep_tagged: bool = True,
         id: str | None = None,
         dry_run: bool = False,
-    ) -> builtins.list[str] | dict[str, int]:
+    ) -> dict[str, int]:
         """Removes what interrupted builds have left, and files that were replaced; with
         `keep_last` also versions.
 
@@ -858,8 +815,8 @@ class Storage:
             dry_run: remove nothing.
 
         Returns:
-            The names of what was removed; with `dry_run` of what would be, and the bytes of each. Files that
-            a version shares with others that stay do not count.
+            The names of what was removed, or would be, and the bytes of each. Files that a version shares
+            with others that stay do not count.
 
         Raises:
             RemoteError: the store cannot be reached or written.
@@ -881,8 +838,7 @@ class Storage:
         if keep_last is None and not keep_tagged:
             raise ValueError("keep_tagged=False is about versions; say with keep_last how many of these stay")
         last = None if keep_last is None else as_int("keep_last", keep_last, low=0)
-        found = spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
-        return found if dry_run else [*found]
+        return spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, or none, and returns the entry of its history.
@@ -958,7 +914,7 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
-        """Deletes a version, and its row hashes. Readers that have it open go on reading.
+        """Deletes a version. Readers that have it open go on reading.
 
         Of a version in a store they keep the files already downloaded. Files that others share stay. Which
         ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
@@ -978,7 +934,7 @@ class Storage:
         spare.removed(self._store, id, version, self.timeout, force)
 
     def check(self, id: str, version: str) -> None:
-        """Reads a whole version and compares it with its manifest, both ways; its row hashes, too.
+        """Reads a whole version and compares it with its manifest, both ways.
 
         Raises:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
@@ -987,7 +943,6 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         transfer.check(self._store, id, version)
-        _row_hashes.check_hashes(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
@@ -1001,13 +956,13 @@ class Storage:
         replaces = self._store.seen(id, version) if overwrite else None
         return _build.Target(self._store, id, version, replaces)
 
-    def _many(self, executor: object | None, together: bool) -> _planned.Many | None:
+    def _builders(self, executor: object | None, together: bool) -> _many.Many | None:
         """Who builds; None for this process."""
         if executor is not None and together:
             raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
         if executor is None and not together:
             return None
-        return _planned.Many(executor, self._lease_seconds, self.timeout)
+        return _many.Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,
@@ -1048,6 +1003,6 @@ class Storage:
         )
 
 
-def store_of(storage: Storage) -> Versions:
+def store_of(storage: Storage) -> Store:
     """The versions behind a storage, with its options, for rooms above."""
     return storage._store

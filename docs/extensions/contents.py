@@ -42,7 +42,7 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "measure", "look"],
+    "Tools and more": ["commands", "generated/commands/index", "measure", "look"],
     "Reference": ["generated/reference/*"],
     "The project": [
         "generated/readme",

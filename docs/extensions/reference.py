@@ -97,7 +97,6 @@ PAGES_OF = {
             ],
             "What came, and what it cost": [
                 "prove",
-                "check_ranks",
                 "receipt",
                 "rows_in_step",
                 "position_of",
@@ -127,8 +126,8 @@ GROUPS = {
         ["Storage", "diff"],
         [
             "torchyoga.caching.diff.Diff",
-            "torchyoga.caching.planned.PlannedBuild",
-            "torchyoga.caching.planned.Part",
+            "torchyoga.caching.many.PlannedBuild",
+            "torchyoga.caching.many.Part",
             "torchyoga.stores.history.VersionLog",
             "torchyoga.stores.history.LogEntry",
             "torchyoga.stores.history.TagEntry",
@@ -139,7 +138,7 @@ GROUPS = {
         "Rows by number, and what can be made of them.",
         "torchyoga",
         ["DataRef", "Stream", "Schema", "RaggedColumn", "concat", "mix"],
-        ["torchyoga.views.mixes.mix.MixRef", "torchyoga.views.packs.request.PackReport"],
+        ["torchyoga.views.mix.MixRef", "torchyoga.views.packs.packed.PackReport"],
     ),
     "looks": Group(
         "Report and view",

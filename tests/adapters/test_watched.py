@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.caching.submission import Watched
+from torchyoga.checkpoint.loop import Watched
 
 numbers = itertools.count()
 DIFFER: dict[str, Callable[[int], Any]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from torchyoga.caching.code import digest_of, own_code_of
+from torchyoga.caching.lineage import digest_of, own_code_of
 
 PLAIN = """
 def made(count, start=0):

@@ -1,10 +1,9 @@
-"""What differs between two datasets: multisets of rows against Python's own, keys, files, hashes that lie."""
+"""What differs between two datasets: multisets of rows against Python's own, keys, files, hashes."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,20 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from disks import full_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import calls_of
 from quick import examples
-from stored import store_of
 
 import torchyoga as yoga
 from torchyoga.caching import diff as diffs
-from torchyoga.caching import row_hashes as kept_hashes
 from torchyoga.caching.diff import apart
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.errors import NotFoundError, SchemaError
 from torchyoga.rows.block import Block
-from torchyoga.rows.collector import block_of
 from torchyoga.rows.comparing import row_hashes
 from torchyoga.rows.schema import Schema
 
@@ -55,7 +50,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Parts of four rows, in a file from the first bytes on."""
     compare_parts_of(4, monkeypatch)
     monkeypatch.setattr(diffs, "MEMORY_BYTES", 64)
-    monkeypatch.setattr(diffs, "_STEP", 3)
     return
 
 
@@ -122,18 +116,16 @@ SCHEMA = Schema.of(
 
 
 @settings(max_examples=examples(40))
-@given(
-    st.lists(ROWS, max_size=12), st.lists(ROWS, max_size=12), st.booleans(), st.sampled_from(["lmdb", "hdf5"])
-)
+@given(st.lists(ROWS, max_size=12), st.lists(ROWS, max_size=12), st.sampled_from(["lmdb", "hdf5"]))
 @pytest.mark.usefixtures("small_parts")
 def test_rows_of_all_kinds_in_both_formats(
-    tmp_path_factory: pytest.TempPathFactory, old: list[Any], new: list[Any], kept: bool, format: str
+    tmp_path_factory: pytest.TempPathFactory, old: list[Any], new: list[Any], format: str
 ) -> None:
     storage = yoga.Storage(tmp_path_factory.mktemp("s") / "s")
     new = [*new, *old[::2]]
     name = str(next(NUMBERS))
     refs = [
-        storage.submit(rows, name, version, schema=SCHEMA, progress=False, format=form, row_hashes=kept)
+        storage.submit(rows, name, version, schema=SCHEMA, progress=False, format=form)
         for rows, version, form in ((old, "1", "lmdb"), (new, "2", format))
     ]
     check_content(yoga.diff(*refs), list(map(repr, old)), list(map(repr, new)))
@@ -143,8 +135,6 @@ def test_rows_of_all_kinds_in_both_formats(
     else:
         with pytest.raises(ValueError, match="the key 'id' must be another one in each row"):
             yoga.diff(*refs, key=["id"])
-    if old:
-        storage.check(name, "1")
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -307,147 +297,6 @@ def test_an_overwritten_version_is_said(storage: yoga.Storage) -> None:
     with pytest.raises(NotFoundError, match="overwritten"):
         yoga.diff(closed, new)
     assert yoga.diff(old, new).added.tolist() == [5]  # it is open, and stays as it is
-
-
-# -- hashes that are kept
-
-
-def kept_of(storage: yoga.Storage) -> list[str]:
-    return store_of(storage).hashes.versions("a")
-
-
-@pytest.mark.parametrize("place", ["directory", "memory"])
-def test_hashes_are_kept_and_read(place: str, tmp_path: Path) -> None:
-    if place == "memory":
-        storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
-    else:
-        storage = yoga.Storage(tmp_path / "s")
-    old = storage.submit({"x": np.arange(MANY)}, "a", "1", progress=False, row_hashes=True)
-    assert kept_of(storage) == ["1"]
-    new = storage.submit({"x": np.arange(3, MANY + 3)}, "a", "2", progress=False)
-    d = yoga.diff(old, new)
-    assert (d.added.tolist(), d.removed.tolist()) == ([MANY - 3, MANY - 2, MANY - 1], [0, 1, 2])
-    assert kept_of(storage) == ["1"]  # diff writes nothing
-    new = storage.submit(
-        {"x": np.arange(3, MANY + 3)}, "a", "2", overwrite=True, progress=False, row_hashes=True
-    )
-    with calls_of(row_hashes) as read:
-        assert yoga.diff(old, new).unchanged == MANY - 3
-    assert sum(call["block"].num_rows for call in read) <= 20  # those that are looked at
-    storage.check("a", "1")
-    if place == "directory":
-        left = tmp_path / "s" / ".hashes" / "a" / "2" / f"{'0' * 16}-00000.mdb"
-        left.write_bytes(b"left")
-        assert storage.clean(0, dry_run=True) == {f".hashes/a/2/{left.name}": 4}
-        assert storage.clean(0) == [f".hashes/a/2/{left.name}"]
-    storage.remove("a", "1")
-    assert kept_of(storage) == ["2"]
-    storage.submit({"x": np.arange(MANY)}, "a", "2", overwrite=True, progress=False)
-    with calls_of(kept_hashes.row_hashes) as read:  # the rows of `new` are there no longer
-        assert yoga.diff(storage.fetch("a", "2"), new[:]).added.tolist() == [MANY - 3, MANY - 2, MANY - 1]
-    assert sum(call["block"].num_rows for call in read) >= MANY
-    storage.check("a", "2")
-
-
-def test_hashes_that_cannot_be_kept_are_a_warning(storage: yoga.Storage) -> None:
-    storage.submit([1], "b", "1")
-    match = "the row hashes of 'a' '3' could not be kept"
-    with full_folder(storage.path / ".hashes"), pytest.warns(UserWarning, match=match):
-        storage.submit(rows_of(range(3)), "a", "3", progress=False, row_hashes=True)
-    assert len(storage.fetch("a", "3")) == 3
-
-
-def forge(storage: yoga.Storage, change: Any) -> None:
-    """Hashes other than those of the rows, in a version that is sound in itself."""
-    found = store_of(storage).hashes
-    manifest = found.manifest("a", "1")
-    from torchyoga.building.build import BuildOptions, Target
-    from torchyoga.caching.submission import submitted
-    from torchyoga.stores.refs import ref_of
-
-    words = np.array(ref_of(found, manifest)["hash"])
-    info = dict(manifest.info)
-    data = {"hash": change(words, info)}
-    with found.lock("a", "1"):
-        seen = found.seen("a", "1")
-        submitted(data, Target(found, "a", "1", seen), BuildOptions(progress=False, info=info))
-
-
-def all_wrong(words: Any, info: Any) -> Any:
-    return words + np.uint64(1)
-
-
-def one_wrong(words: Any, info: Any) -> Any:
-    words[50] += np.uint64(1)
-    return words
-
-
-def too_few(words: Any, info: Any) -> Any:
-    return words[:-1]
-
-
-def other_columns(words: Any, info: Any) -> Any:
-    return words[:, 0].copy()
-
-
-def other_definition(words: Any, info: Any) -> Any:
-    info["hash"] = "another"
-    return words + np.uint64(1)
-
-
-def of_other_rows(words: Any, info: Any) -> Any:
-    info["hashed_from"] = "0" * 32
-    return words + np.uint64(1)
-
-
-@pytest.mark.damages("kept hashes are forged")
-@pytest.mark.parametrize("change", [all_wrong, too_few, other_columns, other_definition, of_other_rows])
-def test_forged_hashes_are_not_used(storage: yoga.Storage, change: Any) -> None:
-    old = storage.submit(rows_of(range(100)), "a", "1", progress=False, row_hashes=True)
-    new = storage.submit(rows_of(range(101)), "a", "2", progress=False)
-    forge(storage, change)
-    if change in (all_wrong, too_few, other_columns):
-        with pytest.raises(CorruptError, match="the row hashes of 'a' '1' are damaged"):
-            storage.check("a", "1")
-    assert yoga.diff(old, new).unchanged == 100
-
-
-def test_hashes_of_another_definition_are_not_used_in_a_store(tmp_path: Path) -> None:
-    storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
-    test_forged_hashes_are_not_used(storage, other_definition)
-
-
-@pytest.mark.damages("kept hashes are forged")
-def test_one_forged_hash_is_found_by_check(storage: yoga.Storage) -> None:
-    storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
-    forge(storage, one_wrong)
-    with pytest.raises(CorruptError, match="the hash of row 50 is not that of its values"):
-        storage.check("a", "1")
-
-
-@pytest.mark.damages("a file of the kept hashes is cut")
-def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_hashes, "_LOOKS", 0)
-    old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
-    new = storage.submit(rows_of(range(4001)), "a", "2", progress=False)
-    (path,) = storage.path.glob(".hashes/a/1/*.mdb")
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(row_hashes(block_of(rows_of([2000]))).tobytes())] ^= 1
-    path.write_bytes(bytes(whole))
-    assert yoga.diff(old, new).unchanged == 4000
-    with pytest.raises(CorruptError, match="are damaged"):
-        storage.check("a", "1")
-
-
-def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -> None:
-    texts = [{"text": f"line {n} " * 5} for n in range(20)]
-    old = storage.submit(
-        texts, "a", "1", progress=False, row_hashes=True, codecs={"text": yoga.codecs.zstd()}
-    )
-    storage.check("a", "1")
-    new = storage.submit(texts[1:], "a", "2", progress=False, codecs={"text": yoga.codecs.zstd()})
-    assert yoga.diff(old, new).removed.tolist() == [0]
-    assert yoga.diff(old.decoded(), new.decoded()).removed.tolist() == [0]
 
 
 # -- hashes

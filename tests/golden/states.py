@@ -171,8 +171,6 @@ def cases() -> Iterator[dict[str, Any]]:
     uneven = {"shuffle": True, "seed": 3, "batch_size": 4, "remainder": "keep"}
     early = {**case("early batches", "loader", [61], **uneven), "uneven": 4}
     yield saved(early, 1, 3, 0, [resumed(1), resumed(2), resumed(3, batch_size=2)])
-    early = {**case("early batches of two ranks", "loader", [61], **uneven), "uneven": 8}
-    yield saved(early, 2, 3, 1, [resumed(2)])
 
 
 def cases_of_views() -> Iterator[dict[str, Any]]:

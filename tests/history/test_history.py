@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
 from torchyoga.versions.lineage import Lineage, Parent, sendable
-from torchyoga.versions.outline import Outline
+from torchyoga.versions.manifest import Outline
 
 TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
@@ -114,7 +114,7 @@ def test_damage_is_shown_by_the_log_and_keeps_all(tmp_path: Path) -> None:
     assert "damaged: " in str(log)
     with pytest.raises(CorruptError, match="newest version of 'photos' is not known"):
         storage.fetch("photos", latest=True)
-    assert storage.clean(0, keep_last=1) == []
+    assert not storage.clean(0, keep_last=1)
 
 
 def test_the_log_is_a_table(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, 
     assert all(nbytes > 0 for nbytes in planned.values())
     assert storage.versions("photos") == [*"0123"]
     assert clean(id="photos", dry_run=True) == {}  # younger than a day
-    assert clean() == []
+    assert not clean()
     with store_of(storage).lock("photos", "2"):  # it is being built
         assert "photos/2" not in clean(0, id="photos")
     clean(0, id="photos")
@@ -205,9 +205,9 @@ def test_what_to_keep_is_checked(tmp_path: Path) -> None:
         {"keep_tagged": False},
     ):
         with pytest.raises(ValueError, match=r"keep_last|no version at all"):
-            storage.clean(0, **wrong)  # type: ignore[call-overload]
+            storage.clean(0, **wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="keep_tagged must be True or False"):
-        storage.clean(0, keep_last=1, keep_tagged=1)  # type: ignore[call-overload]
+        storage.clean(0, keep_last=1, keep_tagged=1)  # type: ignore[arg-type]
 
 
 def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
         return lock(id, version, *args, deletes=deletes)
 
     told(storage, lock=late)
-    assert storage.clean(0, keep_last=1) == []
+    assert not storage.clean(0, keep_last=1)
     assert list(storage.fetch("photos", tag="prod")) == [1]
 
 
@@ -234,8 +234,8 @@ def test_files_of_one_id_only(tmp_path: Path) -> None:
         (storage.path / id / "1" / f"{'0' * 16}-00000.mdb").write_bytes(b"left")
     assert storage.clean(0, id="one", dry_run=True) == {f"one/1/{'0' * 16}-00000.mdb": 4}
     assert len(storage.clean(0, dry_run=True)) == 2
-    assert storage.clean(0, id="one") == [f"one/1/{'0' * 16}-00000.mdb"]
-    assert storage.clean(0) == [f"two/1/{'0' * 16}-00000.mdb"]
+    assert [*storage.clean(0, id="one")] == [f"one/1/{'0' * 16}-00000.mdb"]
+    assert [*storage.clean(0)] == [f"two/1/{'0' * 16}-00000.mdb"]
 
 
 def test_source_and_host_stay_here(tmp_path: Path) -> None:

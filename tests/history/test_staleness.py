@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import torchyoga as yoga
-from torchyoga.caching.code import own_code_of
+from torchyoga.caching.lineage import own_code_of
 from torchyoga.errors import ExistsError
 
 numbers = itertools.count()

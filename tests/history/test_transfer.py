@@ -108,7 +108,8 @@ def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Stora
     plan = storage.copy("d", to=to, history=True, dry_run=True)
     assert to.versions("d") == []
     sent = storage.copy("d", to=to, history=True)
-    assert sent == [*plan] == [entry.version for entry in reversed(storage.log("d"))]
+    assert sent == plan
+    assert [*plan] == [entry.version for entry in reversed(storage.log("d"))]
     same(storage, to)
     before, after = sum(left_of(storage).values()), sum(left_of(to).values())
     assert abs(after - before) < 16 * 2**10
@@ -118,9 +119,9 @@ def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Stora
     assert to.tags("d") == {"prod": "8"}
     keys = [(entry.version, entry.parents, entry.tags, entry.message) for entry in storage.log("d")]
     assert [(entry.version, entry.parents, entry.tags, entry.message) for entry in to.log("d")] == keys
-    assert to.clean(0) == []
+    assert not to.clean(0)
     back = new("directory", tmp_path)
-    assert to.copy("d", to=back, history=True) == sent
+    assert [*to.copy("d", to=back, history=True)] == [*sent]
     same(storage, back)
     assert abs(sum(left_of(back).values()) - before) < 16 * 2**10
 
@@ -131,7 +132,7 @@ def test_again_it_sends_what_has_come_since(lists: None, to: Storage, tmp_path: 
     storage.copy("d", to=to, history=True)
     before = left_of(to)
     stamps = stamps_of(to)
-    assert storage.copy("d", to=to, history=True) == []
+    assert not storage.copy("d", to=to, history=True)
     assert storage.copy("d", to=to, history=True, dry_run=True) == {}
     assert stamps_of(to) == stamps
     storage.append({"x": np.arange(3)}, "d", "10", after="9")
@@ -154,10 +155,10 @@ def stamps_of(storage: Storage) -> dict[str, Any]:
 @pytest.mark.slow("directory")
 def test_one_version_and_those_it_was_made_from(to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
-    assert storage.copy("d", "side 2", to=to, history=True) == ["0", "3", "side 2"]
+    assert [*storage.copy("d", "side 2", to=to, history=True)] == ["0", "3", "side 2"]
     same(storage, to, ["0", "3", "side 2"])
     assert to.tags("d") == {}
-    assert storage.copy("d", "8", to=to, history=True) == ["4", "5", "7", "8"]
+    assert [*storage.copy("d", "8", to=to, history=True)] == ["4", "5", "7", "8"]
     assert to.tags("d") == {"prod": "8"}
     with pytest.raises(NotFoundError, match="has no version '6'"):
         storage.copy("d", "6", to=to, history=True)
@@ -325,7 +326,7 @@ def test_tags_that_were_moved_at_both_ends(
     storage.copy("d", to=to, history=True)
     to.tag("d", "prod", "3")
     ahead = moves(to, "prod")
-    assert storage.copy("d", to=to, history=True) == []
+    assert not storage.copy("d", to=to, history=True)
     assert moves(to, "prod") == ahead
     assert caplog.records == []
     storage.tag("d", "prod", "5")
@@ -409,7 +410,7 @@ def test_versions_are_removed_there_meanwhile(
     storage.copy("d", to=to, history=True)
     to.clean(0)
     same(storage, to, [v for v in storage.versions("d") if v not in there])
-    assert storage.copy("d", to=to, history=True) == there
+    assert [*storage.copy("d", to=to, history=True)] == [*there]
     same(storage, to)
 
 
@@ -426,7 +427,7 @@ def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
     beside(to, once(changed))
     assert "5" not in storage.copy("d", to=to, history=True)
     assert rows_of(to, "4") == [*range(5)]
-    assert storage.copy("d", to=to, history=True) == ["10"]
+    assert [*storage.copy("d", to=to, history=True)] == ["10"]
     same(storage, to)
     storage.append({"x": np.arange(5)}, "d", "11", after="10")
     beside(to, once(lambda: storage.remove("d", "11")))
@@ -472,7 +473,7 @@ def test_damaged_files_and_manifests_are_not_sent(to: Storage, tmp_path: Path) -
     with pytest.raises(CorruptError, match="damaged"):
         storage.copy("d", to=other, history=True)
     assert other.versions("d") == []
-    assert storage.copy("d", "side 2", to=other, history=True) == ["0", "3", "side 2"]
+    assert [*storage.copy("d", "side 2", to=other, history=True)] == ["0", "3", "side 2"]
     manifest.write_bytes(text)
     storage.copy("d", to=other, history=True)
     same(storage, other)
@@ -506,5 +507,5 @@ def test_the_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_storage_of_one_name_is_a_copy_of_itself(tmp_path: Path) -> None:
     storage = history(tmp_path)
-    assert storage.copy("d", to=storage, history=True) == []
+    assert not storage.copy("d", to=storage, history=True)
     assert isinstance(storage.copy("d", "8", to=yoga.Storage(tmp_path / "plain")), yoga.DataRef)

@@ -13,6 +13,12 @@ import torch
 from torch.utils.data import Dataset
 
 import torchyoga as yoga
+from torchyoga.tools.meter_advice import Numbers, Setting, verdict_of
+
+
+def verdict(last: Numbers, setting: Setting) -> str:
+    """What a meter that has counted so says."""
+    return verdict_of(last, setting).text
 
 
 def burn(seconds: float) -> None:

@@ -544,6 +544,28 @@ def test_workers_that_read_more_ahead_than_a_cache_keeps_are_reported_once() -> 
     next(iter(loader))
 
 
+class Files(Downloaded):
+    """Such rows, 20 in each file."""
+
+    _row_bytes = 8
+    file_starts = np.arange(0, 201, 20)
+
+
+def test_what_a_cache_should_keep_does_not_depend_on_a_resume() -> None:
+    def advised(world: int, state: dict[str, Any] | None = None) -> str:
+        options: dict[str, Any] = {"shuffle": "block", "shuffle_window": 2, "locality": "shard", "seed": 1}
+        loader = yoga.DataLoader(Files(199), 25, num_workers=1, num_replicas=world, rank=0, **options)
+        if state is not None:
+            loader.load_state_dict(state)
+        with pytest.warns(UserWarning, match="Set cache_bytes=") as caught:
+            next(iter(loader))
+        return str(caught[0].message)
+
+    sampler = yoga.ResumableSampler(Files(None), 2, 0, "block", 1, shuffle_window=2, locality="shard")
+    next(iter(sampler))
+    assert advised(1, sampler.state_dict()) == advised(1)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> None:

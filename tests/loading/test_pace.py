@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import re
 from dataclasses import replace
 
 import pytest
+from advised import Sleeping, consumed, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+import torchyoga as yoga
 from torchyoga.process.stages import STAGES
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.workers import few_workers
-from torchyoga.tools.meter_advice import Costs, Numbers, Setting, most_workers, verdict
+from torchyoga.tools.doctor.workers import WORKERS
+from torchyoga.tools.meter_advice import Costs, Numbers, Setting, most_workers
 
 SECONDS = st.floats(1e-5, 10.0)
 COSTS = st.builds(
@@ -24,9 +26,6 @@ COSTS = st.builds(
     loop_cpu=st.just(0.0) | SECONDS,
     transfer=st.none() | st.floats(1e-5, 0.1),
     batch_bytes=st.integers(0, 10**9),
-    start=st.floats(0.0, 60.0),
-    started=st.integers(0, 8),
-    batches=st.sampled_from([1.0, 3.0, 100.0, 1e5, math.inf]),
     cpus=st.integers(1, 16),
     is_ahead=st.booleans(),
     are_threads=st.booleans(),
@@ -34,29 +33,28 @@ COSTS = st.builds(
 )
 
 
-@given(COSTS, st.integers(0, 20), st.booleans(), st.integers(1, 100))
-def test_what_is_advised_helps_and_following_it_ends(
-    costs: Costs, current: int, is_persistent: bool, epochs: int
-) -> None:
-    seen = [(current, is_persistent)]
-    while advice := costs.advice(current, is_persistent, epochs):
-        assert 0 <= advice.num_workers <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
-        before = costs.step(current, is_persistent, epochs)
-        assert costs.step(advice.num_workers, is_persistent or epochs > 1, epochs) < before
-        current = advice.num_workers
-        is_persistent = advice.is_persistent if current and not costs.are_threads else True
-        assert (current, is_persistent) not in seen
-        seen.append((current, is_persistent))
+def advice_of(costs: Costs, current: int) -> int | None:
+    """The advice where a batch is waited for as long as is expected."""
+    return costs.advice(current, costs.step(current) - costs.loop)
+
+
+@given(COSTS, st.integers(0, 20))
+def test_what_is_advised_helps_and_following_it_ends(costs: Costs, current: int) -> None:
+    seen = [current]
+    while (advised := advice_of(costs, current)) is not None:
+        assert 0 <= advised <= (most_workers(costs.cpus) if costs.waits else costs.cpus)
+        assert costs.step(advised) < costs.step(current)
+        current = advised
+        assert current not in seen
+        seen.append(current)
     assert len(seen) <= 3
 
 
 @given(COSTS, st.integers(0, 20))
 def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number: int) -> None:
-    costs = replace(costs, started=0)  # it was measured with the CPUs there are
     assert replace(costs, cpus=costs.cpus + 1).step(number) <= costs.step(number) + 1e-9
     cheaper = replace(costs, make=costs.make / 2, cpu=costs.cpu / 2)
     assert cheaper.step(number) <= costs.step(number)
-    assert costs.step(number, is_persistent=True, epochs=9) <= costs.step(number, is_persistent=False)
 
 
 @pytest.mark.parametrize(
@@ -75,67 +73,33 @@ def test_more_cpus_and_cheaper_batches_never_make_it_slower(costs: Costs, number
         (Costs(make=0.1, cpu=0.1, batch_bytes=10**9, cpus=2), 0, None),  # to send it takes longer
         (Costs(make=0.04, cpu=0.04, cpus=2, is_ahead=True, are_threads=True), 0, None),
         (Costs(make=0.04, cpu=0.04, cpus=8, is_ahead=True, are_threads=True), 0, 7),
-        (Costs(make=0.04, cpu=0.04, start=4.0, batches=10, cpus=4), 0, None),
-        (Costs(make=0.04, cpu=0.04, start=4.0, batches=1e4, cpus=4), 0, 4),
     ],
 )
 def test_the_number_of_workers(costs: Costs, current: int, advised: int | None) -> None:
-    advice = costs.advice(current, is_persistent=True)
-    assert (None if advice is None else advice.num_workers) == advised
-
-
-def test_workers_that_start_in_each_epoch() -> None:
-    costs = Costs(make=0.1, cpu=0.1, loop=0.05, start=3.0, started=2, batches=20, cpus=4)
-    advice = costs.advice(2, is_persistent=False, epochs=5)
-    assert advice is not None
-    assert (advice.num_workers, advice.is_persistent) == (2, True)
-    assert costs.advice(2, is_persistent=True, epochs=50) is None
+    assert advice_of(costs, current) == advised
 
 
 def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:
     costs = Costs(make=0.02, cpu=0.02, loop=0.05, cpus=8)
     for current in (1, 2, 8):
-        assert costs.advice(current, is_persistent=True, waited=0.5) is None
+        assert costs.advice(current, 0.5) is None
     light = replace(costs, make=0.001, cpu=0.001)
-    advice = light.advice(2, is_persistent=True, waited=0.5)
-    assert advice is not None
-    assert advice.num_workers == 0  # then nothing but making is left
-
-
-def test_measured_seconds_are_taken_for_what_they_are() -> None:
-    measured = {0: 0.02, 1: 0.022, 2: 0.011}
-    costs = Costs(make=0.02, cpu=0.0, loop=0.03, cpus=2, measured=measured)
-    assert [costs.step(number) for number in (0, 1, 2)] == pytest.approx([0.05, 0.03, 0.03])
-    advice = costs.advice(0, is_persistent=True)
-    assert advice is not None
-    assert advice.num_workers == 1
-    assert costs.advice(2, is_persistent=True) is None
-    # Rates of a busy machine prove nothing where more workers can be no more hands.
-    busy = Costs(
-        make=0.02, cpu=0.0, cpus=2, is_ahead=True, are_threads=True, measured={0: 0.02, 1: 0.03, 2: 0.01}
-    )
-    assert busy.advice(0, is_persistent=True) is None
+    assert light.advice(2, 0.5) == 0  # then nothing but making is left
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@given(
-    make=st.floats(2e-4, 1.0),
-    cpus=st.sampled_from([1, 2, 4, 8]),
-    current=st.sampled_from([0, 1, 2, 4, 8]),
-)
-def test_doctor_and_meter_say_the_same(make: float, cpus: int, current: int) -> None:
-    current = min(current, cpus)
-    costs = Costs(make=make, cpu=make, cpus=cpus)
-    patient = Patient.of(DataLoader([1], num_workers=current))
-    rates = {count: 1 / costs.step(count) for count in (0, 1, 2, 4, 8) if count <= cpus}
-    by_doctor = [finding.change for finding in few_workers(rates, patient)]
-    stages = dict.fromkeys(STAGES, 0.0) | {"transform": 100 * make}
-    wait = 100 * costs.step(current)
-    found = Numbers(100, wait, 0.0, 0.0, stages, cpu=100 * make, epochs=0)
-    said = verdict(found, Setting(current, cpus, is_persistent=True))
-    assert by_doctor == (
-        [f"num_workers={said.split(' to ')[1].split()[0]}"] if "num_workers from" in said else []
-    )
+@pytest.mark.parametrize(("seconds", "num_workers"), [(0.004, 0), (0.0, 16), (0.0, 0)])
+def test_the_doctor_says_what_the_meter_has_counted(seconds: float, num_workers: int) -> None:
+    loader = yoga.DataLoader(Sleeping(400, seconds), batch_size=8, num_workers=num_workers)
+    for _ in range(2):
+        consumed(loader)
+    said = loader.meter.verdict()
+    facts = {"usable": 2, "rates": [], "others": 0.0, "waits": False}
+    measured, *findings = WORKERS.judge(Patient.of(loader), facts, {})
+    assert measured.text == f"as the loader's meter says, {said}"
+    advised = re.search(r"num_workers from \d+ to (\d+)", said)
+    assert [one.change for one in findings] == ([f"num_workers={advised[1]}"] if advised else [])
+    assert bool(advised) == bool(seconds or num_workers), said
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -146,7 +110,8 @@ def test_of_trivial_rows_both_say_that_no_worker_is_needed() -> None:
     setting = Setting(16, 2, is_persistent=True, num_batches=500)
     assert "lower num_workers from 16 to 0" in verdict(found, setting)
     patient = Patient.of(DataLoader([1], num_workers=16))
-    (finding,) = few_workers({0: 1e6, 1: 9e4, 2: 1e5, 16: 5e4}, patient)
+    facts = {"usable": 2, "rates": [(0, 1e6), (1, 9e4), (2, 1e5), (16, 5e4)], "others": 0.0, "waits": False}
+    _, finding = WORKERS.judge(patient, facts, {})
     assert finding.change == "num_workers=0"
     # Where the steps take longer than the batches, the start is no reason to change anything.
     busy = found._replace(away=3.0, waited=1.01)

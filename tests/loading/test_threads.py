@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from advised import verdict
 from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.loading import plan as plan_module
 from torchyoga.process.stages import STAGES
-from torchyoga.tools.meter_advice import Numbers, Setting, verdict
+from torchyoga.tools.meter_advice import Numbers, Setting
 
 ROWS = 300
 

@@ -18,10 +18,10 @@ from residency import linux, on_disk, resident
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
-from torchyoga.formats import pages
-from torchyoga.formats.pages import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
+from torchyoga.formats import mapped
+from torchyoga.formats.mapped import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
-PAGE = pages.PAGE
+PAGE = mapped.PAGE
 
 
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=12))
@@ -60,14 +60,14 @@ def cold(path: Path, num_pages: int) -> np.ndarray:
 def test_advised_pages_are_read_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
-    monkeypatch.setattr(pages, "one_by_one", one_by_one or pages.one_by_one)
+    monkeypatch.setattr(mapped, "one_by_one", one_by_one or mapped.one_by_one)
     data = cold(tmp_path / "file", 3000)
     scatter(data)
     wanted = np.arange(0, 3000, 2)  # more ranges than one call takes
     starts = data.ctypes.data + wanted * PAGE
-    before = pages.usage()
+    before = mapped.usage()
     will_need(starts, starts + PAGE)
-    assert pages.usage().blocks > before.blocks
+    assert mapped.usage().blocks > before.blocks
     eventually(lambda: bool(resident(data)[wanted].all()))
     assert np.flatnonzero(resident(data)).tolist() == wanted.tolist()
 
@@ -76,9 +76,9 @@ def test_advised_pages_are_read_and_no_others(
 def test_reading_pages_without_advice_is_a_page_fault(tmp_path: Path) -> None:
     data = cold(tmp_path / "file", 64)
     scatter(data)
-    before = pages.usage()
+    before = mapped.usage()
     data[5 * PAGE]
-    assert pages.usage().faults == before.faults + 1
+    assert mapped.usage().faults == before.faults + 1
 
 
 def test_files_in_memory_make_it_warm() -> None:
@@ -88,11 +88,11 @@ def test_files_in_memory_make_it_warm() -> None:
     found.after_opening(None)
     assert not found.cold
     found.after_opening(False)
-    assert found.cold == pages.can_advise
+    assert found.cold == mapped.can_advise
     found = Thermometer()
     found.after_opening(None)
     found.after_opening(True)  # the rows that are read come from the other file
-    assert found.cold == pages.can_advise
+    assert found.cold == mapped.can_advise
 
 
 def looked_up(path: Path) -> Residency:
@@ -119,7 +119,7 @@ def test_what_is_in_memory_is_known(tmp_path: Path) -> None:
     assert found.are_there(address + 72 * PAGE, 300 * PAGE) is False
     path.read_bytes()
     assert found.are_there(address, data.nbytes) is True
-    assert looked_up(path).were_all is (True if pages.can_count else None)
+    assert looked_up(path).were_all is (True if mapped.can_count else None)
 
 
 @linux
@@ -144,7 +144,7 @@ def test_who_may_not_write_a_file_is_not_told_what_is_in_memory(tmp_path: Path) 
 def test_mappings_need_no_descriptors() -> None:
     code = """
 import os, resource, tempfile, numpy as np
-from torchyoga.formats.gather import MappedFile
+from torchyoga.formats.mapped import MappedFile
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 with tempfile.NamedTemporaryFile() as file:
     file.write(b"x" * 5000); file.flush()
@@ -173,16 +173,16 @@ def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
 def test_mappings_are_counted_as_long_as_they_exist(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(PAGE))
-    before = pages.num_to_spare()
+    before = mapped.num_to_spare()
     with open(path, "rb") as file:
         held = [mapped_bytes(file.fileno(), PAGE) for _ in range(7)]
-    assert pages.num_to_spare() == before - 7
+    assert mapped.num_to_spare() == before - 7
     del held[:3]
     gc.collect()
-    assert pages.num_to_spare() == before - 4
+    assert mapped.num_to_spare() == before - 4
     del held
     gc.collect()
-    assert pages.num_to_spare() == before
+    assert mapped.num_to_spare() == before
 
 
 def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
@@ -192,10 +192,10 @@ def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
     os.close(read), os.close(write)
 
 
-@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+@pytest.mark.skipif(not mapped.can_advise, reason="this system takes no advice")
 def test_warm_after_quiet_advice_and_cold_again_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     now = Usage()
-    monkeypatch.setattr(pages, "usage", lambda: now)
+    monkeypatch.setattr(mapped, "usage", lambda: now)
     found = Thermometer()
     assert found.cold
 
@@ -222,7 +222,7 @@ def test_warm_after_quiet_advice_and_cold_again_after_a_fault(monkeypatch: pytes
 
 
 def test_without_advice_nothing_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "can_advise", False)
+    monkeypatch.setattr(mapped, "can_advise", False)
     found = Thermometer()
     found.after_fault()
     found.probe()
@@ -232,13 +232,13 @@ def test_without_advice_nothing_is_cold(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_kernel_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "can_advise", True)
+    monkeypatch.setattr(mapped, "can_advise", True)
     asked = []
-    monkeypatch.setattr(pages, "_advise", lambda ranges: asked.append(len(ranges)))
+    monkeypatch.setattr(mapped, "_advise", lambda ranges: asked.append(len(ranges)))
     for _ in range(2):
         will_need(np.arange(3) * PAGE, np.arange(1, 4) * PAGE)
     assert asked == [3]
-    assert not pages.can_advise
+    assert not mapped.can_advise
 
 
 @linux
@@ -247,7 +247,7 @@ def test_a_watch_distinguishes_a_file_that_was_cut_from_one_that_was_replaced(tm
     for what in ("replaced", "removed", "longer", "cut"):
         path = tmp_path / what
         path.write_bytes(bytes(5000))
-        watches[what] = pages.Watch(str(path), 5000)
+        watches[what] = mapped.Watch(str(path), 5000)
         watches[what].look()
         if what == "replaced":
             (tmp_path / "other").write_bytes(b"short")
@@ -279,8 +279,8 @@ def test_only_files_that_other_machines_may_write_to_are_watched(tmp_path: Path)
     ]
     if not kinds or not {b"ext4", b"xfs", b"btrfs", b"tmpfs", b"overlay", b"zfs"} & set(kinds):
         pytest.skip("the disk of the tests is of another kind")
-    assert pages.Watch.where_needed(str(tmp_path / "x"), 1) is None
-    assert pages.Watch.where_needed(str(tmp_path / "nowhere"), 1) is None
+    assert mapped.Watch.where_needed(str(tmp_path / "x"), 1) is None
+    assert mapped.Watch.where_needed(str(tmp_path / "nowhere"), 1) is None
 
 
 CUT = """
@@ -288,9 +288,9 @@ import os, sys, time
 from pathlib import Path
 import h5py, numpy as np, torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.formats import pages
+from torchyoga.formats import mapped
 
-pages.is_shared = lambda device: True  # as on a network mount
+mapped.is_shared = lambda device: True  # as on a network mount
 root, kind = Path(sys.argv[1]), sys.argv[2]
 rows = [{"x": np.full(1000, i)} for i in range(200)]
 storage = yoga.Storage(root)

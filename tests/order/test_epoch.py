@@ -40,7 +40,7 @@ def starts(length: int, shard: Shard, size: int) -> Iterator[Epoch]:
     if length > shard.num_replicas:
         yield Epoch(Place(1, shard.num_replicas), 1, again=2)
     run = Iteration(Epoch(Place(2, 0)), length, shard, SEED, IterationOptions(size, in_order=False))
-    if run.num_steps > 1:
+    if run.num_steps > 1 and not run.in_order:
         run.deliver(1)
         yield run.now()
 
@@ -52,7 +52,11 @@ def test_what_is_delivered_and_what_is_coming_are_the_epoch(in_order: bool) -> N
             options = IterationOptions(size, drop_last, in_order)
             mine = coming(entry, shard, length)
             num_steps = Iteration(entry, length, shard, SEED, options).num_steps
-            orders: Any = [range(num_steps)] if in_order else itertools.permutations(range(num_steps))
+            orders: Any = (
+                [range(num_steps)]
+                if in_order or shard.num_replicas > 1
+                else itertools.permutations(range(num_steps))
+            )
             for order in itertools.islice(orders, 24):
                 run, seen = Iteration(entry, length, shard, SEED, options), [entry]
                 left = dict.fromkeys(mine)
@@ -70,16 +74,14 @@ def test_what_is_delivered_and_what_is_coming_are_the_epoch(in_order: bool) -> N
                     came = [range(position, position + 1) for position in mine if position not in left]
                     assert (own - before - weight(SEED, entry.place.epoch, came)) % (2**127 - 1) == 0
                     assert now.steps == (entry.steps or 0) + len(seen) - 1
-                assert [run.after(steps)[:5] for steps in range(1, len(seen))] == [
-                    one[:5] for one in seen[1:]
-                ]
+                assert [run.after(steps) for steps in range(1, len(seen))] == seen[1:]
 
 
 def test_a_state_as_json_is_the_same_epoch() -> None:
     for length, shard, size, drop_last in worlds():
         for entry in starts(length, shard, size):
             run = Iteration(entry, length, shard, SEED, IterationOptions(size, drop_last, in_order=False))
-            for step in reversed(range(run.num_steps)):
+            for step in sorted(range(run.num_steps), reverse=not run.in_order):
                 run.deliver(step)
                 one = state(run.now().rolled(length, shard, size, drop_last), length)
                 written = json.loads(json.dumps(one.to_dict()))

@@ -18,7 +18,6 @@ from torchyoga.order.place import (
     batches,
     chunks,
     first_positions,
-    num_steps_left,
     positions,
     skipped,
     taken,
@@ -34,9 +33,6 @@ def model(place: Place, shard: Shard, length: int) -> list[int]:
     the ranks."""
     end, world = shard.end(length, place.position), shard.num_replicas
     behind = flat(place.left)
-    if place.share[1] > 1:
-        first = place.position + len(behind) * world + shard.rank
-        return behind + list(range(first, end, world))
     coming = behind + list(range(place.position + len(behind), end))
     coming = coming[: end - place.position]  # `drop` may leave out positions that were left, too
     run = 1 if place.left else shard.run_length
@@ -83,19 +79,6 @@ def test_batches_of_any_size_are_whole_but_the_last() -> None:
         made = list(batches(Order(75_000, shuffle=False), Shard(), Place(0, 5), size, False))
         assert np.concatenate(made).tolist() == list(range(5, 75_000))
         assert {len(batch) for batch in made[:-1]} == {size}
-
-
-def test_a_rank_counts_the_batches_that_any_rank_has_left() -> None:
-    for length, world, size, drop_last in itertools.product(
-        range(1, 20), (1, 2, 3), (1, 2, 3), (False, True)
-    ):
-        shards = [Shard(world, rank) for rank in range(world)]
-        steps = [shard.steps(length, 0, size, drop_last) for shard in shards]
-        for rank, shard in enumerate(shards):
-            for done in range(steps[rank] + 1):
-                rows = min(done * size, shard.count(length))
-                place = Place(0, rows * world, (), (rank, world))
-                assert num_steps_left(place, shard, length, rows, size, drop_last) == max(steps) - done
 
 
 @st.composite
@@ -154,23 +137,11 @@ def test_skipping_drops_the_first_positions(found: tuple[Place, int], count: int
     assert skipped((), count) == ()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_positions_that_one_rank_has_left_stay_with_it(rank: int) -> None:
-    left = (range(4 + rank, 8 + rank, 2), range(12 + rank, 14 + rank, 2))
-    place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
-    assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)
-    assert flat(taken(place, shard, 20, 0, 6)) == [n + rank for n in (4, 6, 12, 14, 16, 18)]
-    for rows in range(7):
-        assert flat(taken(after(place, shard, 20, rows), shard, 20, 0, 6 - rows)) == [
-            n + rank for n in (4, 6, 12, 14, 16, 18)[rows:]
-        ]
-
-
 @given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 20))
 def test_after_some_rows_the_others_are_left(
     found: tuple[Place, int], world: int, remainder: Any, rows: int
 ) -> None:
-    for place in (found[0], Place(*found[0][:2], (), *found[0][3:])):
+    for place in (found[0], Place(*found[0][:2])):
         for rank in range(world):
             shard = Shard(world, rank, remainder)
             then = after(place, shard, found[1], rows)

@@ -151,7 +151,7 @@ def test_an_epoch_that_is_named_twice_begins_where_it_began_whether_or_not_there
     for rank in range(world):
         one = cursor(40, num_replicas=world, rank=rank)
         run = start(one, in_order=False)
-        for step in (0, 2, 3):
+        for step in (0, 2, 3) if world == 1 else (0, 1, 2):
             run.deliver(step)
             report(run)
         one.set_epoch(0)

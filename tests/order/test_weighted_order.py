@@ -1,4 +1,4 @@
-"""Weights against counts: each row floor or ceil of its share, there and back, other weights in between."""
+"""Weights against counts: each row floor or ceil of its share, there and back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 
-from torchyoga.order.bucketed import BucketOrder
 from torchyoga.order.contract import ARRANGED, AnyOrder
 from torchyoga.order.full import Order
-from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
+from torchyoga.order.weighted import BucketOrder, RowWeights, WeightedOrder, whole_ends
 
 Weights = Any
 
 
 def order(weights: Weights, rows: int, **more: Any) -> WeightedOrder:
-    return WeightedOrder((WeightedStage.of(0, whole_ends(np.asarray(weights))),), rows, **more)
+    return WeightedOrder(RowWeights.of(whole_ends(np.asarray(weights))), rows, **more)
 
 
 def counted(found: WeightedOrder, epoch: int) -> Any:
@@ -94,45 +93,6 @@ def test_more_rows_than_torchs_sampler_can() -> None:
     numbers = found.rows(0, np.arange(2000))
     assert found.positions(0, numbers).tolist() == list(range(2000))
     assert int((numbers - ARRANGED.start).max()) > 2**24 - 2**18
-
-
-@pytest.mark.parametrize("kind", [True, "block"])
-def test_other_weights_at_every_place(kind: Any) -> None:
-    one, other = whole_ends(np.array([5, 0, 1, 2])), whole_ends(np.array([0, 3, 0, 1]))
-    files, rows = np.array([0, 2, 4]), 12
-    first = WeightedOrder(
-        (WeightedStage.of(0, one),), rows, 3, kind, files=files if kind == "block" else None
-    )
-    before = [first.rows(epoch, np.arange(rows)) for epoch in range(3)]
-    for place in range(1, 3 * rows):
-        stages = (WeightedStage.of(0, one), WeightedStage.of(place, other))
-        found = WeightedOrder(stages, rows, 3, kind, files=first.files)
-        seen = []
-        for epoch in range(3):
-            numbers = found.rows(epoch, np.arange(rows))
-            assert len(set(numbers.tolist())) == rows
-            assert found.positions(epoch, numbers).tolist() == list(range(rows))
-            seen += numbers.tolist()
-        assert seen[:place] == [number for epoch in before for number in epoch.tolist()][:place]
-        later = [(number - ARRANGED.start) % 4 for number in seen[place:]]
-        assert set(later) <= {1, 3}
-        rest = later[: (-place) % rows or rows]  # to the end of the epoch
-        assert rest.count(1) in (len(rest) * 3 // 4, -(-len(rest) * 3 // 4))
-        # The later rows need the sums of the first weights only, and those as long as the epoch lasts.
-        epoch, position = divmod(place, rows)
-        stages = (stages[0].spent, stages[1]) if position else stages[1:]
-        few = replace(found, stages=stages)
-        again = [
-            few.rows(epoch, np.arange(position, rows)),
-            *(few.rows(e, np.arange(rows)) for e in range(epoch + 1, 3)),
-        ]
-        assert [number for part in again for number in part.tolist()] == seen[place:]
-        assert few.positions(epoch, again[0]).tolist() == list(range(position, rows))
-        few.check_place(epoch, position)
-        before_it = divmod(place - 1, rows)
-        for lookup in (few.rows, few.check_place):
-            with pytest.raises(ValueError, match=f"lies before place {place}, from which on the weights"):
-                lookup(*before_it)
 
 
 def test_a_block_shuffle_needs_a_few_files_at_a_time() -> None:

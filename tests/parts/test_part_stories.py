@@ -22,7 +22,7 @@ from stored import store_of
 
 from torchyoga import Storage
 from torchyoga.building.board import Board
-from torchyoga.caching.planned import PlannedBuild
+from torchyoga.caching.many import PlannedBuild
 from torchyoga.errors import BusyError, ExistsError
 
 ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)

@@ -28,7 +28,7 @@ from torchyoga.formats.checks import Marks
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema
-from torchyoga.stores.local import Store
+from torchyoga.stores.local import LocalStore
 from torchyoga.testing import assert_rows_equal
 
 ROWS = 96
@@ -52,7 +52,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     rows = [row_of(i) for i in range(ROWS)]
     schema = Schema.of(rows[0], ragged=["tokens"])
     options = BuildOptions(request.param, schema=schema, progress=False, block_bytes=2**18)
-    store = Store(folder)
+    store = LocalStore(folder)
     with store.lock("data", "1", PATIENCE):
         submitted(iter(rows), Target(store, "data", "1"), options)  # else a slow machine begins another file
     return folder

@@ -24,13 +24,12 @@ from waiting import eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
-from torchyoga.formats import pages
 from torchyoga.formats.contract import FORMATS, Extent, format_named
 from torchyoga.formats.items import Numbering
+from torchyoga.formats.mapped import PAGE, can_advise
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Rows, joined
+from torchyoga.rows.block import Block, Data, Rows, joined
 from torchyoga.rows.collector import Collector
-from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.location import Folder
@@ -229,8 +228,10 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spare = 5
-    monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", lambda: spare - len(mapped_files(tmp_path)))
-    monkeypatch.setattr("torchyoga.reading.reader._MOST_OPEN", 2)
+    monkeypatch.setattr(
+        "torchyoga.reading.open_files.num_to_spare", lambda: spare - len(mapped_files(tmp_path))
+    )
+    monkeypatch.setattr("torchyoga.reading.open_files._MOST_OPEN", 2)
 
     def most_mapped_in_a_pass(reader: Reader) -> int:
         most = 0
@@ -361,7 +362,7 @@ def test_an_announcement_of_a_missing_file_is_an_error(tmp_path: Path) -> None:
         reader.announce(np.array([3, 5]), False)
 
 
-@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+@pytest.mark.skipif(not can_advise, reason="this system takes no advice")
 def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
     def ending(i: int) -> dict[str, Any]:
         return {"text": "abc" * (i < 3)}
@@ -375,9 +376,9 @@ def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
 
 
 @linux
-@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+@pytest.mark.skipif(not can_advise, reason="this system takes no advice")
 def test_values_are_read_from_the_disk_once_it_is_known_where_they_lie(tmp_path: Path) -> None:
-    size = 64 * pages.PAGE
+    size = 64 * PAGE
 
     def wide(i: int) -> dict[str, Any]:
         return {"label": i, "text": chr(97 + i) * size}
@@ -391,7 +392,7 @@ def test_values_are_read_from_the_disk_once_it_is_known_where_they_lie(tmp_path:
     def read(row: int) -> np.ndarray:
         """Which of the pages that hold nothing but a row's values have been read."""
         start = whole.index(chr(97 + row).encode() * size)
-        return resident(lies)[start // pages.PAGE + 1 : (start + size) // pages.PAGE]
+        return resident(lies)[start // PAGE + 1 : (start + size) // PAGE]
 
     reader = Reader(str(tmp_path), written.schema, written.files)
     reader.announce(np.array([0]), False)  # opens it: the kernel has read more than its index
@@ -452,7 +453,7 @@ def test_downloads_of_all_files_of_a_batch_are_begun_before_one_is_awaited(tmp_p
     assert remote.begun == [[first], [second, third]]
 
 
-@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+@pytest.mark.skipif(not can_advise, reason="this system takes no advice")
 def test_rows_of_an_open_file_are_announced_though_its_copy_was_deleted(tmp_path: Path) -> None:
     written = write(tmp_path, [[4], [4]])
     here = {file.name for file in written.files}

@@ -20,7 +20,7 @@ from sinks import Kept
 
 import torchyoga as yoga
 from torchyoga.stores import kinds as by_obstore
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 DATA = os.urandom(2**25 + 12_345)  # four runs and a bit
 SIZES = [1, 70_000, 2**24, len(DATA)]
@@ -55,7 +55,7 @@ def test_objects_are_streamed_from_any_place_on(size: int, served: Any) -> None:
     for done in {0, size // 3, size - 1}:
         proxy.clear()
         sink = Kept(DATA[:done])
-        Remote(url, options).stream(f"m{size}", sink, size)
+        Objects(url, options).stream(f"m{size}", sink, size)
         assert zlib.crc32(sink.data) == zlib.crc32(DATA[:size])
         assert agents(proxy) == {"object_store"}
         assert sum(request.sent for request in proxy.seen("GET")) == size - done
@@ -65,7 +65,7 @@ def test_ranges_are_read_at_once(served: Any) -> None:
     proxy, url, options = served
     proxy.clear()
     bounds = [(0, 1), (5, 5000), (2**24, 2**24 + 7), (len(DATA) - 3, len(DATA))]
-    found = Remote(url, options).read_ranges(f"m{len(DATA)}", bounds, len(DATA))
+    found = Objects(url, options).read_ranges(f"m{len(DATA)}", bounds, len(DATA))
     assert found == [DATA[start:stop] for start, stop in bounds]
     assert agents(proxy) == {"object_store"}
 
@@ -84,7 +84,7 @@ def test_others_go_on_where_it_fails(fault: Fault, served: Any) -> None:
     proxy.clear()
     proxy.faults = [fault]
     sink = Kept()
-    Remote(url, options).stream("m70000", sink, 70_000)
+    Objects(url, options).stream("m70000", sink, 70_000)
     assert bytes(sink.data) == DATA[:70_000]
     assert len(agents(proxy)) == 2
 
@@ -92,14 +92,14 @@ def test_others_go_on_where_it_fails(fault: Fault, served: Any) -> None:
 def test_what_is_missing_is_missing(served: Any) -> None:
     _, url, options = served
     with pytest.raises(FileNotFoundError):
-        Remote(url, options).stream("none", Kept(), 10)
+        Objects(url, options).stream("none", Kept(), 10)
     with pytest.raises(FileNotFoundError):
-        Remote(url, options).read_ranges("none", [(0, 4)], 10)
+        Objects(url, options).read_ranges("none", [(0, 4)], 10)
 
 
 def test_a_forked_child_reads_by_itself(served: Any) -> None:
     proxy, url, options = served
-    remote = Remote(url, options)
+    remote = Objects(url, options)
 
     def read() -> None:
         sink = Kept()
@@ -116,10 +116,10 @@ def test_a_web_server_gets_the_headers_it_was_promised(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(DATA[:1000])
     with http_server(tmp_path) as server, faulty(server.endpoint) as proxy:
         sink = Kept()
-        Remote(proxy.endpoint, {"headers": {"User-Agent": "mine/1"}}).stream("m", sink, 1000)
+        Objects(proxy.endpoint, {"headers": {"User-Agent": "mine/1"}}).stream("m", sink, 1000)
         assert agents(proxy) == {"mine"}
         proxy.clear()
-        Remote(proxy.endpoint, {"cookies": {"a": "b"}}).stream("m", Kept(), 1000)
+        Objects(proxy.endpoint, {"cookies": {"a": "b"}}).stream("m", Kept(), 1000)
         assert "object_store" not in agents(proxy)
 
 
@@ -192,7 +192,7 @@ def test_bytes_that_were_not_asked_for_are_not_taken(
         "client_kwargs": {"endpoint_url": endpoint},
         "config_kwargs": {"retries": {"max_attempts": 1}},
     }
-    remote = Remote("s3://b/p", options) if scheme == "s3" else Remote(endpoint, {})
+    remote = Objects("s3://b/p", options) if scheme == "s3" else Objects(endpoint, {})
     sink = Kept(DATA[:1000])
     careless.faults = [*before, fault]
     remote.stream("m", sink, SIZES[1])

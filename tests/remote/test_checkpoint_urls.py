@@ -10,7 +10,7 @@ from torch import nn
 
 import torchyoga as yoga
 from torchyoga.errors import RemoteError
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 
@@ -42,7 +42,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, Any]:
 def test_saved_damaged_and_continued(place: tuple[str, Any]) -> None:
     url, options = place
     assert trained(url, options, 4).steps == 4
-    remote = Remote(url, options)
+    remote = Objects(url, options)
     names = {
         f"step-{step}/{file}" for step in (3, 4) for file in ("checkpoint.json", "items.pt", "rank-0.json")
     }

@@ -20,14 +20,14 @@ from waiting import PATIENCE, eventually
 
 from torchyoga.errors import BusyError, LostError
 from torchyoga.stores.lease import Lease
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 
 
-def memory() -> Remote:
-    return Remote(f"memory://{uuid.uuid4().hex}")
+def memory() -> Objects:
+    return Objects(f"memory://{uuid.uuid4().hex}")
 
 
-def claims(remote: Remote) -> list[str]:
+def claims(remote: Objects) -> list[str]:
     return sorted(name for name in remote.find("l") if name.endswith(".json"))
 
 
@@ -67,7 +67,7 @@ def test_threads_take_turns() -> None:
     assert (most, turns) == (1, 30)
 
 
-def dead(remote: Remote, number: int, **content: object) -> None:
+def dead(remote: Objects, number: int, **content: object) -> None:
     text = json.dumps(
         {"holder": "process 7 on mars", "given_up": False, "deleter": number, "beat": "x", **content}
     )
@@ -106,7 +106,7 @@ def test_names_that_are_not_claims_do_not_count() -> None:
         assert "00000001.json" in claims(remote)
 
 
-def other_view(remote: Remote, is_silent: bool = False) -> Watched:
+def other_view(remote: Objects, is_silent: bool = False) -> Watched:
     """The same store, as another machine sees it; what holds a lease by it may stand still."""
     return Watched(remote.url, None, is_silent)
 
@@ -200,12 +200,12 @@ def test_a_waiter_that_slept_does_not_take_the_holder_for_dead() -> None:
 HOLDER = """
 import sys, time
 from torchyoga.stores.lease import Lease
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 if sys.argv[3] != "0":
     real = time.time
     time.time = lambda: real() + float(sys.argv[3])  # a clock that is wrong
 options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": sys.argv[2]}}
-with Lease(Remote(sys.argv[1], options), "l", "work", 8, PATIENCE):
+with Lease(Objects(sys.argv[1], options), "l", "work", 8, PATIENCE):
     print("held", flush=True)
     time.sleep(float(sys.argv[4]))
 print("ended", flush=True)

@@ -1,6 +1,6 @@
 """Two or three machines, in every order of their steps, with faults at each: all required properties hold.
 
-`interleaved` says how this works. The machines run `Storage`, `Mirror`, `Lease` and `Remote` as they
+`interleaved` says how this works. The machines run `Storage`, `RemoteStore`, `Lease` and `Objects` as they
 are; only the builds exist already, a file for each builder.
 """
 
@@ -27,7 +27,7 @@ from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
 from torchyoga.stores import lease
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
-from torchyoga.stores.mirror import Mirror
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.manifest import Manifest
 
@@ -71,7 +71,7 @@ def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
     replaced: list[tuple[object, str, object]] = [
         (lease, "_FIRST_POLL", LEASE / 4),  # as often as signs of life
         # Parts of messages besides the requested names.
-        (Mirror, "ids_like", lambda *_: ["b"]),
+        (RemoteStore, "ids_like", lambda *_: ["b"]),
         (Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes))),
         (logging.getLogger("torchyoga"), "disabled", True),
     ]
@@ -84,11 +84,11 @@ def _ref_of(_: object, found: Manifest, *__: object, **___: object) -> SimpleNam
     return SimpleNamespace(manifest=found)
 
 
-def over_mirror(storage: Storage, remote: Modelled, there: Cache) -> Storage:
+def over_remote(storage: Storage, remote: Modelled, there: Cache) -> Storage:
     """That storage, for one machine of the world."""
-    mirror = Mirror(remote, there, LEASE)
-    mirror._local = Nothing()  # type: ignore[assignment]
-    return over(mirror, copy(storage))
+    store = RemoteStore(remote, there, LEASE)
+    store._local = Nothing()  # type: ignore[assignment]
+    return over(store, copy(storage))
 
 
 class Protocol:
@@ -114,9 +114,9 @@ class Protocol:
             "caching.submission.build": self._build,
             "caching.submission.ref_of": _ref_of,
             "stores.refs.ref_of": _ref_of,
-            "stores.mirror.Lease": Watched,
-            "stores.mirror.opening": lambda manifest, held: held,
-            "stores.mirror.sealed": self._sealed,
+            "stores.remote.Lease": Watched,
+            "stores.remote.opening": lambda manifest, held: held,
+            "stores.remote.sealed": self._sealed,
         }.items():
             patch.setattr(f"torchyoga.{name}", model)
 
@@ -141,7 +141,7 @@ class Protocol:
         return self._world.here()
 
     def _work(self, act: Act, machine: Machine) -> str:
-        storage = over_mirror(self._storage, remote := Modelled(self._world), self._caches[machine.name])
+        storage = over_remote(self._storage, remote := Modelled(self._world), self._caches[machine.name])
         try:
             found = act(self, storage)
             told = "done" if found is None else self._names[found.manifest.fingerprint]

@@ -16,7 +16,7 @@ from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.stores.objects import Found, Remote
+from torchyoga.stores.objects import ObjectInfo, Objects
 
 OURS, THEIRS, LATEST = [1, 2, 3], [4, 5], [6]
 LEASE = 1
@@ -39,7 +39,7 @@ class Stall:
 
     Args:
         storage: of the machine.
-        request: a method of `Remote`.
+        request: a method of `Objects`.
         meanwhile: what others do.
         ending: of one of the objects' names.
     """
@@ -49,20 +49,20 @@ class Stall:
     ) -> None:
         self.has_begun = False
 
-        def late(send: Callable[..., None], what: str | Iterable[str], *rest: Any) -> None:
+        def late(send: Callable[..., Any], what: str | Iterable[str], *rest: Any) -> Any:
             what = what if isinstance(what, str) else list(what)
             names = [what] if isinstance(what, str) else what
             if not self.has_begun and any(name.endswith(ending) for name in names):
                 self.has_begun = True
                 meanwhile()
-            send(what, *rest)
+            return send(what, *rest)
 
         objects_of(storage).instead[request] = late
 
 
 def cleaned(storage: yoga.Storage) -> None:
     """Cleans once the builder counts as dead by the store's clock, which may count whole seconds."""
-    remote: Remote = objects_of(storage)
+    remote: Objects = objects_of(storage)
     claimed = max(claim.written or 0.0 for claim in remote.find(".leases").values())
     eventually(lambda: (remote.now() or 0.0) - claimed > LEASE + 1)
     storage.clean(0)
@@ -128,8 +128,8 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(machin
     stopped = []
 
     def replace_late(
-        replace: Callable[..., None], name: str, data: bytes, tag: Any, is_seen: Callable[[], bool]
-    ) -> None:
+        replace: Callable[..., bool], name: str, data: bytes, tag: Any, is_seen: Callable[[], bool]
+    ) -> bool:
         def look() -> bool:
             found = is_seen()
             if not stopped:
@@ -137,7 +137,7 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(machin
                 second.submit(LATEST, "a", "1", overwrite=True)  # once the first counts as dead
             return found
 
-        replace(name, data, tag, look)
+        return replace(name, data, tag, look)
 
     objects_of(first).instead["replace"] = replace_late
     with pytest.raises(errors.ExistsError, match="by another builder meanwhile"):
@@ -199,13 +199,14 @@ def test_a_version_that_is_removed_once_it_is_published_is_not_sent_again(what: 
     first, second = (watched(place, tmp_path / name, 0.1, is_silent=True) for name in ("first", "second"))
     stopped = []
 
-    def create_and_stall(create: Callable[[str, bytes], None], name: str, data: bytes) -> None:
-        create(name, data)
+    def create_and_stall(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
+        is_new = create(name, data)
         if name == "a/1/manifest.json" and not stopped:
             stopped.append(True)
             second.remove("a", "1")
             if what == "replaced":
                 second.submit(THEIRS, "a", "1")
+        return is_new
 
     objects_of(first).instead["create"] = create_and_stall
     first.submit(OURS, "a", "1")
@@ -251,10 +252,10 @@ def test_an_interrupted_build_is_not_continued_with_what_another_deletes(machine
     """Its files are uploaded; a process that cleans has listed them, and stalls."""
     first, second = machine("first"), machine("second")
 
-    def fail(create: Callable[[str, bytes], None], name: str, data: bytes) -> None:
+    def fail(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
         if name.endswith("manifest.json"):
             raise errors.RemoteError("no network")
-        create(name, data)
+        return create(name, data)
 
     objects_of(second).instead["create"] = fail
     with pytest.raises(errors.RemoteError):
@@ -280,13 +281,13 @@ def test_a_builder_that_counted_as_dead_does_not_trust_files_in_the_store(machin
             assert go.wait(PATIENCE)
         delete(meant)
 
-    def create_late(create: Callable[[str, bytes], None], name: str, data: bytes) -> None:
+    def create_late(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
         if name == "a/1/manifest.json" and not about.is_set():
             time.sleep(2 * LEASE + 1.5)  # it counts as dead; stores count whole seconds
             cleaner.start()
             assert about.wait(PATIENCE)
             threading.Timer(LEASE / 2, go.set).start()
-        create(name, data)
+        return create(name, data)
 
     objects_of(first).instead["create"] = create_late
     objects_of(second).instead["delete"] = delete_late
@@ -310,17 +311,17 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(machine: Machine, t
     stands, go = threading.Event(), threading.Event()
     cleaner = threading.Thread(target=first.clean, args=(0,))
 
-    def find_late(find: Callable[[str], dict[str, Found]], folder: str = "") -> dict[str, Found]:
+    def find_late(find: Callable[[str], dict[str, ObjectInfo]], folder: str = "") -> dict[str, ObjectInfo]:
         if folder == "a/1":
             stands.set()
             assert go.wait(PATIENCE)
-        return {name: Found(found.nbytes, 0.0, found.tag) for name, found in find(folder).items()}
+        return {name: ObjectInfo(found.nbytes, 0.0, found.tag) for name, found in find(folder).items()}
 
-    def create_late(create: Callable[[str, bytes], None], name: str, data: bytes) -> None:
+    def create_late(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
         if name == "a/1/manifest.json":
             go.set()
             cleaner.join(PATIENCE)
-        create(name, data)
+        return create(name, data)
 
     objects_of(first).instead["find"] = find_late
     objects_of(second).instead["create"] = create_late

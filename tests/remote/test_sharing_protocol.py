@@ -22,14 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, current, drawn, explored, modelled
 from stored import over
-from test_protocol import EVERY, LEASE, PATIENCE, over_mirror, simplify
+from test_protocol import EVERY, LEASE, PATIENCE, over_remote, simplify
 
 from torchyoga import Storage
+from torchyoga.adapters.sources import dataset_and_source
 from torchyoga.errors import BusyError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from torchyoga.files.root import Entry, Root
 from torchyoga.stores.cache import Cache
-from torchyoga.stores.local import Store
-from torchyoga.stores.mirror import Mirror
+from torchyoga.stores.local import LocalStore
+from torchyoga.stores.remote import RemoteStore
 from torchyoga.versions.manifest import FileEntry, Manifest
 
 Act = Callable[["Machines", Storage], object]
@@ -217,7 +218,7 @@ class Folders(Root):
         return self._changed("rmdir", name, change)
 
 
-class Directory(Store):
+class Directory(LocalStore):
     """The real one, over folders of the world, and with locks that the end of a machine frees."""
 
     def __init__(self) -> None:
@@ -253,6 +254,11 @@ class Directory(Store):
 # -- machines
 
 
+def _source_of(data: Any, *more: Any) -> Any:
+    """Of what is fetched to be converted there is no source, as nothing is read."""
+    return (data, None) if isinstance(data, SimpleNamespace) else dataset_and_source(data, *more)
+
+
 class Machines:
     """Versions "1" and "2" of the same file in a store or a directory, and what machines do with them."""
 
@@ -273,16 +279,14 @@ class Machines:
         self.world: World
         as_ref: Any = lambda _, found, *__, **___: SimpleNamespace(manifest=found)  # noqa: E731
         for name, model in {
-            "caching.converted.build": partial(self._built, True),
-            "caching.converted.dataset_and_source": lambda data: (data, None),
-            "caching.converted.ref_of": as_ref,
             "caching.grown.build": self._grown,
+            "caching.grown.dataset_and_source": _source_of,
             "caching.grown.ref_of": as_ref,
             "caching.submission.build": partial(self._built, False),
             "caching.submission.ref_of": as_ref,
             "stores.refs.ref_of": as_ref,
-            "stores.mirror.sealed": lambda manifest: manifest.to_bytes(),
-            "stores.mirror.opening": lambda _, held: held,
+            "stores.remote.sealed": lambda manifest: manifest.to_bytes(),
+            "stores.remote.opening": lambda _, held: held,
             "stores.local.sealed": lambda manifest, _: manifest.to_bytes(),
             "stores.local.os": Os,
             "stores.local.time": Times,
@@ -293,7 +297,9 @@ class Machines:
         simplify(patch, STILL)
 
     def _grown(self, source: object, target: Any, options: Any) -> Any:
-        """In the place of a build, as there is nothing to build."""
+        """In the place of a build of what is appended, as there is nothing to build, or of converted rows."""
+        if options.publishing is contextlib.nullcontext:
+            return self._built(True, source, target, options)
         new = Manifest(target.id, target.version, self.world.token(), "2026-01-01T00:00:00Z", None, "")
         with options.publishing(new) as grown:
             return self._published(target.store, grown, None, None)
@@ -305,13 +311,13 @@ class Machines:
         return self._published(target.store, named.named_anew(self.world.token()), target.replaces, folder)
 
     def _published(
-        self, store: Mirror | Directory, new: Manifest, replaces: Any, folder: Path | None
+        self, store: RemoteStore | Directory, new: Manifest, replaces: Any, folder: Path | None
     ) -> Manifest:
         def path_of(entry: FileEntry) -> Path:
             assert folder is not None, "nothing is sent"
             return folder / f"{self._token_in(folder)}{entry.name[16:]}"
 
-        if isinstance(store, Mirror):
+        if isinstance(store, RemoteStore):
             held: Any = lambda entry: contextlib.nullcontext(str(path_of(entry)))  # noqa: E731
             return store.receive(new, held, replaces, progress=False)
         staging = store.stage(new.id, new.version)
@@ -323,7 +329,7 @@ class Machines:
         return next(name[:16] for name in os.listdir(folder) if not name.startswith("manifest"))
 
     def _work(self, act: Act, machine: Machine) -> str:
-        own = over_mirror(self._storage, Modelled(self.world), self._cache)
+        own = over_remote(self._storage, Modelled(self.world), self._cache)
         if not self.is_store:
             over(Directory(), own)
         try:

@@ -20,10 +20,9 @@ from hypothesis.extra import numpy as hnp
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.rows.block import Block, Rows, interleaved, joined
+from torchyoga.rows.block import Block, Rows, bounds_of, interleaved, joined
 from torchyoga.rows.collector import Collector, block_of
 from torchyoga.rows.column import most_dimensions
-from torchyoga.rows.data import bounds_of
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal

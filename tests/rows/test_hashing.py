@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from kinds import KINDS
 
 import torchyoga as yoga
-from torchyoga.rows.block import Block, Rows, joined
+from torchyoga.rows.block import Block, Data, Rows, joined
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.comparing import alike, key_words, row_hashes
-from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
 
 MIXED = Schema.of(

@@ -22,13 +22,11 @@ from torch.utils.data import default_collate
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.rows import column as leaf
-from torchyoga.rows.block import Block, Rows, plain_row
+from torchyoga.rows.block import Block, Data, Rows, plain_row
 from torchyoga.rows.collector import Collector, block_of
-from torchyoga.rows.data import Data
 from torchyoga.rows.learning import Learner
 from torchyoga.rows.node import Node
-from torchyoga.rows.projection import Projection
-from torchyoga.rows.schema import Schema
+from torchyoga.rows.schema import Projection, Schema
 from torchyoga.testing.rows import assert_rows_equal
 
 Pair = namedtuple("Pair", "one other")

@@ -529,7 +529,6 @@ def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
     ):
         with pytest.raises(StateError, match="WeightedRandomSampler decides which come"):
             ask()
-    loader.check_ranks()
     assert "23 rows of a Noisy, WeightedRandomSampler, seed=3" in repr(loader)
 
 

@@ -104,7 +104,7 @@ class Seldom(Dataset[Any]):
         return 2000
 
     def __getitem__(self, index: int) -> Any:
-        return [index, torch.initial_seed(), self.draw() if index % 1000 == 700 else 0.0]
+        return [index, self.draw() if index % 1000 == 700 else 0.0]
 
 
 def _gauss() -> float:
@@ -115,8 +115,15 @@ def _torch() -> float:
     return float(torch.rand(()))
 
 
-@pytest.mark.quick("MT19937-random", "MT19937-_torch", "PCG64-rand")
-@pytest.mark.parametrize("draw", [random.random, _gauss, np.random.rand, np.random.randn, _torch])
+def _forked() -> float:
+    with torch.random.fork_rng(devices=[]):  # which puts torch's generator back
+        return _torch()
+
+
+@pytest.mark.quick("MT19937-random", "MT19937-_forked", "PCG64-rand")
+@pytest.mark.parametrize(
+    "draw", [random.random, _gauss, np.random.rand, np.random.randn, _torch, _forked, torch.initial_seed]
+)
 @pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
 def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> None:
     data, options = Seldom(draw), {"shuffle": True, "seed": 5, "collate_fn": list}

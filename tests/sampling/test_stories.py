@@ -33,23 +33,16 @@ class Job:
 
     def __init__(self, chance: random.Random, story: Story, states: list[Any] | None) -> None:
         self.chance, self.story = chance, story
-        held = states is not None and states[0]["share"] is not None
-        if held:  # only the same number of ranks with the same batch size can go on
-            assert states is not None
-            self.world, self.size = states[0]["share"][1], states[0]["share"][3]
-        else:
-            self.world, self.size = chance.randint(1, 7), chance.randint(1, 9)
-        # Within an epoch that was begun out of order, ranks keep their shares.
-        self.policy = story.policy if held else chance.choice(["keep", "drop", "pad"])
-        self.drop_last = story.drop_last if held else chance.random() < 0.3
-        self.in_order = chance.random() < 0.6
-        story.policy, story.drop_last = self.policy, self.drop_last
+        self.world, self.size = chance.choice([1, 1, 1, 2, 3, 4, 7]), chance.randint(1, 9)
+        self.policy = chance.choice(["keep", "drop", "pad"])
+        self.drop_last = chance.random() < 0.3
+        self.in_order = self.world > 1 or chance.random() < 0.3
         self.style = chance.choice(STYLES)
         self.cursors = []
         for rank in range(self.world):
             cursor = Cursor(story.order(self.world), Shard(self.world, rank, self.policy), fingerprint="f")
             if states is not None:
-                cursor.load_state_dict(json.loads(json.dumps(states[rank] if held else states[0])))
+                cursor.load_state_dict(json.loads(json.dumps(states[0])))
             self.cursors.append(cursor)
         self.counter = 0 if self.style == "counts anew" else self.cursors[0].epoch
 
@@ -124,8 +117,7 @@ class Job:
 
     def check_in_step(self, states: list[Any], runs: list[tuple[Iteration, Iterator]]) -> None:
         assert len({state["epoch"] for state in states}) == 1, f"ranks have fallen apart: {states}"
-        if self.in_order and states[0]["share"] is None:
-            assert all(state == states[0] for state in states)
+        assert all(state == states[0] for state in states)
         run = runs[0][0]
         assert self.cursors[0].state_of(run, run.after(run.num_delivered)) == {**states[0]}
 
@@ -140,7 +132,6 @@ class Story:
         cuts = sorted(chance.randint(0, self.length) for _ in range(chance.randint(0, 5)))
         self.starts = [0, *cuts, self.length]
         self.rows: dict[int, Counter[int]] = {}
-        self.policy, self.drop_last = "keep", False
         self.peeked = False
         self.ends: dict[int, bool] = {}
 

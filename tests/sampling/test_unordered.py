@@ -14,12 +14,10 @@ from starts import FRESH_STARTS
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.epoch import Iteration, IterationOptions
 from torchyoga.order.full import Order
 from torchyoga.order.place import Shard, taken
-from torchyoga.sampling.ranks import check_same
 
 LENGTH, BATCH = 61, 4
 FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())
@@ -44,10 +42,10 @@ class Uneven:
 def loader(**options: Any) -> yoga.DataLoader:
     options = {"num_workers": 2, "in_order": False, "remainder": "keep", **options}
     may_come = None
-    if options["num_workers"] > 1:  # otherwise no other batch would come first
+    if options["num_workers"] > 1 and "data" not in options:  # otherwise no other batch would come first
         context = multiprocessing.get_context(options.get("multiprocessing_context"))
         may_come = context.Event()
-    return yoga.DataLoader(Uneven(may_come), BATCH, True, seed=3, **options)
+    return yoga.DataLoader(options.pop("data", Uneven(may_come)), BATCH, True, seed=3, **options)
 
 
 def some(loader: yoga.DataLoader, steps: int | None = None) -> list[int]:
@@ -71,12 +69,11 @@ def saved(loader: yoga.DataLoader) -> dict[str, Any]:
 
 
 def test_a_look_that_set_epoch_forgets_is_not_in_the_state() -> None:
-    options: dict[str, Any] = {"num_replicas": 2, "rank": 0, "num_workers": 1}
-    first = loader(**options)
+    first = loader()
     some(first, 2)
     state = saved(first)
-    assert state["share"]
-    second = loader(**options)
+    assert state["left"]
+    second = loader()
     second.load_state_dict(state)
     some(second, 1)  # to see what a batch looks like
     second.set_epoch(0)
@@ -134,41 +131,20 @@ def test_without_workers_batches_are_in_order() -> None:
     assert some(loader(num_workers=0)) == some(yoga.DataLoader(range(LENGTH), BATCH, True, seed=3))
 
 
-def test_each_of_several_ranks_has_a_state_of_its_own() -> None:
-    ranks = [loader(num_replicas=2, rank=rank) for rank in (0, 1)]
-    got = [some(one, 3) for one in ranks]
-    states = [saved(one) for one in ranks]
-    resumed = [loader(num_replicas=2, rank=rank, num_workers=2 * rank) for rank in (0, 1)]
-    for one, state in zip(resumed, states, strict=True):
-        one.load_state_dict(state)
-        with pytest.raises(StateError, match=r"of rank \d of 2 alone"):
-            loader().load_state_dict(state)
-    with pytest.raises(StateError, match=r"of rank 1 of 2 alone, .* this is rank 0 of 2"):
-        resumed[0].load_state_dict(states[1])
-    assert yoga.prove([one.receipt() for one in resumed])
-    got = [before + some(one) for before, one in zip(got, resumed, strict=True)]
-    assert sorted(got[0] + got[1]) == list(range(LENGTH))
-    assert yoga.prove([one.receipt() for one in resumed]).rows == LENGTH
-
-
-def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
-    """18 rows on 2 ranks: batches of 4, 4 and 1 on each."""
-    for remainder in ("keep", "drop", "pad"):
-        cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
-        runs = [cursor.iteration(IterationOptions(4, in_order=False)) for cursor in cursors]
-        for cursor, run, came in zip(cursors, runs, ([0, 2], [0, 1]), strict=True):
-            for step in came:
-                run.deliver(step)
-            cursor.reached(run)
-        assert yoga.prove([cursor.receipt() for cursor in cursors])
-        states = [{**cursor.state_dict(), "rank": r, "num_replicas": 2} for r, cursor in enumerate(cursors)]
-        check_same(states, is_alone=True)
-        for rank, state in enumerate(states):
-            resumed = Cursor(Order(18, 1), Shard(2, rank, remainder))  # type: ignore[arg-type]
-            resumed.load_state_dict(state)
-            with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
-                resumed.iteration(IterationOptions(2))
-            assert resumed.iteration(IterationOptions(4)).num_steps == 1
+def test_on_several_ranks_batches_come_in_order_and_all_have_the_same_state() -> None:
+    ranks = [loader(num_replicas=2, rank=rank, data=Uneven(None)) for rank in (0, 1)]
+    plain = [loader(num_replicas=2, rank=rank, num_workers=0) for rank in (0, 1)]
+    held = [[iter(one) for one in some] for some in (ranks, plain)]
+    for steps in (3, None):
+        rows, expected = (
+            [[batch.tolist() for batch in itertools.islice(one, steps)] for one in some] for some in held
+        )
+        assert rows == expected
+        assert [saved(one) for one in ranks] == [saved(plain[0])] * 2
+    one = loader(num_replicas=1, rank=0, data=Uneven(None), persistent_workers=True)
+    some(one)
+    one.sampler.indices.ranks = ranks[1].sampler.indices.ranks  # as if other processes had begun
+    assert some(one) == some(plain[1])
 
 
 def subsets(count: int) -> Iterator[tuple[int, ...]]:
@@ -177,12 +153,8 @@ def subsets(count: int) -> Iterator[tuple[int, ...]]:
         yield from itertools.combinations(range(count), size)
 
 
-@pytest.mark.parametrize(
-    ("length", "size", "first", "then"), [(11, 3, 1, 1), (11, 3, 1, 2), (14, 2, 2, 2), (13, 2, 2, 2)]
-)
-def test_stopped_twice_with_any_batches_early_the_others_are_left(
-    length: int, size: int, first: int, then: int
-) -> None:
+@pytest.mark.parametrize(("length", "size", "then"), [(11, 3, 1), (11, 3, 2), (14, 2, 2)])
+def test_stopped_twice_with_any_batches_early_the_others_are_left(length: int, size: int, then: int) -> None:
     def opened(world: int, rank: int, state: Any = None) -> tuple[Cursor, Iteration, list[int]]:
         """A cursor, an iteration that begins, and the positions that this rank still has to deliver."""
         cursor = Cursor(Order(length, 1), Shard(world, rank, "keep"))
@@ -200,17 +172,15 @@ def test_stopped_twice_with_any_batches_early_the_others_are_left(
             one.reached(run)
         return [position for index, position in enumerate(rest) if index // size not in steps]
 
-    for rank in range(first):
-        for came in subsets(opened(first, rank)[1].num_steps):
-            one, run, mine = opened(first, rank)
-            left = deliver(one, run, came, mine)
-            ranks = range(then) if first == 1 else [rank]
-            assert sorted(sum((opened(then, r, one.state_dict())[2] for r in ranks), [])) == left
-            for other in ranks:
-                for more in subsets(opened(then, other, one.state_dict())[1].num_steps):
-                    two, run, mine = opened(then, other, one.state_dict())
-                    assert opened(then, other, two.state_dict())[2] == mine
-                    left = deliver(two, run, more, mine)
-                    three, _, mine = opened(then, other, two.state_dict())
-                    assert mine == left
-                    assert three.receipt()["weight"] == two.receipt()["weight"]
+    for came in subsets(opened(1, 0)[1].num_steps):
+        one, run, mine = opened(1, 0)
+        left = deliver(one, run, came, mine)
+        state = one.state_dict()
+        assert sorted(sum((opened(then, rank, state)[2] for rank in range(then)), [])) == left
+        for more in subsets(opened(1, 0, state)[1].num_steps):
+            two, run, mine = opened(1, 0, state)
+            assert opened(1, 0, two.state_dict())[2] == mine
+            left = deliver(two, run, more, mine)
+            three, _, mine = opened(1, 0, two.state_dict())
+            assert mine == left
+            assert three.receipt()["weight"] == two.receipt()["weight"]

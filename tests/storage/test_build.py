@@ -28,10 +28,9 @@ from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.rows.block import Block
-from torchyoga.rows.data import Data
+from torchyoga.rows.block import Block, Data
 from torchyoga.rows.schema import Schema
-from torchyoga.stores.local import Store
+from torchyoga.stores.local import LocalStore
 from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.manifest import FunctionEntry
 
@@ -70,22 +69,22 @@ def source_of_arrays(arrays: Any) -> RefSource:
     return RefSource(ref, ref.schema)
 
 
-def built(store: Store, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
+def built(store: LocalStore, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
     manifest = build(source, Target(store, "a", version), BuildOptions(FORMAT, progress=False, **options))
     return VersionRef(str(store.directory("a", version)), manifest)
 
 
-def checked(store: Store, version: str) -> None:
+def checked(store: LocalStore, version: str) -> None:
     yoga.Storage(store.root).check("a", version)
 
 
-def staged(store: Store) -> list[str]:
+def staged(store: LocalStore) -> list[str]:
     return [path.name for path in (store.root / ".staging").rglob("*") if path.is_file()]
 
 
 @pytest.mark.slow("hdf5")
 def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     whole = built(store, MapSource(ROWS), "whole")
     assert_rows_equal(list(whole), ROWS)
     schema = whole.schema
@@ -103,7 +102,7 @@ def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> No
 
 
 def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     arrays = {"x": np.arange(600).reshape(100, 2, 3), "y": torch.arange(100).bfloat16()}
     whole = built(store, source_of_arrays(arrays), "whole")
     for block_bytes in (1, 500):
@@ -116,7 +115,7 @@ def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
 
 
 def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     found = {built(store, MapSource(ROWS), "whole").fingerprint}
     others = {
         "fixed": ROWS[6]["fixed"] + np.float32(1e-6),
@@ -153,7 +152,7 @@ class Breakable:
 
 @pytest.mark.parametrize("error", [OSError("offline"), ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
 def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error: BaseException) -> None:
-    store, source = Store(tmp_path), Breakable(ROWS)
+    store, source = LocalStore(tmp_path), Breakable(ROWS)
     for stop in (5, 6, 17, 39):
         source.breaks, source.read = {stop: error}, []
         with pytest.raises(type(error)) as caught:
@@ -171,7 +170,7 @@ def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error
 
 
 def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path: Path) -> None:
-    store, source = Store(tmp_path), Breakable(ROWS)
+    store, source = LocalStore(tmp_path), Breakable(ROWS)
     for breaks in (30, 0, 29):
         source.breaks = {breaks: ConnectionError("offline")}
         with pytest.raises(ConnectionError, match="offline"):
@@ -184,7 +183,7 @@ def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path:
 
 def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: Path) -> None:
     rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
-    store, source = Store(tmp_path), Breakable(rows)
+    store, source = LocalStore(tmp_path), Breakable(rows)
     for stop in (4, 8):
         source.breaks = {stop: OSError("offline")}
         with pytest.raises(OSError, match="offline"):
@@ -199,7 +198,7 @@ def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
 def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: str) -> None:
-    store, source = Store(tmp_path), Breakable(list(ROWS))
+    store, source = LocalStore(tmp_path), Breakable(list(ROWS))
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source), "1", block_bytes=700)
@@ -231,7 +230,7 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
 def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[int], None]) -> None:
     """The cost of recording a file does not grow with the files before it; half a line is ignored."""
     files_of(1)
-    store, source = Store(tmp_path), Breakable([*range(50)])
+    store, source = LocalStore(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source), "1")
@@ -246,7 +245,7 @@ def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[
 
 
 def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
-    store, source = Store(tmp_path), Breakable(ROWS)
+    store, source = LocalStore(tmp_path), Breakable(ROWS)
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source), "1", block_bytes=700)
@@ -262,7 +261,7 @@ def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
 def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     for before, now in ((None, ragged), (ragged, None)):
-        store, source = Store(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
+        store, source = LocalStore(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
         source.breaks = {8: OSError("offline")}
         with pytest.raises(OSError, match="offline"):
             built(store, MapSource(source), "1", schema=before)
@@ -276,14 +275,17 @@ def test_one_odd_array_behind_many_alike_is_an_error(tmp_path: Path) -> None:
         for kind in (np.zeros, torch.zeros):
             rows = [{"x": kind(4 + (i == odd)), "n": i} for i in range(3000)]
             with pytest.raises(SchemaError, match=rf"row {odd} .*'x'.*\(4,\), found.*\(5,\).*ragged"):
-                built(Store(tmp_path), MapSource(rows), "1")
+                built(LocalStore(tmp_path), MapSource(rows), "1")
             ragged = yoga.Schema.of(rows[0], ragged=["x"])
-            assert len(built(Store(tmp_path), MapSource(rows[odd - 2 :]), f"{odd} {kind}", schema=ragged)) > 2
+            assert (
+                len(built(LocalStore(tmp_path), MapSource(rows[odd - 2 :]), f"{odd} {kind}", schema=ragged))
+                > 2
+            )
     rows = [{"x": np.zeros(4 + (i == 100))} for i in range(3000)]  # the first rows show that it is ragged
-    assert built(Store(tmp_path), MapSource(rows), "1").schema == yoga.Schema.of(rows[0], ragged=["x"])
+    assert built(LocalStore(tmp_path), MapSource(rows), "1").schema == yoga.Schema.of(rows[0], ragged=["x"])
 
 
-def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
+def interrupted(store: LocalStore, source: Breakable, at: int, **options: Any) -> None:
     """Leaves an unfinished build of that version, which a broken row has stopped."""
     source.breaks = {at: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -312,7 +314,7 @@ def test_rows_changed_inside_finished_files_are_detected(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
-    store, source = Store(tmp_path), Breakable(rows)
+    store, source = LocalStore(tmp_path), Breakable(rows)
     interrupted(store, source, 950)
     source.given = change(rows)
     if change is of_another_kind:
@@ -340,7 +342,7 @@ def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, 
                 raise OSError("offline")
             return [{"x": np.full(20, n), "of": (numbers[0], len(numbers))} for n in numbers]
 
-    store, source = Store(tmp_path), Together()
+    store, source = LocalStore(tmp_path), Together()
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source, workers), "1", block_bytes=3000)
     token = {name.split("-")[0] for name in staged(store) if "-0" in name}
@@ -356,7 +358,7 @@ def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, 
 
 def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(1000)]
-    store, source, compared = Store(tmp_path), Breakable(rows), []
+    store, source, compared = LocalStore(tmp_path), Breakable(rows), []
     for _ in range(3):
         interrupted(store, source, 950)
         source.breaks = {950: OSError("offline")}
@@ -372,7 +374,7 @@ def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> N
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: int) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
-    store, source = Store(tmp_path), Breakable(rows)
+    store, source = LocalStore(tmp_path), Breakable(rows)
     interrupted(store, source, 90)
     token = {name.split("-")[0] for name in staged(store) if "-0" in name}
     ref = built(store, MapSource(source, workers), "1")
@@ -384,7 +386,7 @@ def test_a_build_by_other_code_starts_over(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
     functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
     for now, same in (("a", True), ("b", False), ("", False)):
-        store, source = Store(tmp_path / now / "x"), Breakable(rows)
+        store, source = LocalStore(tmp_path / now / "x"), Breakable(rows)
         interrupted(store, source, 90, function=functions["a"])
         (token, *_) = {name.split("-")[0] for name in staged(store) if "-0" in name}
         ref = built(store, MapSource(source), "1", function=functions.get(now))
@@ -398,7 +400,7 @@ def test_the_log_says_why_a_build_of_random_rows_starts_over(
         def __getitem__(self, i: int) -> Any:
             return {"x": super().__getitem__(i)["x"] + random.random()}
 
-    store, source = Store(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
+    store, source = LocalStore(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
     interrupted(store, source, 90)
     ref = built(store, MapSource(source), "1")
     assert source.read.count(50) >= 1  # all kept rows were read in one pass
@@ -417,15 +419,15 @@ def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1200)]
     schema = yoga.Schema.of(rows[0])
     options: dict[str, Any] = {"schema": schema, "block_bytes": 3000, "file_bytes": 20_000}
-    expected = built(Store(tmp_path / "whole"), MapSource(rows), "1", **options).fingerprint
+    expected = built(LocalStore(tmp_path / "whole"), MapSource(rows), "1", **options).fingerprint
     started = time.process_time()
-    built(Store(tmp_path / "whole"), MapSource(rows), "2", **options)
+    built(LocalStore(tmp_path / "whole"), MapSource(rows), "2", **options)
     seconds = time.process_time() - started  # more than the timer counts
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    rng, interruptions, store = random.Random(0), 0, Store(tmp_path / "interrupted")
+    rng, interruptions, store = random.Random(0), 0, LocalStore(tmp_path / "interrupted")
     before = signal.signal(signal.SIGVTALRM, interrupt)
     try:
         for _ in range(25):
@@ -459,7 +461,7 @@ def test_a_wrong_length_is_an_error(tmp_path: Path) -> None:
         def __len__(self) -> int:
             return 41
 
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     with pytest.raises(ValueError, match=r"Fewer gave 39 rows, but its length is 40; correct its __len__"):
         built(store, MapSource(Fewer(ROWS)), "1")
     assert staged(store) == []
@@ -469,7 +471,7 @@ def test_a_wrong_length_is_an_error(tmp_path: Path) -> None:
 
 
 def test_arrays_with_another_schema_are_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     for row in (np.zeros(8, np.float32), np.zeros(4, np.int64)):  # of as many bytes
         with pytest.raises(SchemaError, match="Leave schema out, or convert the arrays"):
             built(store, source_of_arrays(np.ones((3, 4))), "1", schema=yoga.Schema.of(row))
@@ -478,7 +480,7 @@ def test_arrays_with_another_schema_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> None:
-    store, schema = Store(tmp_path), yoga.Schema.of({"x": 1})
+    store, schema = LocalStore(tmp_path), yoga.Schema.of({"x": 1})
     for version, source in (("map", MapSource([])), ("iterator", IteratorSource(iter(())))):
         assert built(store, source, version).schema is None
         assert built(store, source, version + " 2", schema=schema).schema == schema
@@ -499,7 +501,7 @@ class Sequential(BlockSource):
 
 
 def test_blocks_without_a_known_end(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     ref = built(store, Sequential(50), "1")
     assert list(ref) == list(range(350))
     assert built(store, Sequential(0), "2").schema == Schema.of(np.int64(0))
@@ -510,7 +512,7 @@ def test_blocks_without_a_known_end(tmp_path: Path) -> None:
 
 def test_a_build_that_breaks_soon_after_it_was_continued_keeps_what_was_kept(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(200)]
-    store, source = Store(tmp_path), Breakable(rows)
+    store, source = LocalStore(tmp_path), Breakable(rows)
     interrupted(store, source, 150)
     kept = {name for name in staged(store) if "-0" in name}
     for number in (151, 152, 153):  # before a block of the continued build is written
@@ -541,7 +543,7 @@ def test_an_error_of_the_writer_does_not_replace_an_interrupt(
                 yield {"x": np.full(2000, number)}
 
     with small_disk(tmp_path / "disk", 2**25) as disk:
-        store = Store(disk.path)
+        store = LocalStore(disk.path)
         with pytest.raises(KeyboardInterrupt):
             built(store, Interrupted(), "1", block_bytes=4_000_000)
         left = staged(store)
@@ -565,7 +567,7 @@ def test_a_child_that_leaves_the_build_by_an_error_changes_nothing(tmp_path: Pat
                         raise ValueError("in the child")
                 yield {"x": np.full(20, number)}
 
-    store = Store(tmp_path)
+    store = LocalStore(tmp_path)
     try:
         ref = built(store, Forking(), "1", block_bytes=16_000)
     except ValueError:

@@ -16,7 +16,7 @@ from waiting import PATIENCE
 from torchyoga.process.digests import json_digest
 
 MUTANTS, MUTANTS_IN_ALL = 150, 2500  # of each kind of version
-KINDS = ["lmdb", "hdf5", "hdf5 gzip", "hdf5 lzf"]
+KINDS = ["lmdb", "hdf5", "hdf5 gzip"]
 
 # Reads each mutant of a version in one process, which must not crash, hang or need unlimited memory.
 READER = """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import torchyoga as yoga
-from torchyoga.stores.local import Store
+from torchyoga.stores.local import LocalStore
 
 OLD = {"x": np.arange(30)}
 NEW = {"x": np.arange(50, 90)}
@@ -31,7 +31,7 @@ def put(directory: Path, name: str) -> None:
 
 def interrupted(root: Path) -> None:
     """A build that has left a file and its note."""
-    staging = Store(root).stage("a", "1")
+    staging = LocalStore(root).stage("a", "1")
     (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
     staging.save({"files": []})
 

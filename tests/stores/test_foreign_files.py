@@ -62,7 +62,7 @@ def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str)
     ):
         acts[act]()
     assert content(storage.path / "a") == before
-    assert storage.clean(0) == []
+    assert not storage.clean(0)
     assert content(storage.path / "a") == before
 
 

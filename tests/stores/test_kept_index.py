@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as npst
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
 from torchyoga.stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
-from torchyoga.stores.objects import Found
+from torchyoga.stores.objects import ObjectInfo
 
 KIND = "bytes 1"
 
@@ -90,18 +90,18 @@ def test_an_index_of_a_file_that_has_changed_is_made_anew(maker: Maker, cache: C
 def test_an_object_is_told_by_its_tag_or_time(cache: Cache) -> None:
     made = []
 
-    def asked(found: Found) -> None:
+    def asked(found: ObjectInfo) -> None:
         of = IndexOf.remote("s3://bucket/x", found, 4, KIND)
         kept_index(of, lambda: (made.append(1), FileIndex({"x": np.arange(2)}))[1], cache)
 
     for found, times in (
-        (Found(4, 1.0, '"a"'), 1),
-        (Found(4, 2.0, '"a"'), 1),
-        (Found(4, 2.0, '"b"'), 2),
-        (Found(4, 2.0, None), 3),
-        (Found(4, 2.0, None), 3),
-        (Found(None, None, None), 4),
-        (Found(None, None, None), 5),  # nothing tells it from later contents
+        (ObjectInfo(4, 1.0, '"a"'), 1),
+        (ObjectInfo(4, 2.0, '"a"'), 1),
+        (ObjectInfo(4, 2.0, '"b"'), 2),
+        (ObjectInfo(4, 2.0, None), 3),
+        (ObjectInfo(4, 2.0, None), 3),
+        (ObjectInfo(None, None, None), 4),
+        (ObjectInfo(None, None, None), 5),  # nothing tells it from later contents
     ):
         asked(found)
         assert len(made) == times

@@ -12,15 +12,15 @@ import pytest
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
-from torchyoga.stores.notes import FolderNotes, Notes, RemoteNotes
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.notes import Notes
+from torchyoga.stores.objects import Objects
 
 
 @pytest.fixture(params=["directory", "memory"])
-def notes(request, tmp_path) -> Notes:
+def notes(request, tmp_path) -> Notes | Objects:
     if request.param == "directory":
-        return FolderNotes(Root(tmp_path).at(".notes/a"))
-    return RemoteNotes(Remote(f"memory://{secrets.token_hex(4)}").at(".notes/a"))
+        return Notes(Root(tmp_path).at(".notes/a"))
+    return Objects(f"memory://{secrets.token_hex(4)}").at(".notes/a")
 
 
 def test_of_many_that_create_a_note_one_succeeds(notes):
@@ -37,19 +37,20 @@ def test_of_many_that_create_a_note_one_succeeds(notes):
 
 
 def test_names_are_all_notes_below_and_their_times(notes):
-    assert notes.names() == {}
+    assert notes.find() == {}
     notes.create("1.json", b"one")
     notes.write("k/2.json", b"two")
     notes.write("k/2.json", b"2")
-    found = notes.names()
+    found = notes.find()
     assert sorted(found) == ["1.json", "k/2.json"]
     now = notes.now()
     assert now is not None
-    assert all(written is not None and abs(now - written) < 60 for written in found.values())
+    assert all(note.written is not None and abs(now - note.written) < 60 for note in found.values())
     assert notes.read("k/2.json", 1) == b"2"
     notes.delete(["1.json", "k/2.json", "k/3.json"])
-    assert notes.names() == {}
-    assert notes.read("1.json", 10) is None
+    assert notes.find() == {}
+    with pytest.raises(FileNotFoundError):
+        notes.read("1.json", 10)
 
 
 def test_a_note_that_is_too_long_is_refused(notes):
@@ -59,7 +60,7 @@ def test_a_note_that_is_too_long_is_refused(notes):
 
 
 def test_nothing_is_left_beside_the_notes(tmp_path: Path):
-    notes = FolderNotes(Root(tmp_path).at(".notes"))
+    notes = Notes(Root(tmp_path).at(".notes"))
     assert notes.create("a.json", b"1")
     assert not notes.create("a.json", b"2")
     notes.write("a.json", b"3")
@@ -76,22 +77,20 @@ def test_what_killed_writers_have_left_goes_and_living_writers_begin_again(tmp_p
             super().fill(name, data)
             if len(cleaned) < 3 and name.rpartition("/")[2].startswith(".new-"):
                 cleaned.append(notes.unfinished(time.time() + 1))
-                notes.tidy(cleaned[-1])
+                notes.delete(cleaned[-1])
 
-    notes = FolderNotes(Root(tmp_path).at(".notes"))
+    notes = Notes(Root(tmp_path).at(".notes"))
     notes.create("k/1.json", b"1")
     (folder / ".new-0123456789abcdef").write_bytes(b"half")
     assert notes.unfinished(0) == {}
     assert notes.unfinished(time.time() + 1) == {"k/.new-0123456789abcdef": 4}
-    notes = FolderNotes(Cleaned(tmp_path).at(".notes"))
+    notes = Notes(Cleaned(tmp_path).at(".notes"))
     assert notes.create("k/2.json", b"2")
     assert not notes.create("k/2.json", b"3")
     notes.write("l/3.json", b"3")
     assert [len(names) for names in cleaned] == [2, 1, 1]
-    assert sorted(notes.names()) == ["k/1.json", "k/2.json", "l/3.json"]
+    assert sorted(notes.find()) == ["k/1.json", "k/2.json", "l/3.json"]
     assert notes.read("k/2.json", 10) == b"2"
     assert sorted(path.name for path in folder.iterdir()) == ["1.json", "2.json"]
-    (folder / "empty" / "empty").mkdir(parents=True)
-    notes.delete(notes.names())
-    notes.tidy([])
+    notes.delete(notes.find())
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from golden.foreign_rows import FOREIGN, items, pixels, tables
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.stores.shard_downloads import decompressed
+from torchyoga.stores.downloads import decompressed
 from torchyoga.testing import assert_rows_equal, check_dataref, check_resume, check_view
 
 LITDATA = FOREIGN / "litdata"

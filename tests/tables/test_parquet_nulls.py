@@ -14,8 +14,7 @@ import torchyoga as yoga
 from torchyoga.errors import SchemaError
 from torchyoga.tables import arrow
 from torchyoga.tables.parquet import files
-from torchyoga.tables.parquet.footers import footers_of
-from torchyoga.tables.parquet.levels import nulls_at, nulls_below
+from torchyoga.tables.parquet.footers import footers_of, nulls_at, nulls_below
 from torchyoga.tables.parquet.places import LocalFile
 
 PAIR = pa.struct([("a", pa.int16()), pa.field("b", pa.string(), nullable=False)])

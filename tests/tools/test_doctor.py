@@ -101,7 +101,7 @@ def test_a_dataset_that_hangs_is_a_finding_and_ends(everywhere: bool) -> None:
     assert time.monotonic() - started < 60  # not for ever
     assert "hang" in names(diagnosis)
     (hang,) = (finding for finding in diagnosis.findings if finding.name == "hang")
-    assert hang.measured.startswith("first row" if everywhere else "a worker's batch")
+    assert hang.measured.startswith("rows" if everywhere else "an epoch")
     assert hang.severity == "wrong"
 
 
@@ -122,7 +122,7 @@ def test_a_lock_that_a_thread_held_by_chance_as_the_trial_was_forked_is_no_hang(
     def hold() -> None:
         with Locked.lock:
             ready.set()
-            for _ in range(2):  # of the handles, and of the first row
+            for _ in range(2):  # of the handles, and of the rows
                 forks.acquire(timeout=60)
 
     ready = threading.Event()

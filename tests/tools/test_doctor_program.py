@@ -253,8 +253,9 @@ def test_ranks_of_a_job_are_compared(tmp_path: Path) -> None:
         command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**os.environ, **ENVIRONMENT}
     )
     found = json.loads(done.stdout)
-    (finding,) = (one for one in found["findings"] if one["name"] == "sharded-twice")
-    assert "two processes have the same rank" in finding["measured"]
+    (finding,) = (one for one in found["findings"] if one["name"] == "not-sharded")
+    assert finding["measured"] == "2 ranks begin with the same 16 rows, one after the other"
+    assert finding["severity"] == "wrong"
 
 
 def test_without_the_variable_nothing_of_the_doctor_is_loaded() -> None:

@@ -26,7 +26,6 @@ from torchyoga.rows.types import Row
 from torchyoga.tools.commands.group import command
 from torchyoga.tools.report import page as page_room
 from torchyoga.tools.report.page import LARGEST_PAGE
-from torchyoga.versions.lineage import Lineage, sendable
 
 HOSTILE = "</script></style><img src=x onerror=alert(1)><script>alert(1)</script>{{ 7 * 7 }}\u202e\ud800"
 SECTIONS = ["overview", "columns", "rows", "lineage", "log"]
@@ -339,34 +338,6 @@ def test_what_is_wrongly_used(ref: yoga.DataRef, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         yoga.report(ref, tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
-
-
-def test_parts_and_their_builders(storage: yoga.Storage, tmp_path: Path) -> None:
-    plan = storage.plan([{"x": n} for n in range(30)], "parted", "1", parts=3)
-    for part in plan.parts:
-        part.build()
-    ref = plan.publish()
-    (builder,) = Lineage.of(ref.manifest.lineage).builders
-    assert (builder.parts, builder.rows) == (3, 30)
-    page = seen(ref, tmp_path)
-    assert f"{builder.name} (3 parts, 30 rows)" in page.text
-    assert "builders" not in sendable(ref.manifest.lineage)
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        3,
-        [3],
-        [["a", 1, 1]],
-        [["a", 1.5, 1, 1]],
-        [["a", -1, 1, 1]],
-        [["a" * 999, 1, 1, 1]],
-        [["a", 1, 1, 1]] * 300,
-    ],
-)
-def test_forged_builders_are_not_said(forged: object) -> None:
-    assert Lineage.of({"builders": forged}).builders == ()
 
 
 def test_versions_that_share_files(storage: yoga.Storage, tmp_path: Path) -> None:

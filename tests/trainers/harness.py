@@ -24,6 +24,7 @@ NURSERIES = {
     "fabric": "lightning",
     "accelerate_loop": "accelerate",
     "accelerate_rates": "accelerate",
+    "checkpointed": "lightning",
     "transformers_trainer": "transformers",
     "keras_fit": "keras",
     **dict.fromkeys(["plain", "dcp", "stateful", "nodes", "tutorial", "ahead"], "torch"),

@@ -32,7 +32,7 @@ _IMPORTS = {
         "torchdata.stateful_dataloader",
         "torchdata.nodes",
     ],
-    "lightning": ["lightning.pytorch"],
+    "lightning": ["lightning.pytorch", "accelerate"],
     "accelerate": ["accelerate"],
     "transformers": ["transformers.trainer"],
     "keras": ["keras", "tensorflow"],

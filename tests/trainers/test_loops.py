@@ -56,6 +56,18 @@ def test_loops_that_are_a_batch_ahead(loop: str, workers: int, tmp_path: Path) -
     assert trained("ahead", tmp_path / "stopped", [3, 2, 1], **options) == whole
 
 
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("trainer", ["accelerate", "fabric"])
+def test_a_checkpoint_over_what_a_trainer_has_prepared(trainer: str, world: int, tmp_path: Path) -> None:
+    options = {"loop": trainer, "length": LENGTH, "batch_size": 4 // world, "dropout": 0.3}
+    ((*whole,),) = runs("checkpointed", tmp_path / "whole", [], [world], **options)
+    assert_each_row_once(whole)
+    # Killed after steps 5 and 8 of 10: it has saved step 3, and then step 6.
+    found = runs("checkpointed", tmp_path / "stopped", [5, 5], [world] * 3, **options)
+    for rank, steps in enumerate(whole):
+        assert [run[rank] for run in found] == [steps[:5], steps[3:8], steps[6:]]
+
+
 # -- random numbers, restored with the state, or not
 
 

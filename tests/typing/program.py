@@ -153,7 +153,7 @@ def load_anything(ref: yoga.DataRef, group: ProcessGroup) -> None:
     yoga.DataLoader(rows, collate_fn=list, batch_sampler=[[0], [1]])
     yoga.DataLoader(rows, collate_fn=lambda batch: [row["x"] for row in batch], group=group)
     loader = yoga.DataLoader(rows, sampler=RandomSampler(rows), multiprocessing_context="fork")
-    loader.check_ranks(group)
+    loader.prove(group)
     for batch in yoga.to_device(loader, "cpu"):
         print(batch)
     yoga.DataLoader(5)  # wrong: a dataset

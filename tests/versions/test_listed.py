@@ -24,7 +24,7 @@ import torchyoga as yoga
 from torchyoga.errors import YogaError
 from torchyoga.process.digests import hexdigest, json_digest
 from torchyoga.storage import Storage, store_of
-from torchyoga.stores.objects import Remote
+from torchyoga.stores.objects import Objects
 from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, grouped, pieces_of, with_more
 from torchyoga.versions.lineage import Parent
@@ -161,7 +161,7 @@ def test_many_entries_at_once_are_cut_into_lists(count: int) -> None:
 
 
 # What is read of objects.
-REQUESTS = [getattr(Remote, name) for name in ("read", "read_tagged", "read_ranges", "stream", "find")]
+REQUESTS = [getattr(Objects, name) for name in ("read", "read_tagged", "read_ranges", "stream", "find")]
 
 
 def test_few_objects_are_read_for_the_newest_and_the_log(tmp_path: Path) -> None:

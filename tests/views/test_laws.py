@@ -364,8 +364,8 @@ ARGUMENTS: dict[str, Changes] = {
     "token_windows": (
         lambda own, size=8, **more: own.token_windows("ids", size, **more),
         [
-            *({"size": 9}, {"stride": 4}, {"shuffle_documents": True}, {"jitter": True}, {"separator": 0}),
-            *({"shuffle_documents": True, "seed": 1}, {"documents": True}),
+            *({"size": 9}, {"stride": 4}, {"jitter": True}, {"separator": 0}),
+            *({"jitter": True, "seed": 1}, {"documents": True}),
             *({"labels": "shifted"}, {"labels": None}, {"ignore_index": -100}),
         ],
     ),
@@ -589,7 +589,7 @@ class Twice(Wrong):
 
     def take(self, rows: Any) -> Any:
         found = self.whole.take(self.rows_at(rows))
-        return found if self.of is None or not len(rows) else block.Rows(self.of.block(found.block))
+        return found if self.of is None or not len(rows) else block.Rows(found.block.projected(self.of))
 
     @property
     def schema(self) -> Any:

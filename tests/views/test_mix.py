@@ -17,7 +17,7 @@ from own import Made
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
-from torchyoga.views.mixes.mix import MixRef
+from torchyoga.views.mix import MixRef
 
 SIZES = {"web": 90, "code": 30, "math": 7}
 WEIGHTS = {"web": 5, "code": 3, "math": 2}
@@ -269,16 +269,10 @@ def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.
     data = {f"s{n}": labelled.columns(["id"]) for n in range(8)}
     chance = np.random.default_rng(0)
 
-    def weights(ref: Any) -> Any:
-        drawn = chance.integers(1, 10**6, 100 if ref is labelled else 8).tolist()
-        return drawn if ref is labelled else dict(zip(data, drawn, strict=True))
+    def weights() -> Any:
+        return dict(zip(data, chance.integers(1, 10**6, 8).tolist(), strict=True))
 
-    for ref, view in [
-        (data, yoga.mix(data, weights(data), rows=2000)),
-        (data, yoga.mix(data, weights(data), rows=20)),
-        (labelled, labelled.weighted(weights(labelled), rows=2000)),
-        (labelled, labelled.weighted(weights(labelled), rows=20)),
-    ]:
+    for view in (yoga.mix(data, weights(), rows=rows) for rows in (2000, 20)):
         now: Any = view
         state, size = None, 0
         for number in range(70):
@@ -290,11 +284,11 @@ def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.
             assert loader.prove()
             assert len(json.dumps(state)) < 1024
             assert len(json.dumps(loader.receipt())) < 1024
-            now = now.reweighted(weights(ref), at=state)
+            now = now.reweighted(weights(), at=state)
             if number == 9:
                 size = len(pickle.dumps(now))
-        assert len(pickle.dumps(now)) < size + 7000  # weights of rows take some numbers for each, in an epoch
-        again = view.reweighted({**dict.fromkeys(data, 1), "s7": 3}, at=state) if ref is data else now
+        assert len(pickle.dumps(now)) < size + 1000
+        again = view.reweighted({**dict.fromkeys(data, 1), "s7": 3}, at=state)
         assert len(delivered(again, 2, state)[0]) == 16
 
 
@@ -312,7 +306,6 @@ def test_states_do_not_grow_with_classes() -> None:
         state = loader.state_dict()
         assert len(json.dumps(state)) < 1024
         assert len(json.dumps(loader.receipt())) < 1024
-        loader.check_ranks()
         assert len(delivered(view, 2, state)[0]) == 16
     even: Any = data.balanced("label")
     _, state = delivered(even, 3)
@@ -325,7 +318,6 @@ def test_states_do_not_grow_with_classes() -> None:
 def test_what_was_reweighted_goes_on_from_there_only(plain: Any, labelled: yoga.DataRef) -> None:
     for view, weights in [
         (yoga.mix(plain, WEIGHTS, rows=120), {"web": 0, "code": 1, "math": 0}),
-        (labelled.weighted(np.ones(100), rows=120), [0] * 99 + [1]),
         (labelled.balanced("label", rows=120), {0: 0, 1: 1, 2: 0}),
     ]:
         ref: Any = view
@@ -698,26 +690,19 @@ def test_lengths_that_are_none(sources: Any) -> None:
     assert len(delivered(web[:0].bucketed("ids"))[0]) == 0
 
 
-@pytest.mark.parametrize("kind", ["mix", "weighted", "balanced"])
-def test_reweighting_at_one_rank_of_several_in_any_order_is_an_error(
-    plain: dict[str, yoga.DataRef], kind: str
-) -> None:
+@pytest.mark.parametrize("kind", ["mix", "balanced"])
+def test_reweighting_at_an_end_and_beyond_what_is_counted(plain: dict[str, yoga.DataRef], kind: str) -> None:
     ref: Any = {
         "mix": lambda: yoga.mix(plain, WEIGHTS, rows=120),
-        "weighted": lambda: plain["web"].weighted(np.ones(90), rows=120),
         "balanced": lambda: yoga.from_arrays({"label": np.arange(9) % 2}).balanced("label", rows=120),
     }[kind]()
-    weights: Any = {"mix": {**WEIGHTS, "web": 0}, "weighted": np.arange(90), "balanced": {0: 1, 1: 3}}[kind]
+    weights: Any = {"mix": {**WEIGHTS, "web": 0}, "balanced": {0: 1, 1: 3}}[kind]
     loader = yoga.DataLoader(ref, 8, shuffle=True, seed=7, num_replicas=2, rank=0)
     iterator = iter(loader)
     for _ in range(3):
         next(iterator)
     state = loader.state_dict()
-    early = {**state, "left": [[16, 32, 2]], "share": [0, 2, 16, 8]}
-    with pytest.raises(StateError, match=r"rank 0 of 2.*where the others are.*in_order=True"):
-        ref.reweighted(weights, at=early)
-    end = {**state, "position": 120, "share": [0, 2, 60, 8]}
-    ref.reweighted(weights, at=end)
+    ref.reweighted(weights, at={**state, "position": 120})
     with pytest.raises(StateError, match=r"the state is damaged: epoch \d+ of 120 rows lies beyond"):
         ref.reweighted(weights, at={**state, "epoch": 2**62})
 

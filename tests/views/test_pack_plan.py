@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from quick import examples
 
 import torchyoga as yoga
-from torchyoga.rows.data import Data
+from torchyoga.rows.block import Data
 from torchyoga.views.packs import layout as made_file
 from torchyoga.views.packs.layout import Made, write_labels, write_positions
+from torchyoga.views.packs.packed import Request, packing_of
 from torchyoga.views.packs.plan import Members, PackPlan, Rooms, fitted, planned
-from torchyoga.views.packs.request import Request, packing_of
 
 
 def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:

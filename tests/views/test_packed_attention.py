@@ -154,19 +154,60 @@ def test_collators_of_transformers_and_trl_make_the_same_tensors() -> None:
 
     ref = tokens_of(LENGTHS)
     collate = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
-    for batch in batches("packs"):
-        rows = [{"input_ids": ref[row]["ids"].tolist()} for row in batch["rows"].tolist()]
-        made = collate(rows)
-        names = {"ids": "input_ids", "labels": "labels", "position_ids": "position_ids"}
-        for name, other in {**names, "document_ids": "seq_idx"}.items():
-            assert batch[name][None].tolist() == made[other].tolist(), name
-        for end in "qk":
-            assert torch.equal(batch["cu_seqlens"], made[f"cu_seq_lens_{end}"].flatten())
-            assert batch["max_seqlen"] == made[f"max_length_{end}"]
+    packed = ref.packed("ids", 24, documents=True, layout="transformers")
+    for batch, own in zip(batches("packs"), yoga.DataLoader(packed, 2, shuffle=True, seed=7), strict=False):
+        made = collate([{"input_ids": ref[row]["ids"].tolist()} for row in batch["rows"].tolist()])
+        for end in "qk":  # of two dimensions in some versions
+            made[f"cu_seq_lens_{end}"] = made[f"cu_seq_lens_{end}"].flatten()
+        assert made.keys() == own.keys()
+        for name, values in made.items():
+            assert torch.equal(torch.as_tensor(own[name]), torch.as_tensor(values)), name
         # TRL's way to them, from positions.
         starts = (batch["position_ids"] == 0).nonzero().flatten()
         assert batch["cu_seqlens"].tolist() == [*starts.tolist(), len(batch["ids"])]
         assert torch.equal(batch["labels"] == -100, batch["position_ids"] == 0)
+
+
+@pytest.mark.parametrize("padded", [None, 7])
+def test_packs_are_laid_out_for_models_of_transformers(padded: Any) -> None:
+    """Of columns the tokens and their labels alone, (1, tokens) or (packs, budget), all of int64."""
+    whole = tokens_of(LENGTHS).map_batches(
+        lambda c: {
+            **c,
+            "text": ["a"] * len(c["ids"]),
+            "own": yoga.RaggedColumn(-c["ids"].values, c["ids"].lengths),
+        }
+    )
+    source = whole.map_batches(lambda c: {"ids": c["ids"], "labels": c["own"], "text": c["text"]})
+    for ref, labels in ((whole, "same"), (source, "labels")):
+        options = {"documents": True, "padded": padded}
+        plain = ref.packed("ids", 24, labels=labels, **options)
+        made = ref.packed("ids", 24, layout="transformers", **options)
+        assert len(plain) == len(made)
+        for before, batch in zip(
+            *(yoga.DataLoader(p, 2, shuffle=True, seed=7) for p in (plain, made)), strict=True
+        ):
+            ends, longest = before["cu_seqlens"], before["max_seqlen"]
+            for end in "qk":
+                assert torch.equal(batch.pop(f"cu_seq_lens_{end}"), ends)
+                assert batch.pop(f"max_length_{end}") == longest
+            names = {"input_ids": "ids", "labels": "labels", "position_ids": "position_ids"}
+            assert batch.keys() == {*names, "seq_idx"}
+            for name, other in {**names, "seq_idx": "document_ids"}.items():
+                values = before[other] if padded else before[other][None]
+                assert torch.equal(batch[name], values.to(batch[name].dtype)), name
+                assert batch[name].dtype == (torch.int32 if name == "seq_idx" else torch.int64)
+        few = next(iter(yoga.DataLoader(ref.packed("ids", 24, layout="transformers", padded=padded), 2)))
+        assert few.keys() == names.keys()
+    parts = yoga.mix({"a": whole, "b": whole}, rows=12).packed("ids", 24, layout="transformers")
+    assert next(iter(yoga.DataLoader(parts, 2)))["input_ids"].shape[0] == 1
+    for wrong, text in {
+        "labels": ({"labels": "shifted"}, "shift labels themselves"),
+        "layout": ({"layout": "trl"}, 'layout must be "transformers"'),
+        "padded": ({"padded": {"ids": 0}}, "names no column"),
+    }.values():
+        with pytest.raises((ValueError, KeyError), match=text):
+            whole.packed("ids", 24, **{"layout": "transformers", **wrong})
 
 
 def test_filled_packs_are_those_of_torchtune() -> None:

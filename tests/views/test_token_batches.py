@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.testing import check_view
-from torchyoga.views.tokens.token_batches import BatchMembers, BatchPlan, TokenBatchesRef, planned
+from torchyoga.views.token_batches import BatchMembers, BatchPlan, TokenBatchesRef, planned
 
 LENGTHS = [int(n) for n in np.random.default_rng(5).integers(0, 12, 90)]
 ROWS = [{"ids": np.full(length, row, np.int32), "k": row} for row, length in enumerate(LENGTHS)]

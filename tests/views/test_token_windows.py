@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from smallfiles import make_blocks_of, make_files_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
-from torchyoga.rows.data import joined_runs
+from torchyoga.rows.block import joined_runs
 from torchyoga.testing import check_view
-from torchyoga.views.tokens.token_windows import Shuffled, TokenWindowsRef
+from torchyoga.views.token_windows import TokenWindowsRef
 
 LENGTHS = (5, 0, 1, 7, 3, 0, 12, 1, 1, 4, 0, 26, 2, 9)
 
@@ -151,7 +150,7 @@ def test_windows_are_slices_of_all_documents_end_to_end(
     size=st.integers(1, 7),
     stride=st.integers(1, 12),
     labels=st.sampled_from(["same", "shifted", None]),
-    flags=st.tuples(*[st.booleans()] * 4),
+    flags=st.tuples(*[st.booleans()] * 3),
     epoch=st.integers(0, 5),
     files=st.integers(1, 5),
 )
@@ -159,7 +158,7 @@ def test_windows_are_slices_of_all_documents_end_to_end(
 def test_windows_of_any_documents_in_any_epoch(
     lengths: list[int], size: int, stride: int, labels: Any, flags: Any, epoch: int, files: int
 ) -> None:
-    masked, shuffled, jitter, separated = flags
+    masked, jitter, separated = flags
     shift = int(labels == "shifted")
     separator = 1000 if separated else None
     own = Own(documents_of(lengths), files)
@@ -170,7 +169,6 @@ def test_windows_of_any_documents_in_any_epoch(
         stride=stride,
         labels=labels,
         ignore_index=-100 if masked and labels else None,
-        shuffle_documents=shuffled,
         jitter=jitter,
         separator=separator,
         seed=3,
@@ -185,23 +183,7 @@ def test_windows_of_any_documents_in_any_epoch(
     if not expected:
         return
     flat = [row["ids"].tolist() for row in windows]
-    # The order of the documents, told by the windows of one token over the same line.
-    single = windows_of(
-        own,
-        "ids",
-        1,
-        labels=False,
-        shuffle_documents=shuffled,
-        separator=separator,
-        documents=True,
-        seed=3,
-    ).in_epoch(epoch)
-    order = list(dict.fromkeys(int(row["rows"][0]) for row in single))
-    kept = [row for row, length in enumerate(lengths) if length or separated]
-    assert sorted(order) == kept
-    if not shuffled:
-        assert order == kept
-    oracle = Oracle(own.documents, order, separator)
+    oracle = Oracle(own.documents, list(range(len(lengths))), separator)
     offsets = [
         a
         for a in range(span)
@@ -225,7 +207,6 @@ def test_windows_of_any_documents_in_any_epoch(
         size,
         stride=stride,
         labels=labels,
-        shuffle_documents=shuffled,
         jitter=jitter,
         separator=separator,
         documents=True,
@@ -252,53 +233,15 @@ def test_jitter_begins_at_every_token_and_each_epoch_at_one(ref: DataRef) -> Non
     assert windows_of(ref, "ids", 60, jitter=True)[0]["ids"].shape == (60,)
 
 
-def test_documents_are_shuffled_by_block_and_anew_each_epoch() -> None:
-    ends = np.append(0, np.cumsum(np.random.default_rng(0).integers(1, 9, 10_000)))
-    orders = []
-    for epoch in (0, 1):
-        line = Shuffled(ends, 7, epoch)
-        positions = np.random.default_rng(1).permutation(ends[-1])
-        first, last = line.places(positions, positions)
-        assert np.array_equal(first, last)
-        documents = line.documents(first)
-        assert np.array_equal(np.bincount(documents), np.diff(ends))
-        begins = line.starts(first)
-        assert bool(((begins <= positions) & (positions < begins + np.diff(ends)[documents])).all())
-        order = documents[np.argsort(positions)]
-        order = order[np.append(True, order[1:] != order[:-1])]
-        assert len(order) == 10_000
-        blocks = order >> 12
-        assert (np.diff(blocks) != 0).sum() == 2
-        assert not np.array_equal(order, np.sort(order))
-        orders.append(order)
-    assert not np.array_equal(*orders)
-
-
-def test_threads_may_take_shuffled_windows(ref: DataRef) -> None:
-    windows = windows_of(ref, "ids", 3, shuffle_documents=True)
-    expected = [row["ids"].tolist() for row in windows.in_epoch(4)]
-    fresh, found = windows.in_epoch(4), {}
-
-    def read(nth: int) -> None:
-        found[nth] = [row["ids"].tolist() for row in fresh.take(np.arange(len(fresh)))]
-
-    threads = [threading.Thread(target=read, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [found[n] for n in range(4)] == [expected] * 4
-
-
 OPTIONS = [
     {"size": 4},
     {"size": 3, "stride": 2, "jitter": True, "separator": 7, "documents": True},
-    {"size": 4, "shuffle_documents": True, "jitter": True, "documents": True, "dtype": "int64"},
+    {"size": 4, "jitter": True, "documents": True, "dtype": "int64"},
 ]
 
 
 @pytest.mark.quick("*-plain", "lmdb-*")
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "wide"])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     expected = list(windows_of(ref, "ids", **options))
     check_view(lambda base: base.token_windows("ids", **options), ref, expected)
@@ -441,7 +384,6 @@ def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
         {"size": 4, "jitter": True, "seed": 1},
         {"size": 4, "separator": 7},
         {"size": 4, "separator": 8},
-        {"size": 4, "shuffle_documents": True},
         {"size": 4, "dtype": "int64"},
     ]
     assert len({ref.token_windows("ids", **kind).fingerprint for kind in kinds}) == len(kinds)
@@ -452,7 +394,7 @@ def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
 
 def test_pickles_hold_lengths_and_no_more() -> None:
     own = Own(documents_of([3] * 2000))
-    windows = own.token_windows("ids", 4, shuffle_documents=True).in_epoch(3)
+    windows = own.token_windows("ids", 4, jitter=True).in_epoch(3)
     list(windows)
     assert len(pickle.dumps(windows)) < len(pickle.dumps(own)) + 8 * 2000 + 4096
 
@@ -577,3 +519,26 @@ def test_labels_are_those_that_models_of_transformers_take() -> None:
             assert torch.equal(
                 model(input_ids=ids, labels=ids).loss, model(input_ids=ids, labels=labels).loss
             )
+
+
+def test_windows_are_pairs_of_tokens_and_labels(tmp_path: Path) -> None:
+    for number in range(2):
+        np.save(tmp_path / f"shard{number}.npy", np.arange(300, dtype=np.uint16) + 300 * number)
+    ref = yoga.from_tokens(f"{tmp_path}/*.npy", "uint16")
+    options: dict[str, Any] = {"labels": "shifted", "dtype": "int64"}
+    pairs, dicts = (ref.token_windows("tokens", 64, as_tuple=one, **options) for one in (True, False))
+    assert type(pairs[0]) is tuple
+    assert (len(pairs), pairs.tokens_left_out) == (len(dicts), dicts.tokens_left_out)
+    mixed = yoga.mix({"a": ref}, rows=2).token_windows("tokens", 64, as_tuple=True, **options)
+    for made in (pairs, mixed):
+        loaders = [yoga.DataLoader(one, 3, shuffle=True, seed=7) for one in (made, dicts)]
+        for (x, y), whole in zip(*loaders, strict=made is pairs):
+            assert torch.equal(x[:, 1:], y[:, :-1])
+            if made is pairs:
+                assert torch.equal(x, whole["tokens"])
+                assert torch.equal(y, whole["labels"])
+    rows = [(row["tokens"], row["labels"]) for row in dicts]
+    check_view(lambda base: base.token_windows("tokens", 64, as_tuple=True, **options), ref, rows)
+    for wrong in ({"labels": None}, {"documents": True}):
+        with pytest.raises(ValueError, match="as_tuple=True is for tokens and their labels"):
+            ref.token_windows("tokens", 64, as_tuple=True, **wrong)

@@ -21,7 +21,7 @@ from records import ROWS, SCHEMA, ids, own, plain
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.rows.projection import Projection
+from torchyoga.rows.schema import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views.chosen import SelectedRef
 from torchyoga.views.joined import JoinedRef, RowMap

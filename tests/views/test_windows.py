@@ -25,7 +25,7 @@ from torchyoga.errors import SchemaError
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_dataref
-from torchyoga.views.windows.windowed import Anchors, WindowsRef, gap_stops, group_starts
+from torchyoga.views.windows import Anchors, WindowsRef, gap_stops, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:windows. in .* rows follow each other:UserWarning")

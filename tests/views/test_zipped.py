@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import torchyoga as yoga
-from torchyoga.rows.projection import Projection
+from torchyoga.rows.schema import Projection
 from torchyoga.views.over import ProjectedRef
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..formats.gather import Memory, bytes_from
 from ..formats.items import Mapped
+from ..formats.mapped import Memory, bytes_from
 from ..process.buffers import BufferPool, address_of
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import ColumnsRef
+from ..rows.block import Data, bounds_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Row
 

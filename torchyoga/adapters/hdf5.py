@@ -19,15 +19,14 @@ import numpy as np
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.hdf5 import require_filters
 from ..formats.items import Decoded, Items, Mapped
-from ..formats.pages import Watch
+from ..formats.mapped import Bytes, MappedFile, Memory, Watch
 from ..process.buffers import BufferPool, address_of
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import ColumnsRef
+from ..rows.block import Data, bounds_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Ints

@@ -14,11 +14,10 @@ from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
 from ..reading.contract import Contract
 from ..reading.stream import in_epoch
-from ..rows.block import Block
+from ..rows.block import Block, Data
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data
 from ..rows.node import WRAPPERS, Node, Path, outermost, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, TypeGuard
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -22,7 +22,7 @@ from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..process.numbers import spread
 from ..reading.dataref import DataRef
 from ..reading.files_ref import FilesRef
-from ..reading.stored_ref import ColumnsRef, StreamedRef
+from ..reading.stored_ref import ColumnsRef
 from ..reading.stream import in_epoch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of, spans
@@ -31,7 +31,7 @@ from ..rows.schema import Schema
 from ..rows.types import Ints, MapStyle, Row
 from ..tables.recognised import is_table, recognised
 from ..views.flattened import flattened
-from . import flat_map, webdataset
+from . import flat_map
 from .arrays import from_arrays, is_arrays
 from .map_style import MapSource
 
@@ -96,8 +96,6 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     data = as_ref(data)
     source = (
         (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
-        or webdataset.source_of(data)
-        or (_StreamedSource(data) if isinstance(data, StreamedRef) else None)
         or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
     )
@@ -224,17 +222,6 @@ class IteratorSource(RowSource):
         return iter(self._data)
 
 
-class _StreamedSource(RowSource):
-    """The rows of a DataRef that have no numbers."""
-
-    def __init__(self, ref: StreamedRef) -> None:
-        self.name, self.schema, self._rows = ref.name, ref.schema, ref.rows
-
-    def rows(self, start: int) -> Iterator[Row]:
-        """All rows."""
-        return self._rows()
-
-
 def _torch_source(data: object, num_workers: int = 0) -> RowSource | None:
     """A torch IterableDataset, or anything with rows by number, as a source; None for anything else.
 
@@ -272,22 +259,13 @@ def _ref_source(data: object, schema: Schema | None = None) -> RefSource | None:
     """
     if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
         return None
-    fingerprint = data.fingerprint
-    if isinstance(data, _InBlocks) and fingerprint is not None:
-        return InBlocksSource(data, data.schema, fingerprint)
     return RefSource(data, data.schema)
-
-
-@runtime_checkable
-class _InBlocks(Protocol):
-    """A DataRef that has its own way to read all rows once, in order."""
-
-    def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
-        """The rows from `start` on, in blocks of about `nbytes` bytes."""
 
 
 class RefSource(SeekableBlocks):
     """The rows of a DataRef with a schema, many at once.
+
+    A DataRef with a fingerprint may read all rows once by a method `blocks(start, nbytes)` of its own.
 
     Args:
         ref: a DataRef; if it is random, its rows are those of epoch 0 with seed 0.
@@ -300,13 +278,17 @@ class RefSource(SeekableBlocks):
         self.name = type(ref).__name__
         self.fingerprint = ref.fingerprint
         self.ref = ref
+        self._own_blocks = getattr(ref, "blocks", None) if ref.fingerprint is not None else None
 
     def some(self, numbers: Ints) -> Block | None:
-        """Some rows."""
-        return self._block(numbers)
+        """Some rows; None if all follow from the fingerprint."""
+        return self._block(numbers) if self._own_blocks is None else None
 
     def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
         """The rows from number `start` on; some of all show how many make a block."""
+        if self._own_blocks is not None:
+            yield from self._own_blocks(start, nbytes)
+            return
         for first, stop in spans(len(self.ref), nbytes, self._block, start):
             if isinstance(self.ref, ColumnsRef):  # arrays in memory are written from where they lie
                 yield self.ref.run(first, stop)
@@ -323,32 +305,6 @@ class RefSource(SeekableBlocks):
 
     def _block(self, numbers: Ints) -> Block:
         return block_of(in_epoch(self.ref, 0, 0).take(numbers), self.schema)
-
-
-class InBlocksSource(RefSource):
-    """The rows of a DataRef that gives blocks of its own, from any row on.
-
-    Args:
-        ref, schema: see `RefSource`.
-        fingerprint: of the DataRef.
-    """
-
-    def __init__(self, ref: DataRef, schema: Schema, fingerprint: str) -> None:
-        super().__init__(ref, schema)
-        self.fingerprint = fingerprint
-
-    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
-        """The rows from `start` on."""
-        assert isinstance(self.ref, _InBlocks)
-        return self.ref.blocks(start, nbytes)
-
-    def some(self, numbers: Ints) -> Block | None:
-        """None: its rows follow from its fingerprint."""
-        return None
-
-    def differ(self) -> bool:
-        """False: its rows follow from its fingerprint."""
-        return False
 
 
 class _FilesSource(RowSource):

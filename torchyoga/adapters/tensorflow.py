@@ -33,10 +33,9 @@ from ..process.threads import Ahead, Task
 from ..reading.contract import Contract
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream, begun, in_epoch, windows_of
-from ..rows.block import Block, joined
+from ..rows.block import Block, Data, bounds_of, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row

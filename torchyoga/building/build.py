@@ -35,7 +35,7 @@ from ..rows.collector import Collector
 from ..rows.schema import Schema
 from ..rows.statistics import TableStatistics
 from ..rows.types import Json
-from ..stores.contract import Seen, Versions
+from ..stores.contract import Seen, Store
 from ..versions.columns import fingerprint_of
 from ..versions.file_entry import FileEntry
 from ..versions.lineage import Parent, plain
@@ -62,7 +62,7 @@ class Target:
         replaces: the version that may be replaced; None if none may.
     """
 
-    store: Versions
+    store: Store
     id: str
     version: str
     replaces: Seen | None = None

@@ -19,10 +19,9 @@ import numpy as np
 
 from ..errors import CorruptError
 from ..reading.reader import Reader
-from ..rows.block import Block
+from ..rows.block import Block, bounds_of
 from ..rows.collector import Collector
 from ..rows.comparing import equal_blocks
-from ..rows.data import bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.file_entry import FileEntry, is_token

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +56,15 @@ class RowSource(ABC):
 
 
 class PlacedSource(RowSource):
-    """Rows that can begin at places that the source itself names: which row is where is not known before.
+    """Rows made of inputs, each of which gives any number of rows: which row is where is not known before.
 
-    Its builds can be continued, although it is not seekable.
+    Its builds can be continued, although it is not seekable: it names the places where rows can begin itself.
+
+    Attributes:
+        num_inputs: how many inputs there are.
     """
+
+    num_inputs: int
 
     @abstractmethod
     def place(self, number: int) -> Json:
@@ -73,17 +77,7 @@ class PlacedSource(RowSource):
     def rows_at(self, place: Json, number: int) -> Iterator[Row]:
         """The rows from a place on; the first one has this number."""
 
-
-@runtime_checkable
-class InputSource(Protocol):
-    """A source made of inputs, each of which gives any number of rows, and can be read by itself.
-
-    Attributes:
-        num_inputs: how many there are.
-    """
-
-    num_inputs: int
-
+    @abstractmethod
     def rows_of(self, start: int, stop: int) -> Iterator[Row]:
         """The rows of inputs `start` to before `stop`."""
 

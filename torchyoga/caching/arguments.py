@@ -38,7 +38,7 @@ from ..reading.dataref import DataRef
 from ..rows import column as leaves
 from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
-from .code import digest_of
+from .lineage import digest_of
 
 _MOST_DEPTH = 64
 _CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one

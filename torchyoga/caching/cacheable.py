@@ -30,15 +30,13 @@ from ..process.messages import escaped, warn_user
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json
-from ..stores.contract import Seen, Versions
+from ..stores.contract import Seen, Store
 from ..stores.refs import fetched
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
 from .arguments import Call, Function, salted
-from .code import digest_of, inside_of, own_code_of
-from .lineage import Record, check_record, lineage_of
-from .many import submitted_by
-from .planned import Many
+from .lineage import Record, check_record, digest_of, inside_of, lineage_of, own_code_of
+from .many import Many, submitted_by
 
 _MOST_PATTERNS = 100
 _BYTES = 2**20  # read at once
@@ -69,7 +67,7 @@ class Cacheable:
         ValueError, TypeError: `stale`, `record` or `message` is something else.
     """
 
-    store: Versions
+    store: Store
     lock: Callable[[str, str], AbstractContextManager[None]]
     options: BuildOptions
     stale: Stale

@@ -24,8 +24,10 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
+from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
-from ..rows.block import Block, Rows
+from ..rows.block import Block, Rows, bounds_of
+from ..rows.collector import block_of
 from ..rows.comparing import (
     Hashes,
     SchemaDiff,
@@ -36,21 +38,20 @@ from ..rows.comparing import (
     schema_diff,
     values_of,
 )
-from ..rows.data import bounds_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints
 from ..versions.columns import checks_of_columns, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded
-from .row_hashes import Ranges, block_at, blocks_within, kept_hashes
 
 PART_ROWS = 2**21  # of both datasets in a part, about: unless a row occurs more often than that
 MEMORY_BYTES = 2**26  # that parts keep in memory; more goes to a temporary file
 _MOST_BITS = 16
-_STEP = 2**18  # rows, of hashes that are kept
+_BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
+_RAGGED_BYTES = 2**10  # of a value, where they are not known
 _Name: TypeAlias = tuple[object, ...]
+Ranges: TypeAlias = Sequence[tuple[int, int]]
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, which show for most other keys that they differ
@@ -123,8 +124,7 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
 
     The order of rows does not count, how often a row occurs does: of a row that the old one has three times
     and the new one twice, one is removed, the last. Versions of one fingerprint are not read, nor are files
-    that both versions have. Otherwise rows are compared by hashes of 128 bits, as they are kept beside a
-    version, see `submit(row_hashes=True)`, or as they are computed then. At most 2 million rows are in
+    that both versions have. Otherwise rows are compared by hashes of 128 bits. At most 2 million rows are in
     memory at once, about 300 MB, unless one row occurs more often; the hashes of others, 24 or 40 bytes a
     row, are in a temporary file. The numbers of rows that differ come in addition, 8 bytes each, up to four
     times for a moment.
@@ -246,11 +246,11 @@ def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:
     keys = left.keys
     added, removed, changed = [_NONE], [_NONE], [_pairs(_NONE, _NONE)]
     unchanged = sum(stop - start for start, stop in common)
-    if keys:
-        _refuse_shared_keys(left, right, common)
-    for old, new in dealt(left, right):
+    for old, new, shared in dealt(left, right, common):
         groups = grouped(old[:, :2], new[:, :2])
         if keys:
+            _refuse_shared(left, old, shared)
+            _refuse_shared(right, new, shared)
             firsts, news = groups.starts[:-1], np.diff(groups.starts) - groups.olds
             _refuse_twice(left, old, groups.olds, groups.order, firsts)
             _refuse_twice(right, new, news, groups.order - len(old), firsts + groups.olds)
@@ -320,65 +320,19 @@ def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
     )
 
 
-def _refuse_shared_keys(old: Side, new: Side, common: Ranges) -> None:
-    """Raises ValueError if a row of either dataset has the key of a row in files that both have.
+def _refuse_shared(side: Side, words: Hashes, shared: Hashes) -> None:
+    """Raises ValueError if a row of a dataset has the key of a row in files that both have.
 
     Args:
-        old: a dataset; its rows are those in files that it has alone.
-        new: the other one.
-        common: rows of the new dataset in files that both have.
+        side: the dataset.
+        words: of its rows in other files.
+        shared: of keys of rows in files that both have.
     """
-    if not common or not old.num_rows + new.num_rows:
-        return
-    sides = [old, new]
-    if old.num_rows + new.num_rows <= PART_ROWS:
-        held = [list(_tokens(side, side.ranges)) for side in sides]
-        few = np.concatenate([tokens for found in held for _, tokens in found])
-        seen = np.zeros(2**_SEEN_BITS, np.bool_)
-        seen[few[:, 0] >> _SEEN_SHIFT] = True
-        near: list[Hashes] = []
-        for _, tokens in _tokens(new, common):
-            near.append(tokens[seen[tokens[:, 0] >> _SEEN_SHIFT]])
-            if sum(map(len, near)) >= PART_ROWS:
-                _refuse(sides, held, np.concatenate(near))
-                near = []
-        if near:
-            _refuse(sides, held, np.concatenate(near))
-        return
-    num_rows = sum(side.num_rows for side in sides) + sum(stop - start for start, stop in common)
-    dealt = [Parts(3, num_rows) for _ in range(3)]
-    for parts, side, ranges in zip(dealt, [*sides, new], [old.ranges, new.ranges, common], strict=True):
-        for rows, tokens in _tokens(side, ranges):
-            parts.append(np.concatenate([tokens, rows[:, None].astype(np.uint64)], axis=1))
-    for first, second, shared in zip(*dealt, strict=True):
-        found = [[(words[:, 2].astype(np.int64), words[:, :2])] for words in (first, second)]
-        _refuse(sides, found, shared[:, :2])
-
-
-def _refuse(sides: Sequence[Side], held: Sequence[Sequence[tuple[Ints, Hashes]]], tokens: Hashes) -> None:
-    """Raises ValueError if a row of a dataset has one of some keys.
-
-    Args:
-        sides: the datasets.
-        held: of each, the numbers of rows, and the tokens of their keys.
-        tokens: (N, 2) of keys.
-    """
-    for side, found in zip(sides, held, strict=True):
-        if not found:
-            continue
-        rows = np.concatenate([numbers for numbers, _ in found])
-        mine = np.concatenate([words for _, words in found])
-        groups = grouped(mine, tokens)
-        both = np.flatnonzero((groups.olds > 0) & (groups.olds < np.diff(groups.starts)))
-        if len(both):
-            places = groups.order[groups.starts[:-1][both[:_NAMED]]]
-            raise _repeated(side, rows[places], len(both))
-
-
-def _tokens(side: Side, ranges: Ranges) -> Iterator[tuple[Ints, Hashes]]:
-    """Numbers of rows (N,), and for each two words (N, 2) that are the same for the same key only."""
-    for first, block in side.key_blocks(ranges):
-        yield np.arange(first, first + block.num_rows), key_words(block)
+    groups = grouped(words[:, :2], shared[:, :2])
+    both = np.flatnonzero((groups.olds > 0) & (groups.olds < np.diff(groups.starts)))
+    if len(both):
+        firsts = groups.starts[:-1][both[:_NAMED]]
+        raise _repeated(side, _rows(words[groups.order[firsts]]), len(both))
 
 
 def apart(
@@ -545,50 +499,43 @@ class Side:
         With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
         the row.
         """
-        kept = None
-        if self._values is self.ref and _is_version(self.ref) and self.ranges:
-            kept = kept_hashes(self.ref)
-        if kept is None:
-            for first, block in blocks_within(self._values, self.ranges):
-                rows = np.arange(first, first + block.num_rows)
-                if self.keys:
-                    keys = Projection.of(block.schema, self.keys).block(block)
-                    yield _words(key_words(keys), rows, row_hashes(block))
-                else:
-                    yield _words(row_hashes(block), rows)
-        elif self.keys:
-            for first, keys in self.key_blocks(self.ranges):
-                stop = first + keys.num_rows
-                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
-        else:
-            for start, stop in self.ranges:
-                for first in range(start, stop, _STEP):
-                    last = min(first + _STEP, stop)
-                    yield _words(kept.read(first, last), np.arange(first, last))
+        for first, block in blocks_within(self._values, self.ranges):
+            hashes, rows = row_hashes(block), _numbers(first, block)
+            parts = [hashes, rows]
+            if self.keys:
+                parts = [key_words(block.projected(Projection.of(block.schema, self.keys))), rows, hashes]
+            yield np.concatenate(parts, axis=1)
 
-    def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
-        """The columns of the key of some rows: the first row of each block, and the block."""
-        return iter(()) if self.ref.schema is None else blocks_within(self._keys, ranges)
+    def words_of_keys(self, ranges: Ranges) -> Iterator[Hashes]:
+        """(N, 3) two words of the key of each row of some ranges, and its number."""
+        for first, block in blocks_within(self._keys, ranges) if ranges else ():
+            yield np.concatenate([key_words(block), _numbers(first, block)], axis=1)
 
     def key_texts(self, rows: Ints) -> list[str]:
         """The keys of some rows, for a message."""
         return [f"{row!r:.80}" for row in Rows(block_at(self._keys, rows)).exact()]
 
 
-def _words(hashes: Hashes, rows: Ints, contents: Hashes | None = None) -> Hashes:
-    parts = [hashes, rows[:, None].astype(np.uint64)]
-    return np.concatenate(parts if contents is None else [*parts, contents], axis=1)
+def _numbers(first: int, block: Block) -> Hashes:
+    """(N, 1) the numbers of the rows of a block, as words."""
+    return np.arange(first, first + block.num_rows, dtype=np.uint64)[:, None]
 
 
-def dealt(old: Side, new: Side) -> Iterator[tuple[Hashes, Hashes]]:
-    """The words of two datasets, part by part: equal rows are in the same part."""
-    both = []
-    for side in (old, new):
-        parts = Parts(5 if side.keys else 3, old.num_rows + new.num_rows)
+def dealt(old: Side, new: Side, common: Ranges) -> Iterator[tuple[Hashes, Hashes, Hashes]]:
+    """The words of the rows of two datasets, and of keys of rows of the new one in files that both have which
+    may be those of these rows, part by part: equal rows and equal keys are in the same part."""
+    num_rows, keyed = old.num_rows + new.num_rows, bool(old.keys)
+    shared = common if keyed and num_rows else []
+    seen = np.zeros(2**_SEEN_BITS if shared else 0, np.bool_)
+    both, keys = [Parts(5 if keyed else 3, num_rows) for _ in range(2)], Parts(3, num_rows)
+    for parts, side in zip(both, (old, new), strict=True):
         for words in side.words():
             parts.append(words)
-        both.append(parts)
-    return zip(*both, strict=True)
+            if shared:
+                seen[words[:, 0] >> _SEEN_SHIFT] = True
+    for words in new.words_of_keys(shared):
+        keys.append(words[seen[words[:, 0] >> _SEEN_SHIFT]])
+    return zip(*both, keys, strict=True)
 
 
 class Parts:
@@ -740,3 +687,20 @@ def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
             order[start:stop] = places
             is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
     return order, is_first
+
+
+def block_at(ref: DataRef, rows: Ints) -> Block:
+    """Some rows of a DataRef with a schema; of a random one those of epoch 0 with seed 0."""
+    return block_of(in_epoch(ref, 0, 0).take(rows), ref.schema)
+
+
+def blocks_within(ref: DataRef, ranges: Ranges) -> Iterator[tuple[int, Block]]:
+    """The rows of some ranges, in order: the first row of each block, and the block."""
+    nbytes = ref._row_bytes
+    if not nbytes and ref.schema is not None:
+        columns = ref.schema.columns
+        nbytes = sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in columns)
+    step = max(1, min(_ROWS, _BYTES // max(1, nbytes)))
+    for start, stop in ranges:
+        for first in range(start, stop, step):
+            yield first, block_at(ref, np.arange(first, min(first + step, stop)))

@@ -1,4 +1,7 @@
-"""A published version -> another one that shares its files: with more rows, other columns, or fewer rows."""
+"""A published version -> another one made of it: with more or fewer rows, other columns, or in other files.
+
+All but a converted one share the files of the version before.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -17,17 +20,15 @@ from ..adapters.sources import as_ref, dataset_and_source
 from ..building.build import BuildOptions, Target, build
 from ..building.sources import BlockSource, Source
 from ..errors import BusyError, NotFoundError, SchemaError
-from ..process.exceptions import contextmanager
 from ..reading.counting import merged
 from ..reading.dataref import DataRef
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..rows.block import Block
 from ..rows.comparing import schema_diff
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Ints, Json
-from ..stores.contract import Versions
+from ..stores.contract import Store
 from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import ColumnGroup, fingerprint_of
@@ -50,12 +51,12 @@ from ..views.recoded import (
     rows_before,
     with_names,
 )
-from .many import submitted_by_many
-from .planned import Many
+from .many import Many, submitted_by_many
 from .submission import given_info, prepared
 
 _PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it
 _CALL_ROWS, _CALL_BYTES = 1024, 2**24  # that a function of columns gets, at most
+_KEPT = ("function", "code", "source", "message")  # entries of the lineage of the code that made the rows
 
 Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
 Numbers = Sequence[int] | Ints
@@ -72,7 +73,7 @@ class Growth:
         id, after: the version before; None for the newest at the moment of publication.
     """
 
-    store: Versions
+    store: Store
     timeout: float
     id: str
     after: str | None
@@ -535,3 +536,45 @@ def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[File
         checks = reader.checks_without(number, lost)
         rows = file.whole.rows - len(lost)
         yield replace(shared, rows=rows, checks=checks, deleted=Deleted.of_rows(lost, file.whole.checks))
+
+
+# -- other files
+
+
+def converted(
+    version: str,
+    target: Target,
+    options: BuildOptions,
+    keeps_format: bool,
+    compression: str | None,
+) -> VersionRef:
+    """Publishes the rows of a version in files of their own; see `Storage.convert`. Hold the target's lock.
+
+    Args:
+        version: a version of the target's id.
+        target: where the rows are to be published.
+        options: how to build.
+        keeps_format: the files have the format and the compression of the version.
+        compression: another compression then; None for that of the version.
+    """
+    whole = fetched(target.store, target.id, version)
+    old, own = whole.manifest, options.lineage
+    if keeps_format:
+        options = in_format_of(old, options)
+        options = replace(options, compression=compression or options.compression)
+
+    def lineage(seconds: float) -> Json:
+        made = {} if own is None else own(seconds)
+        return {**{name: old.lineage[name] for name in _KEPT if name in old.lineage}, **made} if made else {}
+
+    encode = options.encode
+    is_recoded = encode is not None
+    parents = [replace(parent, is_prefix=parent.is_prefix and not is_recoded) for parent in old.parents]
+    if target.version != version:
+        parents = [*old.parents, old.as_parent(is_prefix=not is_recoded)]
+    options = replace(options, info=old.info, function=old.function, parents=tuple(parents), lineage=lineage)
+    plainer, encoded = (whole, None) if encode is None else encode(whole)
+    _, source = dataset_and_source(plainer)
+    if encoded is not None:
+        source = encoded(source)
+    return ref_of(target.store, build(source, target, options))

@@ -1,35 +1,29 @@
 """Data that a user passes -> a published version of it.
 
-Rows are read a second time after the build.
-They are compared by hashes taken as they went by. Reading them before the build would move generators that
-datasets have for themselves, and so change what is stored.
+A few rows are read twice more after the build, to warn of random ones. Reading them before it would move
+generators that datasets have for themselves, and so change what is stored.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 from ..adapters.sources import dataset_and_source
+from ..building.board import splits_of
 from ..building.build import BuildOptions, Target, build
-from ..building.sources import BlockSource, RowSource, Source
-from ..errors import SchemaError
+from ..building.sources import BlockSource, Source
 from ..process.messages import warn_user
-from ..process.seeding import GeneratorsPutBack
 from ..reading.version_ref import VersionRef
-from ..rows.collector import block_of
-from ..rows.comparing import row_hashes
-from ..rows.types import Json, Row
+from ..rows.types import Json
 from ..stores.refs import ref_of
 from ..versions.lineage import plain
 from ..views.info import info_of
 
 _log = logging.getLogger("torchyoga")
-_SECONDS, _SHARE = 1.0, 0.1  # time of the second reading, or its share of the first
+_SECONDS, _SHARE = 1.0, 0.1  # time to read rows again, or its share of the build
 
 
 def submitted(data: object, target: Target, options: BuildOptions) -> VersionRef:
@@ -62,10 +56,9 @@ def prepared(data: object, target: Target, options: BuildOptions) -> tuple[Sourc
         plainer, encode = options.encode(dataset)
         if plainer is not dataset:
             _, source = dataset_and_source(plainer, options.num_workers, options.schema)
-    if isinstance(source, RowSource) and source.seekable and source.length is not None:
-        source = Watched(source)
-    if isinstance(source, (Watched, BlockSource)):
-        options = replace(options, before_publishing=partial(_warn_of_random_rows, source, target))
+    if isinstance(source, BlockSource) or (source.seekable and source.length):
+        warn = partial(_warn_if_random, source, target, time.monotonic())
+        options = replace(options, before_publishing=warn)
     return source if encode is None else encode(source), options
 
 
@@ -98,8 +91,24 @@ def _info(dataset: object, name: str, target: Target, given: Json) -> Json:
     return info
 
 
-def _warn_of_random_rows(source: Watched | BlockSource, target: Target) -> None:
-    if source.differ():
+def _warn_if_random(source: Source, target: Target, began: float) -> None:
+    """Warns if rows of a source that was read since then are others when they are read again.
+
+    Says nothing where they cannot be read again, or where that would take long compared with the build.
+    """
+    if isinstance(source, BlockSource):
+        differ = source.differ()
+    else:
+        splits, seconds = splits_of(source), time.monotonic() - began
+        numbers = sorted({0, splits.count // 2, splits.count - 1})
+        if 2 * len(numbers) * seconds / splits.count > max(_SECONDS, _SHARE * seconds):
+            return
+        try:
+            first, again = (splits.digests(numbers, source.schema, others) for others in (False, True))
+        except Exception:  # of a source that gives each row once
+            return
+        differ = first != again
+    if differ:
         warn_of_random_rows(source.name, target)
 
 
@@ -110,69 +119,3 @@ def warn_of_random_rows(name: str, target: Target) -> None:
         "keeps those of its build for every epoch. Cache the dataset without its random "
         "part, and apply that to the rows you load"
     )
-
-
-class Watched(RowSource):
-    """A source that can be read anywhere, of which the first, the middle and the last row are remembered.
-
-    Args:
-        source: gives the rows; seekable.
-    """
-
-    seekable = True
-
-    def __init__(self, source: RowSource) -> None:
-        assert source.seekable
-        assert source.length is not None
-        self.length = source.length
-        self.name, self.schema, self.fingerprint = source.name, source.schema, source.fingerprint
-        self.source = source
-        self._read: dict[int, bytes] = {}
-        self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile
-        self._num_read = 0
-
-    def rows(self, start: int) -> Iterator[Row]:
-        """The rows of the source."""
-        assert self.length is not None
-        watched = {0, self.length // 2, self.length - 1}
-        started = time.monotonic()
-        for number, row in enumerate(self.source.rows(start), start):
-            self._num_read, self._seconds = number + 1 - start, time.monotonic() - started
-            if number in watched:
-                with contextlib.suppress(SchemaError):  # the build's error says more
-                    self._read[number] = _hash_of(row)
-            yield row
-
-    @property
-    def found(self) -> Json:
-        """Facts that the source has found."""
-        return self.source.found
-
-    def row(self, number: int) -> Row:
-        """One row of the source."""
-        return self.source.row(number)
-
-    def differ(self) -> bool:
-        """True if a remembered row differs when it is read again; the generators are put back after it.
-
-        False where it cannot be read any more, or where that would take long compared with the first reading.
-        """
-        if self._seconds / max(1, self._num_read) * len(self._read) > max(_SECONDS, _SHARE * self._seconds):
-            return False
-        with GeneratorsPutBack():
-            return any(self._differs(number) for number in self._read)
-
-    def _differs(self, number: int) -> bool:
-        try:
-            row = self.source.row(number)
-        except Exception:  # of a source that gives each row once
-            return False
-        try:
-            return _hash_of(row) != self._read[number]
-        except SchemaError:
-            return True
-
-
-def _hash_of(row: Row) -> bytes:
-    """A hash of a row, whatever the order of its keys; SchemaError if it cannot be kept."""
-    return row_hashes(block_of([row])).tobytes()

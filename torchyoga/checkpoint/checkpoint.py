@@ -54,10 +54,10 @@ class Checkpoint:
         keep: how many of the newest steps stay; one that was saved again counts once, if there are others.
         keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
             highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
-        loaders: each `torchyoga.DataLoader` by its name, one that is trained on first; also as an Accelerator
-            has prepared it. A loop over another one that begins without gradients, or while a model
-            is in eval mode, is an evaluation: the loader's epoch and random numbers begin alike each time,
-            and the numbers are put back afterwards.
+        loaders: each `torchyoga.DataLoader` by its name, one that is trained on first; also as Accelerate or
+            Lightning Fabric have prepared it. A loop over another one that begins without gradients, or
+            while a model is in eval mode, is an evaluation: the loader's epoch and random numbers begin alike
+            each time, and the numbers are put back afterwards.
         values: what else is to be kept, as JSON takes it: numbers, texts, lists and dicts of them.
         resume: call `resume` here.
         steps: "manual" if `stepped` counts them; or the name of the optimizer whose steps count. By default
@@ -539,7 +539,8 @@ class Checkpoint:
 
 
 def _known_loader(name: object, loader: object) -> Any:
-    """A loader of ours; TypeError for another one."""
+    """A loader of ours, without the wrapper of Lightning Fabric; TypeError for another one."""
+    loader = getattr(loader, "_dataloader", loader)
     if not isinstance(name, str):
         raise TypeError(f"loaders has {name!r:.80} as a key; give each loader a text as its name")
     if not isinstance(loader, (DataLoader, DeviceLoader)):

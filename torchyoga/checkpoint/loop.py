@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..errors import StateError
+from ..loading.delivery import Delivery, Observer
 from ..loading.loader import parts_of
 from ..order.contract import Saved
 from ..process.messages import warn_user
@@ -51,7 +52,9 @@ class Pass:
         self.number, self.first, self.until = one.loader.epoch, one.steps_before(), len(one.pipeline.plan)
         self.steps = self.ended = steps
         self.taken, self.is_over, self.is_evaluation = 0, False, is_evaluation
-        self._delivery = weakref.ref(delivery, dropped)
+        # Where the interpreter ends, modules may be gone before the iterator is.
+        is_ending = sys.is_finalizing
+        self._delivery = weakref.ref(delivery, lambda gone: None if is_ending() else dropped(gone))
 
     def is_of(self, delivery: object) -> bool:
         """True if an iterator is that of this pass."""
@@ -68,8 +71,8 @@ class Pass:
         return self.is_over or self.first + self.taken >= self.until
 
 
-class Watched:
-    """A loader that a loop takes batches from: the observer of its pipeline.
+class Watched(Observer):
+    """A loader that a loop takes batches from: what the loop asks of it.
 
     Attributes:
         is_trained: its place is saved, as its batches are trained on, or may be.
@@ -79,25 +82,31 @@ class Watched:
         before: batches of the epoch before it began.
         is_measured: the loop has asked for the loader's length.
         held: generators, and its state, before each of the latest batches, if the loop holds them.
+        within: the loader's own observer.
     """
 
     def __init__(self, name: str, loader: Any, is_trained: bool, loop: Loop) -> None:
         self.name, self.loader, self.is_trained, self._loop = name, loader, is_trained, loop
         self.indices, self.pipeline = parts_of(loader)
+        self.within = self.pipeline.observer
         self.has_stepped = self.is_counted = self.is_measured = False
         self.before = self.since = 0
         self.now: Pass | None = None
         self.held: deque[tuple[Saved, Saved]] = deque(maxlen=loop.hold)
 
-    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
-        """See `Observer`."""
-        return self._loop.take(self, delivery, take)
+    def take(self, delivery: Delivery) -> Batch:
+        """The next batch of an iteration, and before it what is due after the last step."""
+        return self._loop.take(self, delivery)
 
-    @property
-    def passed(self) -> int:
-        """See `Observer`."""
+    def length(self, batches: int) -> int:
+        """The batches that a pass over the loader gives, which may begin within the epoch."""
         self.is_measured = True
-        return self.before
+        return batches - self.before
+
+    def steps(self, before: int) -> int:
+        """The number of the next batch."""
+        self.is_counted = True
+        return before
 
     def steps_before(self) -> int:
         """Batches of the epoch before the next one."""
@@ -171,7 +180,7 @@ class Loop:
             ValueError: a loader reports to another loop.
         """
         for one in self.watched.values():
-            if one.pipeline.observer is not None:
+            if isinstance(one.pipeline.observer, Watched):
                 raise ValueError(
                     f"{one.name!r} has a Checkpoint already; use that one, or make the loader again"
                 )
@@ -185,7 +194,7 @@ class Loop:
 
     # -- batches
 
-    def take(self, one: Watched, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
+    def take(self, one: Watched, delivery: Delivery) -> Batch:
         """The next batch of a loader; before it, what is due after the last step."""
         if threading.get_ident() != self._thread:
             raise StateError(
@@ -196,12 +205,12 @@ class Loop:
         if now is None or not now.is_of(delivery):
             now = one.now = self._begin(one, delivery)
         if now.is_evaluation:
-            return self._evaluate(one, now, take)
+            return self._evaluate(one, now, delivery)
         if now.is_over:
             raise StopIteration
         self._ask(one, now)
         try:
-            batch = take()
+            batch = one.within.take(delivery)
         except StopIteration:
             self._over(one, now)
             raise
@@ -215,10 +224,8 @@ class Loop:
         name = one.name
         if delivery in self._left:
             raise StateError(f"two iterators over {name!r} take turns; use one, or a loader for each")
-        is_resting, has_gradients = (
-            not all(model.training for model in self._training),
-            torch.is_grad_enabled(),
-        )
+        is_resting = not all(model.training for model in self._training)
+        has_gradients = torch.is_grad_enabled()
         if not one.is_trained and (is_resting or not has_gradients):
             one.loader.set_epoch(0)
             one.before = 0
@@ -338,14 +345,14 @@ class Loop:
 
     # -- evaluations
 
-    def _evaluate(self, one: Watched, now: Pass, take: Callable[[], Batch]) -> Batch:
+    def _evaluate(self, one: Watched, now: Pass, delivery: Delivery) -> Batch:
         """A batch that is not trained on: random numbers begin alike, and are put back afterwards."""
         if self._outside is None:
             self._outside = generators.taken()
             generators.seed_all(sampler_seed(0, 0, Processes().rank))
         self._evaluating.add(now)
         try:
-            batch = take()
+            batch = one.within.take(delivery)
         except StopIteration:
             one.since = 0
             self._end_evaluation(now)

@@ -39,9 +39,9 @@ def steps_at(place: str | os.PathLike[str], storage_options: Mapping[str, object
     """
     text = os.fspath(place)
     if is_url(text):
-        from ..stores.objects import Remote  # which needs fsspec
+        from ..stores.objects import Objects  # which needs fsspec
 
-        return _RemoteSteps(Remote(text, storage_options))
+        return _RemoteSteps(Objects(text, storage_options))
     if storage_options:
         raise ValueError(f"storage_options is for a store behind a URL, but {text!r} is a directory")
     return _LocalSteps(directory_of(text))

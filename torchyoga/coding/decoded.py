@@ -26,17 +26,15 @@ from ..process.stages import Stage, timed
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Rows, leaf_values
+from ..rows.block import Block, Data, Rows, bounds_of, leaf_values
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import WRAPPERS, Node
-from ..rows.projection import Projection, unknown_column
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under, unknown_column
 from ..rows.types import Ints, Row, Seeds
 from ..views.changed import Draw
 from ..views.over import ChangedRows, Over, RowView
-from ..views.windows.windowed import WindowsRef
+from ..views.windows import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
+from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
-from ..rows.data import Data, bounds_of
 from ..views.changed import Draw
 
 Bytes: TypeAlias = memoryview

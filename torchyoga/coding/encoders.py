@@ -21,9 +21,9 @@ from ..process.numbers import as_int
 from ..rows.column import Codec
 from ..rows.image_formats import format_of
 from ..rows.types import Json, Row
+from .decoders import rate_of_flac, whole_samples
 from .libraries import library, used_for
 from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned
-from .sounds import rate_of_flac, whole_samples
 
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
 _DICTIONARY_BYTES = 110 * 2**10

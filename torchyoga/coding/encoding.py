@@ -10,14 +10,13 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 
-from ..building.sources import InputSource, PlacedSource, RowSource, SeekableBlocks, Source
+from ..building.sources import PlacedSource, RowSource, SeekableBlocks, Source
 from ..errors import CorruptError, SchemaError
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
 from ..rows.column import Codec, Column, Meaning
 from ..rows.node import Path, path_name
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema
+from ..rows.schema import Schema, unknown_column
 from ..rows.types import Json, Row
 from ..views.flattened import flattened
 from .decoder import form_of
@@ -262,8 +261,7 @@ class _EncodedPlaces(EncodedSource, PlacedSource):
     ) -> None:
         super().__init__(source, codecs, forms)
         self._places = source
-        if isinstance(source, InputSource):
-            self.num_inputs = source.num_inputs
+        self.num_inputs = source.num_inputs
 
     def place(self, number: int) -> Json:
         """Where the source says that row `number` comes."""
@@ -271,7 +269,6 @@ class _EncodedPlaces(EncodedSource, PlacedSource):
 
     def rows_of(self, start: int, stop: int) -> Iterator[Row]:
         """The rows of some inputs."""
-        assert isinstance(self._places, InputSource)
         self._learn_of_first()
         yield from self._encoded(self._places.rows_of(start, stop), 0)
 

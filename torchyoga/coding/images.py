@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,8 @@ from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
 from ..process.numbers import as_int
+from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
-from ..rows.data import Data, bounds_of
 from ..rows.types import Ints
 from ..views.changed import Draw
 from .decoder import (
@@ -98,7 +98,7 @@ def image(
         on_error: a value for all pixels of an image that cannot be decoded, 0 to 255; they are counted, with
             a warning. By default that is a CorruptError.
         max_pixels: an image whose header says more is an error before it is decoded.
-        device: "cuda" decodes JPEG images there, a batch at once, by torchcodec or nvImageCodec, then crops
+        device: "cuda" decodes JPEG images there, a batch at once, by torchcodec, then crops
             and resizes them there. Pixels differ from the processor's by a few levels, and `exact` has no
             effect. Batches lie in host memory as ever; `yoga.to_device` moves them.
 
@@ -529,16 +529,15 @@ def _in_range(sizes: Ints, ratio: tuple[float, float]) -> Ints:
     return found
 
 
-class _BatchDecoder(Protocol):
-    """Decodes the files of JPEG images at once."""
-
-    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
-        """(C, H, W) uint8 the pixels of each, on the device and not turned; None where there is none."""
+BatchDecoder: TypeAlias = "Callable[[Sequence[Bytes], bool], list[torch.Tensor | None]]"
 
 
 @lru_cache(8)
-def decoder_on(device: torch.device) -> _BatchDecoder:
-    """The decoder of a device.
+def decoder_on(device: torch.device) -> BatchDecoder:
+    """What decodes the files of JPEG images at once on a device, by torchcodec and nvJPEG.
+
+    It is called with files and whether they are to be grey, and gives the pixels of each, (C, H, W) of uint8
+    and not turned; None where there are none.
 
     Raises:
         RuntimeError: no such device is here.
@@ -549,82 +548,33 @@ def decoder_on(device: torch.device) -> _BatchDecoder:
             f"image(device={str(device)!r}) needs a CUDA device, and torch finds none here; leave device out "
             "to decode on the processor"
         )
-    found = library("jpeg on cuda")
-    return ByTorchCodec(device, found) if hasattr(found, "decode_jpeg") else ByNvImageCodec(device, found)
+    decode = library("jpeg on cuda").decode_jpeg
 
-
-class ByTorchCodec:
-    """Decodes by torchcodec, which hands a batch to nvJPEG.
-
-    Args:
-        device: where to.
-        decoders: the module `torchcodec.decoders`.
-    """
-
-    def __init__(self, device: torch.device, decoders: Any) -> None:
-        self._device = device
-        self._decode = decoders.decode_jpeg
-
-    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
-        """See `_BatchDecoder`."""
-        files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
-        mode = "GRAY" if is_gray else "RGB"
+    def one(file: torch.Tensor, mode: str) -> torch.Tensor | None:
         try:
-            return list(self._decode(files, mode=mode, device=self._device))
-        except RuntimeError as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-        return [self._one(file, mode) for file in files]  # of a batch, it does not say which one failed
-
-    def _one(self, file: torch.Tensor, mode: str) -> torch.Tensor | None:
-        try:
-            found: torch.Tensor = self._decode(file, mode=mode, device=self._device)
+            found: torch.Tensor = decode(file, mode=mode, device=device)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             return None
         return found
 
+    def batch(values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
+        files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
+        mode = "GRAY" if is_gray else "RGB"
+        try:
+            return list(decode(files, mode=mode, device=device))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            return [one(file, mode) for file in files]  # of a batch, it does not say which one failed
 
-class ByNvImageCodec:
-    """Decodes by nvImageCodec.
-
-    Args:
-        device: where to.
-        codec: the module `nvidia.nvimgcodec`.
-    """
-
-    def __init__(self, device: torch.device, codec: Any) -> None:
-        self._device = device
-        self._codec = codec
-        if device.type == "cuda":
-            number = torch.cuda.current_device() if device.index is None else device.index
-            self._decoder = codec.Decoder(device_id=number)
-        else:
-            backends = [codec.Backend(codec.BackendKind.CPU_ONLY)]
-            self._decoder = codec.Decoder(device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY, backends=backends)
-
-    def __call__(self, values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
-        """See `_BatchDecoder`."""
-        codec = self._codec
-        spec = codec.ColorSpec.GRAY if is_gray else codec.ColorSpec.SRGB
-        params = codec.DecodeParams(apply_exif_orientation=False, color_spec=spec)
-        files = [codec.CodeStream(np.frombuffer(value, np.uint8)) for value in values]
-        stream = 0
-        if self._device.type == "cuda":
-            stream = torch.cuda.current_stream(self._device).cuda_stream
-        found = self._decoder.decode(files, params=params, cuda_stream=stream)
-        return [None if image is None else self._tensor(image).permute(2, 0, 1) for image in found]
-
-    def _tensor(self, image: Any) -> torch.Tensor:
-        if image.buffer_kind == self._codec.ImageBufferKind.STRIDED_HOST:
-            image = np.asarray(image)
-        return torch.as_tensor(image, device=self._device)
+    return batch
 
 
 def pixels_on(
     device: torch.device,
-    batch: _BatchDecoder,
+    batch: BatchDecoder,
     values: Sequence[Bytes],
     headers: Sequence[Header | None],
     is_gray: bool,

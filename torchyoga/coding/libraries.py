@@ -17,11 +17,10 @@ from ..errors import SchemaError
 KNOWN = {
     "jpeg": (
         ("simplejpeg", "simplejpeg"),
-        ("cv2", "opencv-python-headless"),
         ("imagecodecs", "imagecodecs"),
         ("PIL", "pillow"),
     ),
-    "jpeg on cuda": (("torchcodec.decoders", "torchcodec"), ("nvidia.nvimgcodec", "nvidia-nvimgcodec-cu13")),
+    "jpeg on cuda": (("torchcodec.decoders", "torchcodec"),),
     "png": (("imagecodecs", "imagecodecs"), ("cv2", "opencv-python-headless"), ("PIL", "pillow")),
     "other images": (("PIL", "pillow"),),
     "resizing": (("cv2", "opencv-python-headless"), ("PIL", "pillow")),
@@ -30,7 +29,6 @@ KNOWN = {
 }
 _EXTRAS = {"sound": "audio", "zstd": "zstd"}
 _SAME = {
-    "nvidia-nvimgcodec-cu13": ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu11"),
     "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
 }
 
@@ -64,14 +62,13 @@ def _is_here(module: str) -> bool:
 
 
 def _loads(module: str) -> bool:
-    """True if a module can be loaded: those that want CUDA are often there and cannot be."""
+    """True if a module that decodes on CUDA can be loaded: one is often there and cannot be."""
     if not torch.cuda.is_available():
         return False
     try:
-        importlib.import_module(module)
+        return hasattr(importlib.import_module(module), "decode_jpeg")
     except Exception:  # of any kind: a library that is missing, or of another version of torch
         return False
-    return True
 
 
 def _version(package: str) -> str:
@@ -100,8 +97,7 @@ def library(purpose: str, names: Sequence[str] = ()) -> Any:
             return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
     if purpose == "jpeg on cuda":
         raise SchemaError(
-            "neither torchcodec nor nvImageCodec can be loaded; pip install torchcodec, of the same CUDA as "
-            "torch, or nvidia-nvimgcodec-cu13[all]"
+            "no torchcodec that decodes images can be loaded; pip install one of the same CUDA as torch"
         )
     extra = _EXTRAS.get(purpose, "images")
     raise SchemaError(f"no library for {purpose} is installed; pip install 'torchyoga[{extra}]'")

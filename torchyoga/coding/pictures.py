@@ -279,11 +279,6 @@ def _decode_jpeg(
         return pixels if into is None or least is not None else into
     if is_gray or name == "PIL":
         return None
-    if name == "cv2":
-        cv2 = library("jpeg")
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-        return None if decoded is None else np.ascontiguousarray(decoded[:, :, ::-1])  # Pillow says why
     if not is_whole_jpeg(data):  # of what is cut, it would decode the beginning
         return None
     decoded = library("jpeg").jpeg8_decode(bytes(data), outcolorspace="rgb")

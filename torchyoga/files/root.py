@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 
 from ..errors import CorruptError, YogaError
-from ..process.exceptions import contextmanager
 
 # Without O_NONBLOCK, opening a FIFO waits for a writer.
 _NAMES = ("O_BINARY", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK")
@@ -222,7 +221,7 @@ class Root:
 
     def fill(self, name: str, data: bytes) -> None:
         """Writes a new file, which is on the disk when this returns; FileExistsError if the name is taken."""
-        with self.told(name), self.create(name) as file:
+        with self.naming_errors(name), self.create(name) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -248,7 +247,7 @@ class Root:
     def touch(self, name: str) -> Path:
         """The path of a file, which is made if it does not exist."""
         try:
-            with self.told(name, is_any=True):
+            with self.naming_errors(name, is_any=True):
                 self.create(name).close()
         except FileExistsError:
             found = self.find(name)
@@ -256,7 +255,7 @@ class Root:
                 self._refuse(self.path / name, "a file")
         return self.path / name
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[bool]:
         """Holds the kernel's lock of a file, which is made if it does not exist; `filelock` knows the same.
 
@@ -364,14 +363,14 @@ class Root:
 
     # -- the way down
 
-    @contextmanager
+    @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[_Folder, str]]:
         parts = _parts(name)
-        with self._folder("/".join(parts[:-1])) as folder, self.told(name):
+        with self._folder("/".join(parts[:-1])) as folder, self.naming_errors(name):
             yield folder, parts[-1]
 
-    @contextmanager
-    def told(self, name: str, is_any: bool = False) -> Iterator[None]:
+    @contextlib.contextmanager
+    def naming_errors(self, name: str, is_any: bool = False) -> Iterator[None]:
         """Errors say the whole path of a name, which is looked up in an open folder; some, or any, also what
         to do."""
         try:
@@ -384,7 +383,7 @@ class Root:
                 error.filename = str(self.path / name)
             raise
 
-    @contextmanager
+    @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
         """A folder below the root; no folder on the way may be a link."""
         at = _Folder(str(self.top), _open_folder(self.top, None) if HAS_HANDLES else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..errors import CorruptError
 
@@ -17,6 +17,7 @@ _EMPTY = bytes(_BLOCK)
 _LONGEST_NAME = 2**16
 _LONGEST_PAX = 2**20  # bytes of an extended header
 _MOST_PADDING = 2**20  # after the end; tar itself fills up to 10 KiB
+_PIECE = 2**16  # bytes of it that are looked at at once
 _OCTAL = re.compile(rb"[0-7]*\Z")
 _FILES, _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"0\x007", b"5", b"L", b"K", b"xX", b"g"
 _PROBLEMS = {b"1": "is a link", b"2": "is a link", b"S": "is a sparse file"} | dict.fromkeys(
@@ -29,7 +30,6 @@ APART = (
     "members of a sample one after the other, as by tar --sort=name"
 )
 Read = Callable[[int, int], bytes]
-T = TypeVar("T")
 
 
 class Member(NamedTuple):
@@ -41,12 +41,12 @@ class Member(NamedTuple):
     problem: str = ""
 
 
-def members(read: Read, size: int | None = None) -> Iterator[Member]:
+def members(read: Read, size: int) -> Iterator[Member]:
     """The members of an archive, in order, without its folders; each is given before the next is looked at.
 
     Args:
         read: returns bytes at a place: so many, unless the archive ends there; called for places that rise.
-        size: bytes of the archive, if that is known.
+        size: bytes of the archive.
 
     Raises:
         CorruptError: the archive is cut, damaged, or not a tar archive; all members before are given first.
@@ -83,7 +83,7 @@ def members(read: Read, size: int | None = None) -> Iterator[Member]:
         if kind == b"S":
             body = _behind_map(read, block, body)
         has_body = kind not in b"123456"
-        if has_body and size is not None and nbytes > size - body:
+        if has_body and nbytes > size - body:
             raise CorruptError(
                 f"it is cut, or its member {name!r:.200} is: that should have {nbytes} bytes from byte "
                 f"{body} on, but the file has {size}"
@@ -203,52 +203,47 @@ def _behind_map(read: Read, block: bytes, body: int) -> int:
     return body
 
 
-def _check_end(read: Read, at: int, size: int | None) -> None:
+def _check_end(read: Read, at: int, size: int) -> None:
     """Raises CorruptError if anything but zeros follows the end."""
-    stop = at + _MOST_PADDING
-    if size is not None and size > stop:
+    if size > at + _MOST_PADDING:
         raise CorruptError(f"its end is at byte {at}, but {size - at} bytes follow, perhaps another archive")
-    while at < stop:
-        found = read(at, 2**16)
+    for start in range(at, size, _PIECE):
+        found = read(start, _PIECE)
         if found.count(0) != len(found):
             raise CorruptError(f"its end is at byte {at}, but more follows it, perhaps another archive")
-        if len(found) < 2**16:
-            return
-        at += len(found)
-    raise CorruptError(f"its end is followed by more than {_MOST_PADDING} bytes")
 
 
 # -- samples: members in sequence whose names differ only in their extension
 
 
-class TarSample(NamedTuple, Generic[T]):
-    """A sample: what its members hold by their extension; or why it cannot be a row."""
+class TarSample(NamedTuple):
+    """A sample: its members by their extension; or why it cannot be a row."""
 
     key: str
-    parts: dict[str, T]
+    parts: dict[str, Member]
     problem: str = ""
 
 
-def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) -> Iterator[TarSample[T]]:
+def samples(members: Iterable[Member], is_image: Callable[[Member], bool]) -> Iterator[TarSample]:
     """The samples of an archive, in order.
 
     A name is divided at the first dot behind its folder: `train/0017.seg.png` is the member `seg.png` of the
     sample `train/0017`. Members without an extension, or named `__like_this__.json`, belong to none.
 
     Args:
-        members: of the archive, with what is to be had of each.
+        members: of the archive.
         is_image: of one without an extension, which is given as a sample that cannot be a row if it is one.
 
     Raises:
         CorruptError: the archive is cut or damaged; the sample that it has begun is not given.
     """
-    current: TarSample[T] | None = None
+    current: TarSample | None = None
     try:
-        for member, value in members:
-            key, extension = divided(member.name)
+        for member in members:
+            key, extension = _divided(member.name)
             if not extension:
                 problem = member.problem
-                if not problem and "." not in member.name.rpartition("/")[2] and is_image(value):
+                if not problem and "." not in member.name.rpartition("/")[2] and is_image(member):
                     problem = "begins as an image does, and has no extension, so no sample can hold it"
                 if problem:
                     yield TarSample(member.name, {}, problem)
@@ -262,7 +257,7 @@ def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) 
                 problem = "is there twice" if extension != KEY else "has a name that means the key"
             if problem and not current.problem:
                 current = current._replace(problem=f"has a member {extension!r:.80} that {problem}")
-            current.parts[extension] = value
+            current.parts[extension] = member
     except CorruptError as error:
         begun = "" if current is None else f"; its last sample there, {current.key!r:.100}, may lack members"
         raise CorruptError(f"{error}{begun}") from error
@@ -270,7 +265,7 @@ def samples(members: Iterable[tuple[Member, T]], is_image: Callable[[T], bool]) 
         yield current
 
 
-def divided(name: str) -> tuple[str, str]:
+def _divided(name: str) -> tuple[str, str]:
     """The key and the extension of a member; no extension if it belongs to no sample."""
     folder, slash, own = name.rpartition("/")
     stem, _, extension = own.partition(".")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..files.checksum import crc32
 from ..process.numbers import distinct, first_places
-from ..rows.data import bounds_of, numbered_within
+from ..rows.block import bounds_of, numbered_within
 from ..rows.types import Ints
 from .items import appended, with_columns
 

@@ -27,7 +27,7 @@ from ..rows.block import Block
 from ..rows.schema import Schema
 from ..rows.types import Ints, Json
 from .checks import num_units, unit_bytes_of
-from .gather import Bytes
+from .mapped import Bytes
 
 FORMATS = ("lmdb", "hdf5")
 

@@ -41,10 +41,10 @@ from ..rows.schema import Schema
 from ..rows.types import Array, Ints, Json
 from .checks import unit_bytes_of, unit_checksums
 from .contract import Extent, Writeback, read_table, with_units
-from .gather import Bytes
+from .mapped import Bytes
 
 SUFFIX = ".h5"
-COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
+COMPRESSIONS = ("gzip", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
 _GZIP_LEVEL = 4  # HDF5's own default
 _HDF5_LOCK = phil  # before h5py 3.16 its direct chunk methods do not take it
@@ -497,14 +497,14 @@ class _Decoder:
     scratches: dict[tuple[object, ...], _Scratch]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        is_shuffled, element_bytes = self.compression in ("gzip", "lzf"), self.layout.dtype.itemsize
-        if self.compression == "gzip":
+        is_gzip = self.compression == "gzip"
+        if is_gzip:
             stored = _inflated(stored, out.nbytes)
-        elif not int(self.masks[block]) >> is_shuffled & 1:  # else HDF5 has left this chunk uncompressed
-            stored, is_shuffled = self._by_hdf5(stored, out.nbytes), False
+        elif not int(self.masks[block]) & 1:  # else HDF5 has left this chunk uncompressed
+            stored = self._by_hdf5(stored, out.nbytes)
         if stored.nbytes != out.nbytes:
             raise CorruptError(f"a chunk holds {stored.nbytes} bytes instead of {out.nbytes}")
-        out[:] = stored.reshape(element_bytes, -1).T.reshape(-1) if is_shuffled else stored
+        out[:] = stored.reshape(self.layout.dtype.itemsize, -1).T.reshape(-1) if is_gzip else stored
         # HDF5 does not report a chunk that decompresses to less than it should.
         if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
@@ -550,8 +550,6 @@ def compression_arguments(name: str) -> Json:
         raise ValueError(f"compression={name!r} is not known; choose one of {list(COMPRESSIONS)} or None")
     if name == "gzip":
         return {"compression": "gzip", "compression_opts": _GZIP_LEVEL, "shuffle": True}
-    if name == "lzf":
-        return {"compression": "lzf", "shuffle": True}
     plugin = _plugin()
     if plugin is None:
         raise ValueError(f"compression={name!r} needs the package {_PLUGIN}; pip install {_PLUGIN}")
@@ -600,33 +598,13 @@ def _inflated(stored: Bytes, most: int) -> Bytes:
 
 
 def _announced(compression: str, data: Bytes) -> int | None:
-    """How many bytes a chunk claims to decompress to; None if it does not say, or is damaged.
+    """How many bytes a chunk claims to decompress to; None if it does not say.
 
     HDF5 would read beyond the end of a chunk that decompresses to less.
     """
     if compression == "blosc":
         return int.from_bytes(data[4:8].tobytes(), "little")
-    return _announced_by_zstd(data[:18].tobytes()) if compression == "zstd" else _size_of_lzf(data.tobytes())
-
-
-def _size_of_lzf(data: bytes) -> int | None:
-    """The size of what an LZF stream decompresses to; None if it is damaged, which h5py does not look at."""
-    at = size = 0
-    while at < len(data):
-        control = data[at]
-        is_run, is_long = control < 32, control >= 224  # of literals; a copy whose length has another byte
-        count = control + 1 if is_run else (control >> 5) + 2
-        after = at + (count + 1 if is_run else 2 + is_long)
-        if after > len(data):
-            return None
-        if not is_run and (control & 31) << 8 | data[after - 1] >= size:  # begins before what there is
-            return None
-        at, size = after, size + count + (data[at + 1] if is_long else 0)
-    return size
-
-
-def _announced_by_zstd(head: bytes) -> int | None:
-    """The size of its content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    head = data[:18].tobytes()  # of a Zstandard frame (RFC 8878, 3.1.1.1)
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
     flags = head[4]

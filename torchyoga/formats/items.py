@@ -21,9 +21,9 @@ import numpy as np
 from ..process.buffers import address_of
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
-from ..rows.data import joined_runs, numbered_within
+from ..rows.block import joined_runs, numbered_within
 from ..rows.types import Array, Ints
-from .gather import Bytes, Memory
+from .mapped import Bytes, Memory
 
 Empty = Callable[[int], Bytes]
 _CUT_BYTES = 16

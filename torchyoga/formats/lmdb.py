@@ -26,13 +26,12 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..process.threads import Errand, TaskThread
-from ..rows.block import Block
-from ..rows.data import bounds_of
+from ..rows.block import Block, bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json
 from .checks import unit_bytes_of, unit_checksums
 from .contract import Extent, Writeback, read_table, with_units
-from .gather import Bytes
+from .mapped import Bytes
 
 SUFFIX = ".mdb"
 COMPRESSIONS = ()

@@ -42,7 +42,7 @@ class Accelerated:
         self.rest = -1
         self._is_even = True
 
-    def prepare(self, indices: Indices, batch_size: int, in_order: bool) -> None:
+    def prepare(self, indices: Indices, batch_size: int) -> None:
         """Makes rows be dealt as Accelerate expects, if it uses the loader.
 
         Raises:
@@ -54,10 +54,6 @@ class Accelerated:
             cursor.shard = replace(cursor.shard, run_length=run_length)
         if not self.is_prepared or indices.num_replicas == 1:
             return
-        if not in_order:
-            raise ValueError(
-                "with Accelerate and several processes batches must come in order; leave in_order at True"
-            )
         if indices.locality == "shard":
             raise ValueError(
                 "Accelerate deals runs of the order to its processes, so with locality='shard' each would "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import torch
 
@@ -36,21 +36,27 @@ from .redrawn import Redrawn
 from .workers import Arriving, TorchLoader, Workers, is_late
 
 
-class Observer(Protocol):
-    """Sees how a loop takes a loader's batches, as a Checkpoint does.
+class Observer:
+    """Answers all that a loop asks of a loader. A Checkpoint puts its own around that of the loader.
 
-    Attributes:
-        is_counted: True if the loop has asked for the loader's `steps`.
+    Args:
+        meter: measures how long a batch is waited for: it calls `following()` of an iteration.
     """
 
-    is_counted: bool
+    def __init__(self, meter: Callable[[Delivery], Batch]) -> None:
+        self._meter = meter
 
-    @property
-    def passed(self) -> int:
-        """Batches of the epoch before this pass over the loader began, which its length leaves out."""
+    def take(self, delivery: Delivery) -> Batch:
+        """The next batch of an iteration."""
+        return self._meter(delivery)
 
-    def take(self, delivery: Iterator[Batch], take: Callable[[], Batch]) -> Batch:
-        """The next batch of an iteration, by `take`."""
+    def length(self, batches: int) -> int:
+        """The length of the loader, whose epoch has so many batches."""
+        return batches
+
+    def steps(self, before: int) -> int:
+        """The number of the next batch, so many of its epoch being over."""
+        return before
 
 
 class Pipeline:
@@ -59,6 +65,7 @@ class Pipeline:
     Args:
         plan: the indices, and the way in which their batches are made.
         quiet: whether rows draw random numbers.
+        meter: see `Observer`.
 
     Attributes:
         way: see `Way`.
@@ -66,18 +73,18 @@ class Pipeline:
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
         workers: the processes.
-        observer: sees each batch that is asked for.
+        observer: answers what a loop asks.
     """
 
-    def __init__(self, plan: EpochIndices, quiet: Quiet) -> None:
+    def __init__(self, plan: EpochIndices, quiet: Quiet, meter: Callable[[Delivery], Batch]) -> None:
         self.plan, self.way, self.watch = plan, plan.way, plan.watch
         self.latest: Iteration | None = None
         self.redrawn, self.workers = Redrawn(), Workers()
-        self.observer: Observer | None = None
-        self._quiet = quiet
+        self._quiet, self._meter = quiet, meter
+        self.observer = Observer(meter)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "latest": None, "observer": None}
+        return {**self.__dict__, "latest": None, "observer": Observer(self._meter)}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -274,23 +281,16 @@ class Delivery(Iterator[Batch]):
         loader: the loader.
         pipeline: makes its batches.
         accelerated: what an Accelerator knows of it.
-        observed: returns `following()` of a delivery; whatever measures the loader comes between.
 
     Attributes:
         plan: the loader's.
         iteration: None until the first batch is asked for.
     """
 
-    def __init__(
-        self,
-        loader: TorchLoader,
-        pipeline: Pipeline,
-        accelerated: Accelerated,
-        observed: Callable[[Delivery], Batch],
-    ) -> None:
+    def __init__(self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated) -> None:
         self.loader, self.plan = loader, pipeline.plan
         self.iteration: Iteration | None = None
-        self._pipeline, self._accelerated, self._observed = pipeline, accelerated, observed
+        self._pipeline, self._accelerated = pipeline, accelerated
         self._indices = pipeline.plan.indices
         self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
         self._batches: Iterator[Batch] | None = None
@@ -316,8 +316,7 @@ class Delivery(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         with self._alone:
-            observer, take = self._pipeline.observer, partial(self._observed, self)
-            return take() if observer is None else observer.take(self, take)
+            return self._pipeline.observer.take(self)
 
     def following(self) -> Batch:
         """The next batch, counted."""
@@ -378,8 +377,7 @@ class Delivery(Iterator[Batch]):
             raise StopIteration
         loader, pipeline, iteration = self.loader, self._pipeline, self.iteration
         if iteration is None:
-            in_order = not pipeline.way.is_unordered
-            self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
+            self._accelerated.prepare(self._indices, loader.batch_size or 1)
             self.iteration = iteration = pipeline.begin(loader, self._made)
             iteration.hold(self)
             pipeline.latest = iteration
@@ -404,7 +402,7 @@ class Delivery(Iterator[Batch]):
             self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
-        if isinstance(started, Arriving) and pipeline.way.is_unordered:
+        if isinstance(started, Arriving) and not iteration.in_order:
             self._numbers = started.numbers
         self._batches = self._moved(started)
         return iteration, self._batches

@@ -96,8 +96,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
-            `in_order=False` (from torch 2.6 on) the state names the batches that came early; each of several
-            ranks then has a state of its own.
+            `in_order=False` (from torch 2.6 on) the state names the batches that came early; on several ranks
+            batches come in order nevertheless, so that the state is the same on each.
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
@@ -175,8 +175,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
-        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None))
-        self._meter = _meter.Meter(plan.watch, indices.cursor.account)
+        self._meter = _meter.Meter(plan.watch.by_name, indices.cursor.account)
+        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
@@ -220,8 +220,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
         if not is_planning_epochs():
-            observer = self._pipeline.observer
-            return len(self._pipeline.plan) - (0 if observer is None else observer.passed)
+            return self._pipeline.observer.length(len(self._pipeline.plan))
         # Lightning asks once, for all epochs, and before it loads a state.
         left = left_by_lightning(self)
         state = None if left is None else left[1]
@@ -252,9 +251,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             >>> [step for step, batch in enumerate(loader, loader.steps)], loader.steps, loader.epoch
             ([1, 2], 0, 1)
         """
-        if self._pipeline.observer is not None:
-            self._pipeline.observer.is_counted = True
-        return self._indices.steps_before(self.batch_size or 1, self.drop_last)
+        before = self._indices.steps_before(self.batch_size or 1, self.drop_last)
+        return self._pipeline.observer.steps(before)
 
     @property
     def seed_rows(self) -> bool:
@@ -297,7 +295,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if left is not None and left[0] is not self._taken_from_lightning:
             self._taken_from_lightning, state = left
             self.load_state_dict({**state, "steps": 0})  # Lightning has forgotten their number, too
-        delivery = Delivery(self, self._pipeline, self._accelerated, self._meter)
+        delivery = Delivery(self, self._pipeline, self._accelerated)
         device = accelerate_device() if self._accelerated.is_prepared else None
         if isinstance(device, torch.device) and device.type != "cpu":
             delivery.move_to(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from operator import getitem, length_hint
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.exceptions import note_batch, note_row, notes_of, set_notes
 from ..process.messages import warn_user
-from ..process.seeding import row_seeds, seed_noted, seeder, where, where_all
+from ..process.seeding import KINDS, row_seeds, seeder, torch_noted, where
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.threads import Ahead, Task
 from ..reading.contract import title_of
@@ -153,8 +154,8 @@ class Maker:
 
     def _note(self, error: Exception, job: Job, doing: str) -> None:
         """Notes on an error in which batch of which epoch it was raised, and by which row or rows."""
-        first, numbers = job.window.first, job.window.numbers
-        where = f", epoch {job.epoch}" if first is None else f", batch {first} of epoch {job.epoch}"
+        number, numbers = job.number, job.window.numbers
+        where = f", epoch {job.epoch}" if number is None else f", batch {number} of epoch {job.epoch}"
         rows: Any = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         note_batch(error, rows if isinstance(rows, Sequence) else [rows], _title(self.dataset), where, doing)
 
@@ -210,58 +211,47 @@ class Maker:
     ) -> Sequence[Row]:
         """The rows, each made with random numbers of its own, or `together` if that draws none."""
         dataset, quiet = self._in_epoch(job.epoch), self.seeding.quiet
-        seeds = row_seeds(job.seed, job.epoch, numbers)
         if isinstance(dataset, DataRef) and dataset._is_random:
-            return dataset._take_seeded(dataset._numbered(rows), seeds)
-        pairs = list(zip(rows, seeds.tolist(), strict=True))
-        make = self._of_one_row(dataset) if together is None else partial(_alone, together)
-        if together is not None and quiet.may_be:
-            seeder()(pairs[0][1])
-            before = where_all()
+            return dataset._take_seeded(dataset._numbered(rows), row_seeds(job.seed, job.epoch, numbers))
+        if together is not None and not quiet.drawn:
+            seeder()(int(row_seeds(job.seed, job.epoch, numbers[:1])[0]))
+            before = where()
             try:
-                with seed_noted:
+                with torch_noted:
                     many = together(rows)
             except Exception:
-                if where_all() == before:
+                if where() == before:
                     raise
             else:
-                if where_all() == before or not _are_rows(many, len(pairs)):
+                if where() == before or not _are_rows(many, len(rows)):
                     return many
             self.note_draws()
-        elif quiet.is_known:
-            before, seed_torch = where(), torch.default_generator.manual_seed
-            found: list[Row] = []
-            try:
-                for row, own in pairs:
-                    seed_torch(own)
-                    found.append(make(row))
-            except Exception as error:
-                if where() == before:
-                    self._note_row(error, pairs[len(found)][0])
-                    raise
-            if where() == before:
-                return found
-            quiet.note(has_drawn=True)
-        seed_all, found = seeder(), []
+        make = self._of_one_row(dataset) if together is None else partial(_alone, together)
+        seeded, others = quiet.kinds
+        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else repeat(0)
+        seed, before, found = seeder(seeded), where(others), list[Row]()
         try:
-            for row, own in pairs:
-                seed_all(own)
-                if quiet.is_asked:
-                    before = where()
+            with torch_noted:
+                for row, own in zip(rows, seeds, strict=False):
+                    seed(own)
+                    then = where() if quiet.is_asked else None
                     found.append(make(row))
-                    quiet.note(has_drawn=where() != before)
-                else:
-                    found.append(make(row))
+                    if then is not None:
+                        quiet.note(then, where())
         except Exception as error:
-            self._note_row(error, pairs[len(found)][0], together)
-            raise
-        return found
+            if where(others) == before:
+                self._note_row(error, rows[len(found)], together)
+                raise
+        if where(others) == before:
+            return found
+        quiet.give_up()
+        return self._seeded(job, rows, numbers, together)
 
     def note_draws(self) -> None:
         """Notes that rows have drawn, here or in a worker: all are seeded from now on, one by one."""
-        if not self.seeding.quiet.may_be:
+        if self.seeding.quiet.drawn == KINDS:
             return
-        self.seeding.quiet.note(has_drawn=True)
+        self.seeding.quiet.give_up()
         if get_worker_info() is None and made_together(self.dataset) is not None:
             warn_user(
                 f"{type(self.dataset).__name__}.__getitems__ draws random numbers or asks for "
@@ -317,14 +307,16 @@ class InProcess(Iterator[Batch]):
         self._maker, way, source = maker, plan.way, plan.source
         # Texts are objects, which threads make in turn: two of them would only wait for each other.
         num_threads = 0 if way.num_threads and _is_mostly_text(source) else way.num_threads
-        tasks = (Task(partial(maker.made, job), len(job.firsts)) for job in plan.jobs_here(num_threads))
-        is_ahead = way.is_ahead and isinstance(source, DataRef) and source.is_thread_safe
-        self._ahead = Ahead(tasks, way.num_ahead if is_ahead else 0, num_threads)
+        jobs = plan.jobs_here(num_threads)
+        self._made: Iterator[list[Batch]] = map(maker.made, jobs)
+        if way.is_ahead and isinstance(source, DataRef) and source.is_thread_safe:
+            tasks = (Task(partial(maker.made, job), len(job.firsts)) for job in jobs)
+            self._made = Ahead(tasks, way.num_ahead, num_threads)
         self._read: list[Batch] = []  # last first
 
     def __next__(self) -> Batch:
         if not self._read:
-            self._read = next(self._ahead)[::-1]
+            self._read = next(self._made)[::-1]
         found = self._read.pop()
         if type(found) is _Part:
             found = self._maker.collated(found)

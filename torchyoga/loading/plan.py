@@ -48,7 +48,7 @@ class Way:
         at_once: windows that are read before they are wanted.
         together: batches that travel together at most; None for as many as are best.
         is_single: single rows are handed out, no batches of them.
-        is_unordered: batches may come in any order.
+        is_unordered: batches may come in any order, on one rank.
         seeds_rows: each row is made with random numbers of its own.
         seeds_batches: each batch is collated with random numbers of its own.
         collates: by a function of the user's.
@@ -173,14 +173,19 @@ class Job(NamedTuple):
     epoch: int
     ring: int = 0
     slot: int = -1
+    number: int | None = None  # of the first batch in its epoch, if that is known
     step: int | None = None  # the number of the first batch, if they may come in any order
 
     def apart(self) -> list[Job]:
         """Each batch as a job of its own."""
         if len(self.firsts) == 1:
             return [self]
-        pairs = zip(self.window.apart(), self.firsts, strict=True)
-        return [self._replace(window=window, firsts=[first]) for window, first in pairs]
+        return [
+            self._replace(
+                window=window, firsts=[first], number=None if self.number is None else self.number + place
+            )
+            for place, (window, first) in enumerate(zip(self.window.apart(), self.firsts, strict=True))
+        ]
 
 
 class EpochIndices:
@@ -214,7 +219,7 @@ class EpochIndices:
         if ring is not None:
             ring.begin()
         for job in self._jobs(read_here=False, most=self.way.together, read_bytes=None):
-            number = step if self.way.is_unordered else None
+            number = None if self.is_in_order else step
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             self._under_way.handed += len(job.firsts)
             yield job._replace(ring=key, slot=slot, step=number)
@@ -230,15 +235,28 @@ class EpochIndices:
         return self.iteration
 
     @property
+    def is_in_order(self) -> bool:
+        """True unless batches may come in any order."""
+        return self._under_way.in_order
+
+    @property
     def epoch(self) -> int:
         """The epoch that the iteration is in."""
         return self._under_way.start.epoch
 
     def _jobs(self, read_here: bool, most: int | None, read_bytes: int | None) -> Iterator[Job]:
-        iteration, seed = self._under_way, self.indices.cursor.order.seed
+        iteration, seed, epoch = self._under_way, self.indices.cursor.order.seed, self.epoch
+        number = None if self.way.is_single else iteration.steps_before
         firsts = self.indices.firsts(iteration)
-        for window in self._windows(iteration, read_here, most, read_bytes):
-            yield Job(window, list(islice(firsts, len(window.ends))), seed, iteration.start.epoch)
+        windows = self._windows(iteration, read_here, most, read_bytes)
+        while True:
+            with self.watch.running(Stage.SAMPLER):
+                window = next(windows, None)
+                if window is None:
+                    return
+                places = list(islice(firsts, len(window.ends)))
+            yield Job(window, places, seed, epoch, number=number)
+            number = None if number is None else number + len(places)
 
     def _windows(
         self, iteration: Iteration, read_here: bool, most: int | None, read_bytes: int | None
@@ -246,25 +264,13 @@ class EpochIndices:
         """The batches in windows of about so many bytes, as they are read."""
         if self.way.is_single:
             keys: Iterator[Any] = (Keys([row], 1) for row in self.indices.rows(iteration))
-            return self._asked((Window(key, [1]) for key in keys), None)
-        first = iteration.steps_before
+            return (Window(key, [1]) for key in keys)
         # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small
         # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
-            found = windows_of(self.source, self._batches(iteration), read_here, most, read_bytes)
-            return self._asked(found, first)
-        return self._asked((Window(batch, [_size(batch)]) for batch in self._batches(iteration)), first)
-
-    def _asked(self, windows: Iterator[Window], first: int | None) -> Iterator[Window]:
-        """The windows, with the number of their first batch; how long they are thought about is measured."""
-        while True:
-            with self.watch.running(Stage.SAMPLER):
-                window = next(windows, None)
-            if window is None:
-                return
-            yield window._replace(first=first)
-            first = None if first is None else first + len(window.ends)
+            return windows_of(self.source, self._batches(iteration), read_here, most, read_bytes)
+        return (Window(batch, [_size(batch)]) for batch in self._batches(iteration))
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
         """How many batches a window may have, so that all windows leave room for what is still to be read."""
@@ -286,8 +292,8 @@ class EpochIndices:
     def _windows_bytes(self, source: DataRef) -> int:
         """Bytes of two windows of files; of all rows, if they come in another order."""
         most = int(np.diff(source.file_starts).max(initial=0))
-        rows = 2 * getattr(self.indices.cursor.order, "window", len(source)) * most
-        return min(rows, len(source)) * source._row_bytes
+        window: Any = self.indices.cursor.order.pins(self.epoch).get("window", len(source))
+        return int(min(2 * window * most, len(source))) * source._row_bytes
 
     def _batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""

@@ -19,6 +19,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
 from ..process.raised import Raised, text_of, torch_can_raise
+from ..process.seeding import KINDS
 from ..process.stages import Stage, Stopwatch, WorkerClock, seconds_sent, timed
 from ..process.stops import kill_when_terminated, listened, outlive
 from ..reading.dataref import DataRef
@@ -39,7 +40,6 @@ _OF_WORKERS = (
     "persistent_workers",
     "pin_memory",
     "pin_memory_device",
-    "in_order",
 )
 
 
@@ -61,7 +61,7 @@ class Made:
         step: the number of the first; None if they come in order.
         slot: of the ring, in which they lie.
         seconds: what the worker spent on each stage.
-        have_drawn: rows that the worker made have drawn random numbers, as far as it looks.
+        have_drawn: rows that the worker made have drawn from all generators, or after it had looked.
     """
 
     __slots__ = ("batches", "have_drawn", "seconds", "slot", "step")
@@ -101,7 +101,7 @@ class _Worker:
                 found = self._packed(job)
         except Exception as error:
             found = [_raised(error)] * len(job.firsts)
-        have_drawn = not maker.seeding.quiet.may_be
+        have_drawn = maker.seeding.quiet.drawn == KINDS
         return Made(job.step, job.slot, found, self._clock.sent(maker.watch), have_drawn)
 
     def _packed(self, job: Job) -> Batch:
@@ -204,6 +204,8 @@ class Workers:
         torch draws a number for each iterator, from the global generator or the user's, which would change
         the user's own random numbers after a resume; from one of this seed it may draw.
         """
+        if self._persistent is not None and plan.is_in_order != getattr(self._persistent, "in_order", True):
+            self.give_up()  # there are more ranks now
         inner, began = self._persistent, None
         if inner is None:
             began = perf_counter()
@@ -219,13 +221,18 @@ class Workers:
     def _torch_loader(self, loader: TorchLoader, plan: EpochIndices, maker: Maker) -> TorchLoader:
         """A loader of torch's over batches that are made and collated already."""
         plan.ring = None if plan.way.is_single else self._ring(loader)
+        options: dict[str, Any] = {
+            name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)
+        }
+        if plan.way.is_unordered:
+            options["in_order"] = plan.is_in_order
         inner = _TorchLoader(
             cast("torch.utils.data.Dataset[Batch]", _Worker(maker, plan.ring)),
             batch_sampler=cast("Any", plan),
             collate_fn=itself,
             generator=torch.Generator(),
             worker_init_fn=WorkerInit(loader.dataset, loader.worker_init_fn),
-            **{name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)},
+            **options,
         )
         if loader.persistent_workers:
             self._persistent = inner

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from ..process.digests import hexdigest, keyed_bytes, keyed_words, random_words, words_at
 from ..process.numbers import as_int, distinct
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Ints
 from .contract import AnyOrder, Pin, Shuffle, are_outside, checked_rows
 

@@ -28,9 +28,8 @@ def place_of(state: State, length: int) -> int:
     """The place, over all epochs, behind all that was delivered up to a state.
 
     Raises:
-        StateError: it is of another number of rows, of an epoch that is not counted, or of one rank of
-            several whose batches came in any order. Of which data it is, loaders check: it may be of a view
-            that has these rows.
+        StateError: it is of another number of rows, or of an epoch that is not counted. Of which data it is,
+            loaders check: it may be of a view that has these rows.
     """
     if state.length != length:
         raise StateError(
@@ -41,14 +40,6 @@ def place_of(state: State, length: int) -> int:
         check_epoch(state.epoch, state.length)
     except ValueError as error:
         raise StateError(f"the state is damaged: {error}; pass what state_dict() gave") from error
-    is_within = bool(state.left) or 0 < state.position < state.length
-    if is_within and state.at.is_alone:
-        rank, world = state.at.place.share
-        raise StateError(
-            f"the state is of rank {rank} of {world}, whose batches came in "
-            "any order, and does not say where the others are, so each would begin the weights at another "
-            "place; reweight at a state saved with in_order=True, or at the end of an epoch"
-        )
     # Rows that came early are behind the place; those left out there keep their weights.
     return state.place
 

@@ -275,20 +275,10 @@ class Cursor:
 
     @_alone
     def iteration(self, options: IterationOptions = _ROW_BY_ROW) -> Iteration:
-        """An iteration that begins now, and has delivered nothing yet; see `begin`.
-
-        Raises:
-            StateError: the state that was loaded needs batches of another size.
-        """
+        """An iteration that begins now, and has delivered nothing yet; see `begin`."""
         at = self._resting(options.made)
         entry = self._next(at, options.batch_size, options.drop_last)
         start = entry.place
-        if entry.is_alone and options.batch_size != entry.batch_size:
-            raise StateError(
-                f"the state was saved with in_order=False on several ranks and batches of {entry.batch_size} "
-                "rows; another batch size would give the ranks unequal shares. Found "
-                f"batch_size={options.batch_size}; change it when the epoch is over"
-            )
         look, peeked, looks = self._looked if at is self._at else self._at.look, 0, 0
         if look and not (at.last and at.last.number > look.number) and look.start.epoch == start.epoch:
             peeked = max(0, look.now().place.position - start.position)
@@ -586,19 +576,24 @@ class Cursor:
 
     @_alone
     def state_of(
-        self, iteration: Iteration, then: Epoch | None = None, drop_last: bool | None = None
+        self,
+        iteration: Iteration,
+        then: Epoch | None = None,
+        batch_size: int | None = None,
+        drop_last: bool | None = None,
     ) -> Saved:
         """The state after the rows that an iteration has delivered, whatever others have delivered since.
 
         Args:
             iteration: the iteration.
             then: how far it was, for the state at that time.
-            drop_last: whether its batches leave out a shorter last one; by default as it does.
+            batch_size: rows of the batches that others make of its rows; by default of its own.
+            drop_last: whether they leave out a shorter last one; by default as it does.
         """
         now = iteration.now() if then is None else then
-        if drop_last is None:
-            drop_last = iteration.drop_last
-        return self._state(self._rolled(now, now.batch_size, drop_last, iteration.shard)).to_dict()
+        size = iteration.batch_size if batch_size is None else batch_size
+        drop_last = iteration.drop_last if drop_last is None else drop_last
+        return self._state(self._rolled(now, size, drop_last, iteration.shard)).to_dict()
 
     def state_at(self, place: Place) -> Saved:
         """The state of an iteration that has reached a place, by the last one that has delivered."""
@@ -618,7 +613,7 @@ class Cursor:
     @_alone
     def receipt(self) -> Saved:
         """The account of the last epoch in which this rank has delivered anything, for `prove`."""
-        iteration = copy(self._at.last or self.iteration(IterationOptions(self._at.entry.batch_size)))
+        iteration = copy(self._at.last or self.iteration())
         length, now = iteration.length, iteration.now()
         place, shard = now.place, iteration.shard
         rows, weight = iteration.share
@@ -676,8 +671,6 @@ class Cursor:
         entry = saved.at
         if not strict and entry.place.position and self._is_foreign(saved, order):
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
-        if entry.place.share[1] > 1:
-            self._check_rank(entry.place)
         if first is not order:
             order = BegunOrder(order, first, entry.place.epoch)
         if entry.place.position >= order.length_in(entry.place.epoch):
@@ -714,16 +707,6 @@ class Cursor:
         except StateError:
             return True
         return False
-
-    def _check_rank(self, place: Place) -> None:
-        """Raises StateError if a place belongs to another rank alone."""
-        rank, world = place.share
-        if place.share != (self.shard.rank, self.shard.num_replicas):
-            raise StateError(
-                f"the state is of rank {rank} of {world} alone, as with in_order=False each has different "
-                f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
-                "rank's own state, or train with in_order=True"
-            )
 
 
 def _now(one: Iteration | Epoch) -> Epoch:

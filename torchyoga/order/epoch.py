@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .contract import Saved
-from .place import Place, Ranges, Shard, after, num_steps_left, taken
+from .place import Place, Ranges, Shard, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
 
 
@@ -21,22 +21,13 @@ class Epoch(NamedTuple):
         place: the rows that have been consumed.
         steps: batches of the epoch up to there, on each rank; None if that is not known.
         fault: the weight of rows that came too often up to there, minus that of rows that were lost.
-        share: the rows that this rank has delivered, and their weight, if the place belongs to it alone.
-        batch_size: rows of the batches of that rank.
         again: rows of the epoch that were delivered before it was begun again.
     """
 
     place: Place
     steps: int | None = 0
     fault: int = 0
-    share: tuple[int, int] = (0, 0)
-    batch_size: int = 1
     again: int = 0
-
-    @property
-    def is_alone(self) -> bool:
-        """True if the place belongs to one of several ranks, each of which has another."""
-        return self.place.share[1] > 1
 
     @property
     def next(self) -> Epoch:
@@ -44,13 +35,11 @@ class Epoch(NamedTuple):
         return Epoch(Place(self.place.epoch + 1, 0))
 
     def proof(self, seed: int) -> int:
-        """The weight of the rows delivered: by this rank if the place is its own, else by all."""
-        return self.share[1] if self.is_alone else (weight_until(seed, self.place) + self.fault) % PRIME
+        """The weight of the rows delivered by all ranks."""
+        return (weight_until(seed, self.place) + self.fault) % PRIME
 
     def share_of(self, seed: int, rank: int) -> tuple[int, int]:
         """The rows, and their weight, that a rank accounts for: rank 0 for those of all ranks before."""
-        if self.is_alone:
-            return self.share
         return (0, self.fault) if rank else (self.place.position, self.proof(seed))
 
     def rolled(self, length: int, shard: Shard, batch_size: int = 1, drop_last: bool = False) -> Epoch:
@@ -61,11 +50,7 @@ class Epoch(NamedTuple):
         position = self.place.position
         if not position or length - position >= shard.num_replicas * batch_size:
             return self
-        if self.is_alone:
-            left = num_steps_left(self.place, shard, length, self.share[0], batch_size, drop_last)
-        else:
-            left = shard.steps(length, position, batch_size, drop_last, rank=0)
-        return self if left else self.next
+        return self if shard.steps(length, position, batch_size, drop_last, rank=0) else self.next
 
 
 class Skipped(NamedTuple):
@@ -207,6 +192,7 @@ class Iteration:
         looks: how many looks there were, one after the other.
 
     Attributes:
+        in_order: batches come in order; on several ranks they always do, so that all have the same state.
         start: the place at which it began, or has begun again.
         taken: batches delivered from there on without gaps; `handed`: batches handed to workers.
         again: rows of the epoch that were delivered before it was begun again.
@@ -236,6 +222,7 @@ class Iteration:
         self.entry, self.length, self.shard, self.seed = entry, length, shard, seed
         self.options, self.generation, self.peeked, self.looks = options, generation, peeked, looks
         self.batch_size, self.drop_last = options.batch_size, options.drop_last
+        self.in_order = options.in_order or shard.num_replicas > 1
         self.again, self.number, self.reported = entry.again, 0, entry.place.position
         self.is_begun = self.is_over = False
         self.before: Standing | None = None
@@ -256,7 +243,7 @@ class Iteration:
 
     def deliver(self, step: int) -> None:
         """Batch number `step` has been delivered, in whatever order."""
-        if not self.options.in_order:
+        if not self.in_order:
             self._came.append(step)
         self._early.add(step)
         self.taken = _joined(self.taken, self._early)
@@ -265,7 +252,7 @@ class Iteration:
         """Batch number `step` has been left out, and will not come."""
         before, behind = (self._weight_of(min(n * self.batch_size, self._count)) for n in (step, step + 1))
         self._lost.append((step, behind - before))
-        if not self.options.in_order:
+        if not self.in_order:
             self._came.append(-1 - step)
         self._early.add(step)
         self.taken = _joined(self.taken, self._early)
@@ -333,7 +320,7 @@ class Iteration:
     def _after(self, steps: int) -> Epoch:
         """`after`, counted from where it began, or began again."""
         lost: list[tuple[int, int]] = []
-        if self.options.in_order:
+        if self.in_order:
             for step, weighs in self._lost:
                 if step < steps:
                     lost.append((step, weighs))
@@ -354,47 +341,35 @@ class Iteration:
     def after_batches(self, steps: int, batch_size: int) -> Epoch:
         """How far the epoch was after the first `steps` batches that others have made of its rows."""
         place = after(self.start, self.shard, self.length, steps * batch_size)
-        rows = min(steps * batch_size, self._count)
-        before, weighs = self.entry.steps, self._share[1] + self._weight_of(rows)
-        share = (self._share[0] + rows, weighs % PRIME) if place.share[1] > 1 else (0, 0)
-        steps_done = None if before is None else before + steps
-        return Epoch(place, steps_done, self._began.fault, share, batch_size, self.again)
+        before = self.entry.steps
+        return Epoch(place, None if before is None else before + steps, self._began.fault, self.again)
 
     def _when(self, done: int, early: Collection[int], lost: _Lost) -> Epoch:
         """How far the epoch is when `done` batches were delivered or left out, and `early` ones behind."""
         began, size = self._began, self.batch_size
         fault = began.fault - sum(weighs for _, weighs in lost)
         steps = None if began.steps is None else began.steps + done + len(early)
-        if self.options.in_order:
+        if self.in_order:
             place = after(began.place, self.shard, self.length, done * size)
         else:
             place = self._place(done, early)
-        share = self._share_when(done, early, lost) if place.share[1] > 1 else (0, 0)
-        return Epoch(place, steps, fault, share, size, self.again)
+        return Epoch(place, steps, fault, self.again)
 
     def _place(self, done: int, early: Collection[int]) -> Place:
         """The place, if batches may come in any order."""
-        start, world = self.start, self.shard.num_replicas
+        start = self.start
         rows, ahead = self._rows(done, early)
-        if not rows:
-            return start
         left = self._gaps(done, early)
-        in_left = sum(map(len, start.left))
-        if in_left:
-            rest = in_left if start.share[1] > 1 else len(range(self.shard.rank, in_left, world))
-            left += taken(start, self.shard, self.length, ahead, rest)
-        share = start.share if world == 1 else (self.shard.rank, world)
-        return Place(start.epoch, start.position + rows * world, left, share)
+        left += taken(start, self.shard, self.length, ahead, sum(map(len, start.left)))
+        return Place(start.epoch, start.position + rows, left)
 
     @property
     def share(self) -> tuple[int, int]:
         """The rows that this rank accounts for in the epoch, and their weight."""
-        return self._share_when(self.taken, tuple(self._early), self._lost)
-
-    def _share_when(self, done: int, early: Collection[int], lost: _Lost) -> tuple[int, int]:
+        done, early = self.taken, tuple(self._early)
         rows, ahead = self._rows(done, early)
         missing = weight(self.seed, self.start.epoch, self._gaps(done, early))
-        missing += sum(weighs for _, weighs in lost)
+        missing += sum(weighs for _, weighs in self._lost)
         return self._share[0] + rows, (self._share[1] + self._weight_of(ahead) - missing) % PRIME
 
     def _rows(self, done: int, early: Collection[int]) -> tuple[int, int]:

@@ -26,14 +26,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ..process.digests import keyed_bytes, words_at
 from ..process.lazy import cached_with
 from ..process.numbers import distinct
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Ints
 from .by_file import BlockOrder
 from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, check_epoch
@@ -316,9 +317,11 @@ class MixOrder(ArrangedOrder):
                 inside = np.flatnonzero((within >= low) & (within < high))
                 yield np.arange(len(places))[some][inside], within[inside] - low, made
 
-    def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
+    def _dealt(self, places: Ints, first: int) -> tuple[_Numbers, Ints]:
         """The source of each place, and the number that it is there."""
-        source, key = np.empty_like(places), np.empty_like(places)
+        num_sources = len(self.mixture.lengths)
+        source = np.empty(len(places), np.uint16 if num_sources <= 2**16 else np.int64)
+        key = np.empty_like(places)
         for some, at, cells in self._cells(places, first):
             source[some] = cells.source.reshape(-1).take(at)
             key[some] = cells.key.reshape(-1).take(at)
@@ -346,10 +349,10 @@ class MixOrder(ArrangedOrder):
                 found[some] = part + match.argmax(axis=1)
         return found
 
-    def _numbers(self, source: Ints, key: Ints) -> Ints:
+    def _numbers(self, source: _Numbers, key: Ints) -> Ints:
         """The row numbers of numbers of sources."""
         num_sources = len(self.mixture.lengths)
-        order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
+        order = np.argsort(source, kind="stable")  # of 16 bits, by radix
         counts = np.bincount(source, minlength=num_sources)
         bounds, keys = bounds_of(counts).tolist(), key[order]
         turns, row = np.empty_like(key), np.empty_like(key)  # source by source
@@ -395,8 +398,12 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
     lengths = np.array(mixture.lengths)[source]
     if not lengths.all():
         raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
-    passes, row = np.divmod(key, lengths)
-    return source, passes, row
+    passes = key // lengths
+    return source, passes, key - passes * lengths
+
+
+_Numbers: TypeAlias = npt.NDArray[np.integer[Any]]  # of sources, in 16 bits or 64
+_Kind = TypeVar("_Kind", bound=np.integer[Any])
 
 
 class _Cells(NamedTuple):
@@ -404,11 +411,11 @@ class _Cells(NamedTuple):
 
     Attributes:
         begins: (C,) the place at which each begins.
-        source, key: (C, size of a cell); of a shorter cell the rest is -1.
+        source, key: (C, size of a cell); the source of the rest of a shorter cell is S.
     """
 
     begins: Ints
-    source: Ints
+    source: _Numbers
     key: Ints
 
     @classmethod
@@ -422,36 +429,43 @@ class _Cells(NamedTuple):
         else:
             at = stage.counts_at(np.concatenate([begins, ends]))
             before, shares = at[:, :num_cells], at[:, num_cells:] - at[:, :num_cells]
-        places = np.arange(size)
-        row_starts = np.arange(num_cells)[:, None] * size
+        places, lengths = np.arange(size), ends - begins
         # (C, S + 1): what there is of each source, and of nothing, from the source's first number on.
-        counts = np.concatenate([shares, (size - (ends - begins))[None]]).T
-        labels: Ints = np.repeat(np.tile(np.arange(num_sources + 1), num_cells), counts.reshape(-1))
-        labels = labels.reshape(num_cells, size)
+        counts = np.concatenate([shares, (size - lengths)[None]]).T
+        bits = (size - 1).bit_length()
+        kind = np.uint16 if (num_sources + 1) << bits <= 2**16 else np.int64
+        numbers = np.tile(np.arange(num_sources + 1, dtype=kind), num_cells)
+        source: _Numbers = np.repeat(numbers, counts.reshape(-1)).reshape(num_cells, size)
         offsets = np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T
         offsets = np.repeat((offsets - np.cumsum(counts, axis=1) + counts).reshape(-1), counts.reshape(-1))
-        keys: Ints = offsets.reshape(num_cells, size) + places
+        keys: Ints = offsets.reshape(num_cells, size)
+        keys += places
         if size > 1:
-            bits = (size - 1).bit_length()
-            low = np.uint64(bits)
-            words = words_at(key, begins[:, None] + places) >> low << low | places.astype(np.uint64)
-            words[places >= (ends - begins)[:, None]] |= np.uint64(2**64 - 2**bits)
+            low, row_starts = np.uint64(2**bits - 1), np.arange(num_cells)[:, None] * size
+            words = words_at(key, begins[:, None] + places)
+            words &= ~low
+            words |= places.astype(np.uint64)
+            if int(lengths.min()) < size:
+                words[places >= lengths[:, None]] |= ~low
             words.sort(axis=1)
-            source = np.empty(num_cells * size, np.int64)
-            at_places = (words & np.uint64(2**bits - 1)).astype(np.int64) + row_starts
-            source[at_places.reshape(-1)] = labels.reshape(-1)
+            words &= low
+            source = _put(source, words, row_starts)
             # The numbers of each source ascend with the places.
-            wide = np.uint16 if (num_sources + 1) << bits <= 2**16 else np.int64
-            by_source = (source.reshape(num_cells, size) << bits | places).astype(wide)
+            by_source: _Numbers = source << kind(bits)
+            by_source |= places.astype(kind)
             by_source.sort(axis=1)
-            at_places = (by_source & wide(2**bits - 1)).astype(np.int64) + row_starts
-            found = np.empty(num_cells * size, np.int64)
-            found[at_places.reshape(-1)] = keys.reshape(-1)
-            labels, keys = source.reshape(num_cells, size), found.reshape(num_cells, size)
-        is_none = labels == num_sources
-        if is_none.any():
-            labels, keys = np.where(is_none, -1, labels), np.where(is_none, -1, keys)
-        return cls(begins, labels, keys)
+            by_source &= kind(2**bits - 1)
+            keys = _put(keys, by_source, row_starts)
+        return cls(begins, source, keys)
+
+
+def _put(values: npt.NDArray[_Kind], places: npt.NDArray[Any], row_starts: Ints) -> npt.NDArray[_Kind]:
+    """(C, size) the values of each row at other places of it."""
+    at = places.astype(np.int64)
+    at += row_starts
+    found = np.empty_like(values)
+    found.reshape(-1)[at.reshape(-1)] = values.reshape(-1)
+    return found
 
 
 @cached_with(maxsize=4096)  # sources

@@ -30,7 +30,7 @@ import numpy as np
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Ints
 from .contract import ARRANGED, Pin, are_counts, before_known, digest
 

@@ -80,15 +80,12 @@ class Place(NamedTuple):
         epoch: the epoch.
         position: rows consumed in it, over all ranks.
         left: the positions that come next, if later batches came early; the others follow from `position +
-            len(left)` on. Empty as long as batches come in order.
-        share: (rank, number of ranks) if `left` belongs to this one rank, because each rank had other batches
-            early; (0, 1) if all ranks take the positions left in turn.
+            len(left)` on. Empty as long as batches come in order. All ranks take them in turn.
     """
 
     epoch: int
     position: int
     left: Ranges = ()
-    share: tuple[int, int] = (0, 1)
 
     @property
     def first(self) -> int:
@@ -123,9 +120,7 @@ def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ran
     if start >= stop:
         return ()
     if place.left:
-        # The positions left belong to this rank alone, or are dealt to all.
-        rank, step = (0, 1) if place.share[1] > 1 else (shard.rank, shard.num_replicas)
-        mine = _sliced(place.left, rank, sum(map(len, place.left)), step)
+        mine = _sliced(place.left, shard.rank, sum(map(len, place.left)), shard.num_replicas)
         count = sum(map(len, mine))
         behind = replace(shard, run_length=1)
         tail = taken(place._replace(left=()), behind, length, max(start, count), stop)
@@ -197,27 +192,7 @@ def _numbers(found: range) -> Positions:
 
 def after(start: Place, shard: Shard, length: int, rows: int) -> Place:
     """The place after `rows` rows on every rank, or as many as there are, from `start` on."""
-    if start.share[1] > 1:
-        position = start.position + min(rows, shard.count(length, start.position)) * shard.num_replicas
-    else:
-        position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
-    if not start.left and start.share == (0, 1):
+    position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
+    if not start.left:
         return Place(start.epoch, position)
-    left = skipped(start.left, (position - start.position) // start.share[1])
-    return Place(start.epoch, position, left, start.share)
-
-
-def num_steps_left(
-    place: Place, shard: Shard, length: int, rows: int, batch_size: int, drop_last: bool
-) -> int:
-    """The batches that any rank has left, computed from a place that belongs to this rank alone.
-
-    Rank 0 may have one row more than others, and so one batch more. `rows`: delivered by this rank so far.
-    """
-
-    def steps(count: int) -> int:
-        return count // batch_size if drop_last else -(-count // batch_size)
-
-    own = shard.count(length, place.position)
-    more = shard.count(length, place.position + own * shard.num_replicas, rank=0)
-    return steps(own) + steps(rows + own + more) - steps(rows + own)
+    return Place(start.epoch, position, skipped(start.left, position - start.position))

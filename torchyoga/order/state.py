@@ -18,7 +18,7 @@ KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprin
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _PLAIN = (bool, int, str, type(None))
-_MORE = ("grown", "steps", "left", "share", "proof", "again", "left_out")
+_MORE = ("grown", "steps", "left", "proof", "again", "left_out")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _LENIENT = "or pass strict=False to take its epoch and position"
@@ -69,7 +69,6 @@ class State:
         found |= {
             "steps": at.steps if place.position else 0,
             "left": written(place.left) if place.left else [],
-            "share": [*place.share, at.share[0], at.batch_size] if at.is_alone else None,
             "proof": f"{at.proof(self.seed):x}",
         }
         if at.again and place.position:
@@ -276,30 +275,25 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
     try:
         left = _read_ranges(state["left"]) if state.get("left") else ()
         proof = int(state["proof"], 16) if state.get("proof") is not None else None
-        rank, world, rows, batch_size = (0, 1, 0, 1) if state.get("share") is None else state["share"]
         again = state.get("again", 0)
         out_rows, out_epoch = state.get("left_out") or (0, 0)
-        counts = (rank, world, rows, batch_size, again, out_rows, out_epoch, steps or 0)
-        is_sound = are_counts(*counts)
+        is_sound = are_counts(again, out_rows, out_epoch, steps or 0)
         out = Skipped(out_rows, out_epoch) if out_rows else _NONE
         is_sound = is_sound and type(steps) in (int, type(None))
-        is_sound = is_sound and rank < world and batch_size > 0
         # Positions that are left are not delivered yet.
         num_left = sum(map(len, left))
-        is_sound = is_sound and (world > 1 or position + num_left <= state["length"])
-        is_sound = is_sound and not (left and left[-1].stop > position + world * (num_left + 1))
+        is_sound = is_sound and position + num_left <= state["length"]
+        is_sound = is_sound and not (left and left[-1].stop > position + num_left + 1)
     except (TypeError, ValueError, IndexError, OverflowError, AttributeError):
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+            "the state's steps, left or proof are damaged, or its again or left_out; pass what "
             "state_dict() gave"
         )
-    place = Place(epoch, position, left, (rank, world) if world > 1 else (0, 1))
-    if world > 1:
-        return Epoch(place, steps, 0, (rows, proof or 0), batch_size, again), out
+    place = Place(epoch, position, left)
     fault = 0 if proof is None or not position else (proof - weight_until(state["seed"], place)) % PRIME
-    return Epoch(place, steps, fault, again=again), out
+    return Epoch(place, steps, fault, again), out
 
 
 def written(ranges: Ranges) -> list[list[int]]:

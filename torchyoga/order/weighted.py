@@ -1,4 +1,4 @@
-"""Position -> row and back, where rows come as often as their weights say, with integers only.
+"""Position -> row and back, where rows come as often as their weights say, or like lengths together.
 
 Systematic sampling (W. Madow and L. Madow, "On the Theory of Systematic Sampling", 1944): the weights lie end
 to end on a line, and M points in equal distances from a random start each hit one of them. So of M places a
@@ -9,22 +9,27 @@ Weights become whole numbers first.
 Sums of floats are off by their rounding, so a row whose share is exactly 1 would come twice, or not at all,
 in one epoch of some thousands. Whole numbers of up to 2**62 in all are summed exactly, and equal weights
 stay equal.
+
+Buckets: the rows come in another order first, in pools of some thousands.
+Each pool is sorted by length and cut into runs of as many rows as all ranks take in a step; the runs of a
+pool come in random order. So every global batch has rows of like lengths, and ranks, which take every W-th
+position, wait for each other less.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..process.digests import hexdigest, keyed_bytes
+from ..process.digests import hexdigest, keyed_bytes, random_words
 from ..process.lazy import cached_with
 from ..process.numbers import distinct
 from ..rows.types import Ints
 from .by_file import BlockOrder
-from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, before_known
+from .contract import ARRANGED, AnyOrder, ArrangedOrder, OrderOver, Pin, Shuffle, within
 from .full import Order
 
 _Weights: TypeAlias = npt.NDArray[np.generic]
@@ -65,37 +70,26 @@ def whole_ends(weights: _Weights) -> Ints:
     return np.cumsum(whole)
 
 
-class WeightedStage(NamedTuple):
-    """The weights from a place on.
+class RowWeights(NamedTuple):
+    """The weights of N rows.
 
     Attributes:
-        start: the place, over all epochs, at which it begins.
-        ends: (N,) as `whole_ends` gives them; None if they are no longer needed.
-        told: it as text, for states: a hash of the weights.
+        ends: (N,) as `whole_ends` gives them.
+        name: a hash of the weights, for states.
         total: the sum of the weights.
         largest: the largest weight.
     """
 
-    start: int
-    ends: Ints | None
-    told: str
+    ends: Ints
+    name: str
     total: int
     largest: int
 
     @classmethod
-    def of(cls, start: int, ends: Ints) -> WeightedStage:
-        """The stage of weights whose sums up to each row are `ends`."""
-        told = hexdigest(ends.astype("<i8").tobytes(), size=8)
-        return cls(start, ends, told, int(ends[-1]), int(np.diff(ends, prepend=0).max()))
-
-    def most_copies(self, count: int) -> int:
-        """How often a row may come in so many places."""
-        return -(-self.largest * count // self.total) + 1
-
-    @property
-    def spent(self) -> WeightedStage:
-        """The facts about it that later stages need."""
-        return self._replace(ends=None)
+    def of(cls, ends: Ints) -> RowWeights:
+        """The weights whose sums up to each row are `ends`."""
+        name = hexdigest(ends.astype("<i8").tobytes(), size=8)
+        return cls(ends, name, int(ends[-1]), int(np.diff(ends, prepend=0).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +97,10 @@ class WeightedOrder(ArrangedOrder):
     """The order of the rows in every epoch, over all ranks, each as often as its weight says.
 
     The number of a row's first place in an epoch is `ARRANGED.start` + row; those of its others follow in
-    steps of N. Later stages of an epoch have numbers of their own.
+    steps of N.
 
     Args:
-        stages: the weights of N rows, from each place on.
+        weights: of N rows.
         length: places of an epoch, at most `MOST_PLACES`.
         seed: any int.
         shuffle: True, "block", or False for the rows in ascending order, the same in every epoch.
@@ -115,7 +109,7 @@ class WeightedOrder(ArrangedOrder):
         files: where files begin, if shuffle is "block".
     """
 
-    stages: tuple[WeightedStage, ...]
+    weights: RowWeights
     length: int = 0
     seed: int = 0
     shuffle: Shuffle = True
@@ -125,120 +119,63 @@ class WeightedOrder(ArrangedOrder):
 
     what = "these weights"
 
+    def __post_init__(self) -> None:
+        copies = -(-self.weights.largest * self.length // self.weights.total) + 1
+        if copies * self.num_rows > len(ARRANGED):
+            raise ValueError(
+                f"{self.num_rows} rows, one of them up to {copies} times in an epoch, are too many to be "
+                "numbered; use fewer rows an epoch"
+            )
+
     def _rows(self, epoch: int, positions: Ints) -> Ints:
-        draws = self._draws(epoch)
-        if not draws or draws[0].first:
-            self.check_place(epoch, int(positions.min()))
-        out = np.empty_like(positions)
+        draw, out = self._draw(epoch), np.empty_like(positions)
         for start in range(0, positions.size, _CHUNK):
-            part = positions[start : start + _CHUNK]
-            which = np.searchsorted([draw.first for draw in draws], part, "right") - 1
-            for number in distinct(which).tolist():
-                some = np.flatnonzero(which == number)
-                row, copy = draws[number].rows(part[some])
-                out[start + some] = ARRANGED.start + (draws[number].copies + copy) * self.num_rows + row
+            row, copy = draw.rows(positions[start : start + _CHUNK])
+            out[start : start + _CHUNK] = ARRANGED.start + copy * self.num_rows + row
         return out
 
-    def _front(self, epoch: int) -> int:
-        draws = self._draws(epoch)
-        return draws[-1].first if draws else 0
-
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
-        draws = self._draws(epoch)
-        if not draws:
-            self.check_place(epoch, 0)
         copies, row = np.divmod(numbers - ARRANGED.start, self.num_rows)
-        which = np.searchsorted([draw.copies for draw in draws], copies, "right") - 1
-        found = np.full(numbers.shape, -1, np.int64)
-        for number in distinct(np.maximum(which, 0)).tolist():
-            some = np.flatnonzero(which == number)
-            draw = draws[number]
-            end = draws[number + 1].first if number + 1 < len(draws) else self.length
-            places = draw.positions(row[some], copies[some] - draw.copies)
-            inside = (places >= draw.first) & (places < end)
-            found[some[inside]] = places[inside]
-        return found
+        return self._draw(epoch).positions(row, copies)
 
     @property
     def num_rows(self) -> int:
         """Rows N that have weights."""
-        ends = self.stages[-1].ends
-        assert ends is not None, "the last weights are needed"
-        return len(ends)
-
-    def check_place(self, epoch: int, position: int) -> None:
-        """Raises ValueError if it cannot go on from this position of the epoch."""
-        known = min(stage.start for stage in self.stages if stage.ends is not None)
-        if epoch * self.length + position < known:
-            raise before_known(epoch, position, known)
+        return len(self.weights.ends)
 
     def pins(self, epoch: int) -> dict[str, Pin]:
         """Entries of a state, so that it is not continued in another order."""
-        return {**super().pins(epoch), "stages": tuple((stage.start, stage.told) for stage in self.stages)}
+        return {**super().pins(epoch), "stages": ((0, self.weights.name),)}
 
-    def _draws(self, epoch: int) -> list[_Draw]:
-        return _draws(self, epoch if self.shuffle and self.reshuffle else 0)
+    def _draw(self, epoch: int) -> _Draw:
+        return _draw(self, epoch if self.shuffle and self.reshuffle else 0)
 
 
 @cached_with(maxsize=4)
-def _draws(order: WeightedOrder, epoch: int) -> list[_Draw]:
-    """The draws of an epoch, and from which position on each decides."""
-    begin = epoch * order.length
-    found: list[_Draw] = []
-    copies = 0
-    for number, stage in enumerate(order.stages):
-        is_over = number + 1 < len(order.stages) and order.stages[number + 1].start <= begin
-        if is_over or stage.start >= begin + order.length:
-            continue
-        first = max(stage.start - begin, 0)
-        if stage.ends is not None:
-            found.append(_Draw(order, stage, stage.ends, epoch, first, order.length - first, copies))
-        copies += stage.most_copies(order.length - first)
-    if copies * order.num_rows > len(ARRANGED):
-        raise ValueError(
-            f"{order.num_rows} rows, one of them up to {copies} times in an epoch, are too many to be "
-            "numbered; use fewer rows an epoch"
-        )
-    return found
+def _draw(order: WeightedOrder, epoch: int) -> _Draw:
+    """The draw of an epoch."""
+    return _Draw(order, epoch)
 
 
 class _Draw:
-    """The places of an epoch from one on, and the row that each hits.
+    """The places of an epoch, and the row that each hits."""
 
-    Args:
-        order: the order.
-        stage: the weights; `ends`: its own.
-        epoch: the epoch.
-        first: the position of its first place.
-        count: its places M.
-        copies: how many numbers of a row belong to draws before it.
-    """
-
-    def __init__(
-        self,
-        order: WeightedOrder,
-        stage: WeightedStage,
-        ends: Ints,
-        epoch: int,
-        first: int,
-        count: int,
-        copies: int,
-    ) -> None:
-        self.first, self.copies = first, copies
-        self._ends, self._total, self._count = ends, stage.total, count
-        key = ("weighted", order.seed if order.shuffle else 0, epoch, first)
-        start = int.from_bytes(keyed_bytes(8, *key), "little") if order.shuffle else stage.total // 2
-        self._start = start % stage.total
+    def __init__(self, order: WeightedOrder, epoch: int) -> None:
+        self._ends, _, self._total, _ = order.weights
+        self._count = count = order.length
+        key = ("weighted", order.seed if order.shuffle else 0, epoch, 0)
+        start = int.from_bytes(keyed_bytes(8, *key), "little") if order.shuffle else self._total // 2
+        self._start = start % self._total
         seed = int.from_bytes(keyed_bytes(8, "places", *key), "little")
         self._places: AnyOrder = Order(count, seed, bool(order.shuffle))
         if order.files is not None:
-            begins = order.files[order.files < len(ends)]
+            begins = order.files[order.files < len(self._ends)]
             starts = np.append(self._first_places(begins), count)
             self._places = BlockOrder(distinct(starts), seed, "block", window=order.window)
 
     def rows(self, positions: Ints) -> tuple[Ints, Ints]:
         """The row at each position, and how many of its places come before it on the line."""
-        place = self._places.rows(0, positions - self.first)
+        place = self._places.rows(0, positions)
         ascending = np.argsort(place)  # neighbours on the line share memory
         point = self._points(place[ascending])
         row = np.empty_like(place)
@@ -247,12 +184,11 @@ class _Draw:
 
     def positions(self, rows: Ints, copies: Ints) -> Ints:
         """The position of each row's place of this number; -1 where it has none."""
-        are_there = rows < len(self._ends)  # others were appended later
-        place = self._first_places(np.where(are_there, rows, 0)) + copies
+        place = self._first_places(rows) + copies
         found = np.full(place.shape, -1, np.int64)
-        some = np.flatnonzero((place < self._count) & (copies >= 0) & are_there)
+        some = np.flatnonzero((place < self._count) & (copies >= 0))
         some = some[self._points(place[some]) < self._ends[rows[some]]]
-        found[some] = self._places.positions(0, place[some]) + self.first
+        found[some] = self._places.positions(0, place[some])
         return found
 
     def _points(self, places: Ints) -> Ints:
@@ -270,3 +206,76 @@ class _Draw:
         for _ in range(3):
             found += (found < self._count) & (self._points(found) < begin)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class BucketOrder(OrderOver):
+    """The order of the rows in every epoch, over all ranks; each row comes once.
+
+    Args:
+        whole: the order in which rows come into the pools.
+        lengths: (N,) of the rows.
+        pool: rows of a pool, a multiple of `run`.
+        run: rows of like lengths that follow each other.
+    """
+
+    lengths: Ints
+    pool: int
+    run: int
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The rows at these positions of the epoch; past N they wrap around."""
+        found = within(positions, self.length)
+        if not self.length or not found.size:
+            return found
+        pool, place = np.divmod(found, self.pool)
+        out = np.empty(found.shape, np.int64)
+        for number in distinct(pool).tolist():
+            some = pool == number
+            out[some] = self._pool(epoch, number).rows[place[some]]
+        return out
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
+        pool, before = np.divmod(self.whole.positions(epoch, rows), self.pool)
+        out = np.empty(pool.shape, np.int64)
+        for number in distinct(pool).tolist():
+            some = pool == number
+            out[some] = number * self.pool + self._pool(epoch, number).places[before[some]]
+        return out
+
+    def prefix(self, rows: int) -> BucketOrder | None:
+        """This order of the first rows, as it was before others were appended; None if it is not known."""
+        whole = self.whole.prefix(rows)
+        return None if whole is None else replace(self, whole=whole, lengths=self.lengths[:rows])
+
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """Entries of a state, so that it is not continued in another order."""
+        return self.whole.pins(epoch)
+
+    def _pool(self, epoch: int, number: int) -> _Pool:
+        return _pool(self, epoch if self.shuffle and self.reshuffle else 0, number)
+
+
+class _Pool(NamedTuple):
+    """A pool as it comes: its rows, and the place of each of those that the base gave."""
+
+    rows: Ints
+    places: Ints
+
+
+@cached_with(maxsize=16)
+def _pool(order: BucketOrder, epoch: int, number: int) -> _Pool:
+    first = number * order.pool
+    given = order.whole.rows(epoch, np.arange(first, min(first + order.pool, order.length)))
+    ascending = np.argsort(order.lengths[given], kind="stable")  # equal lengths in the order of the base
+    if order.shuffle:
+        # The last run of the last pool may be shorter, and stays behind the others.
+        full = len(given) // order.run
+        key = int.from_bytes(keyed_bytes(8, "runs", order.seed, epoch, number), "little")
+        runs = np.argsort(random_words(key, full))
+        mixed = ascending[: full * order.run].reshape(full, order.run)[runs].reshape(-1)
+        ascending = np.concatenate([mixed, ascending[full * order.run :]])
+    places = np.empty_like(ascending)
+    places[ascending] = np.arange(len(ascending))
+    return _Pool(given[ascending], places)

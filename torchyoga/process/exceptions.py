@@ -1,16 +1,8 @@
-"""Notes on exceptions, which say which row raised them, and context managers that pass any exception on.
-
-A note costs nothing where no exception is raised. The context managers of contextlib assign `__traceback__`,
-which an exception of a frozen dataclass refuses: a FrozenInstanceError would hide it.
-"""
+"""Notes on exceptions, which say which row raised them; they cost nothing where no exception is raised."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from functools import wraps
-from types import TracebackType
-from typing import Generic, ParamSpec, TypeVar
+from collections.abc import Sequence
 
 _MOST_TEXT = 2000  # of the rows of a batch
 
@@ -93,53 +85,3 @@ def _of_this_time(notes: list[str], of: str) -> list[str]:
     ends = [at for at, note in enumerate(notes, 1) if isinstance(note, Note) and note.where and note.of == of]
     end = ends[-1] if ends else 0
     return [note for at, note in enumerate(notes) if at >= end or not isinstance(note, Note)]
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
-    """A generator function that yields once, as a function that returns a context manager.
-
-    Example:
-        >>> @contextmanager
-        ... def doubled(number):
-        ...     yield 2 * number
-        >>> with doubled(3) as found:
-        ...     print(found)
-        6
-    """
-
-    @wraps(function)
-    def made(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
-        return _Context(function(*args, **kwargs))
-
-    return made
-
-
-class _Context(AbstractContextManager[T], Generic[T]):
-    def __init__(self, steps: Iterator[T]) -> None:
-        self._steps = steps
-
-    def __enter__(self) -> T:
-        return next(self._steps)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        try:
-            if error is None:
-                next(self._steps)
-            else:
-                self._steps.throw(error)  # type: ignore[attr-defined]  # it is a generator
-        except StopIteration as end:
-            return end is not error
-        except BaseException as raised:
-            # Python makes a RuntimeError of a StopIteration that leaves a generator.
-            is_same = raised is error or (isinstance(error, StopIteration) and raised.__cause__ is error)
-            if error is None or not is_same:
-                raise
-            BaseException.with_traceback(error, trace)  # without the lines of the generator
-            return False
-        raise RuntimeError("the function of a context manager has yielded twice")

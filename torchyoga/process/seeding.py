@@ -17,7 +17,7 @@ import random
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -113,30 +113,33 @@ def _mixed(key: int, numbers: Ints) -> Seeds:
     return np.array(few, np.uint64)
 
 
-def seeder() -> Callable[[int], None]:
-    """A function that seeds `random`, NumPy and torch, whatever generators they have now.
+KINDS = ("python", "numpy", "torch")  # of generators that all code shares: `random`, NumPy's and torch's
+
+
+def seeder(kinds: Sequence[str] = KINDS) -> Callable[[int], object]:
+    """A function that seeds `random`, NumPy and torch, or some of them, whatever generators they have now.
 
     torch and NumPy get different halves of the seed: with the same generator they would give the same bits.
     """
-    seed_python, seed_numpy = random.seed, _numpy_seeder()
     seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
+    ways = dict(zip(KINDS, (random.seed, _numpy_seeder(), seed_torch), strict=True))
+    found = [ways[kind] for kind in kinds]
 
-    def seed_all(seed: int) -> None:
-        seed_python(seed)
-        seed_numpy(seed >> 31)
-        seed_torch(seed)
+    def seed_each(seed: int) -> None:
+        for seed_one in found:
+            seed_one(seed)
 
-    return seed_all
+    return found[0] if len(found) == 1 else seed_each
 
 
 def _numpy_seeder() -> Callable[[int], object]:
     kind: type[np.random.BitGenerator] = type(np.random.get_bit_generator())  # type: ignore[attr-defined]
     if kind is np.random.MT19937:
-        return np.random.seed
+        return lambda seed: np.random.seed(seed >> 31)
 
     def seed_other(seed: int) -> None:
         # `np.random.seed` refuses a generator that a user has put in place, and that must stay.
-        np.random.set_state({**kind(seed).state, "has_gauss": 0, "gauss": 0.0})
+        np.random.set_state({**kind(seed >> 31).state, "has_gauss": 0, "gauss": 0.0})
 
     return seed_other
 
@@ -257,28 +260,32 @@ def _python_state() -> tuple[Any, object]:
     return random.getstate(), None
 
 
-def where() -> tuple[object, ...]:
-    """Where `random` and NumPy are, as long as NumPy holds no normal number: as in `GeneratorsPutBack`."""
+def where(kinds: Sequence[str] = KINDS) -> list[object]:
+    """Where generators are, within `GeneratorsPutBack` and `torch_noted`: another place if one was used."""
+    return [_WHERE[kind]() for kind in kinds]
+
+
+def _numpy_state() -> object:
+    """As long as it holds no normal number ready."""
     bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    if type(bits) is np.random.MT19937:
-        return _python_state(), _words_of(bits)
-    return _python_state(), repr(np.random.get_state(legacy=False))
+    return _words_of(bits) if type(bits) is np.random.MT19937 else repr(np.random.get_state(legacy=False))
 
 
-def where_all() -> tuple[object, ...]:
-    """Where `random`, NumPy and torch are, under the condition of `where`; how often torch's seed was
-    asked for within `seed_noted`."""
-    return *where(), torch.default_generator.get_state().numpy().tobytes(), seed_noted.count
+def _torch_state() -> object:
+    return torch.default_generator.get_state().numpy().tobytes(), torch_noted.count
+
+
+_WHERE = {"python": _python_state, "numpy": _numpy_state, "torch": _torch_state}
 
 
 class _Asking:
-    """A context that counts calls of `torch.initial_seed()`, by any thread; contexts may end in any order.
+    """A context that counts calls such as `torch.initial_seed()`, which move nothing, by any thread.
 
-    It stands in for torch's generator where that function looks for it, as a function could be imported by
-    name before it is replaced.
+    It stands in for torch's generator where these functions look for it, as a function could be imported by
+    name before it is replaced. Contexts may end in any order.
 
     Attributes:
-        count: how often the seed was asked for.
+        count: how often torch's generator was asked for anything.
     """
 
     def __init__(self) -> None:
@@ -298,12 +305,8 @@ class _Asking:
                 torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> object:
-        return getattr(torch.default_generator, name)
-
-    def initial_seed(self) -> int:
-        """That of the generator."""
         self.count += 1
-        return torch.default_generator.initial_seed()
+        return getattr(torch.default_generator, name)
 
     def renew(self) -> None:
         self._lock = threading.Lock()
@@ -314,7 +317,7 @@ class _Asking:
             torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
 
 
-seed_noted = _Asking()  # within this context `where_all` also notes calls of `torch.initial_seed()`
+torch_noted = _Asking()
 
 
 def generators() -> tuple[object, ...]:

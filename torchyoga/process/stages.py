@@ -74,7 +74,6 @@ class Stopwatch:
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
         return Stopwatch, ()  # another process measures its own work
 
-    @property
     def by_name(self) -> dict[str, float]:
         """`totals`: of each stage, and as "cpu" and "delay" those that workers took of CPUs and waited."""
         return dict(zip((*STAGES, "cpu", "delay"), self.totals, strict=True))

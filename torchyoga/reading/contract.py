@@ -19,17 +19,15 @@ from ..process.lazy import cached_property, later
 from ..process.messages import count_of
 from ..process.numbers import distinct
 from ..process.seeding import seeder
-from ..rows.block import exact_rows
+from ..rows.block import check_parts, exact_rows, taken_runs
 from ..rows.collector import block_of
-from ..rows.data import check_parts, taken_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Numbers, RowT, Seeds
 from .readahead import MOST_BATCHES, Prefetch, ReadAhead
 
 if TYPE_CHECKING:
     from ..views import over as _over
-    from ..views.mixes.mix import Recipe
+    from ..views.mix import Recipe
     from .dataref import DataRef
 else:  # a view is a DataRef, so its file imports this one
     _over = later("torchyoga.views.over")

@@ -22,8 +22,7 @@ from ..order.place import Shard
 from ..process.lazy import later, methods_of, once_loaded
 from ..rows.block import exact_rows
 from ..rows.collector import block_of
-from ..rows.projection import Projection
-from ..rows.schema import ShownColumn, in_lines
+from ..rows.schema import Projection, ShownColumn, in_lines
 from ..rows.types import Array, Json, Numbers, RowT
 from .contract import Contract, known_schema, title_of
 from .instead import METHODS, METHODS_OF, advised
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from ..views import filled as _filled
     from ..views import over as _over
     from ..views import split as _split
+    from ..views import token_batches as _token_batches
+    from ..views import token_windows as _token_windows
+    from ..views import weighted as _weighted
+    from ..views import windows as _windowed
     from ..views import zipped as _zipped
-    from ..views.mixes import weighted as _weighted
     from ..views.packs import packed as _packed
-    from ..views.tokens import token_batches as _token_batches
-    from ..views.tokens import token_windows as _token_windows
-    from ..views.windows import windowed as _windowed
     from . import counting as _counting
 else:  # A view is a DataRef, so its file imports this one: it is loaded when a method is first looked at.
     Dataset = Generic  # until torch is loaded, see `_become_datasets`: rows can be read without it
@@ -58,11 +57,11 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
     _filled = methods_of("torchyoga.views.filled")
     _split = methods_of("torchyoga.views.split")
     _zipped = methods_of("torchyoga.views.zipped")
-    _weighted = methods_of("torchyoga.views.mixes.weighted")
+    _weighted = methods_of("torchyoga.views.weighted")
     _packed = methods_of("torchyoga.views.packs.packed")
-    _token_batches = methods_of("torchyoga.views.tokens.token_batches")
-    _token_windows = methods_of("torchyoga.views.tokens.token_windows")
-    _windowed = methods_of("torchyoga.views.windows.windowed")
+    _token_batches = methods_of("torchyoga.views.token_batches")
+    _token_windows = methods_of("torchyoga.views.token_windows")
+    _windowed = methods_of("torchyoga.views.windows")
 
 # Of rooms that lie above views, without which rows can be read.
 _decoded: Any = later("torchyoga.coding.decoded")

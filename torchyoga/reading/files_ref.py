@@ -26,10 +26,8 @@ from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.messages import warn_user
 from ..process.stages import Stage, timed
-from ..rows.block import Block, Rows
-from ..rows.data import Data, bounds_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, Rows, bounds_of
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json
 from .dataref import DataRef
 from .stored_ref import StoredRef

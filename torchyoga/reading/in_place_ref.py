@@ -11,29 +11,25 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import CorruptError, RemoteError
+from ..errors import CorruptError
 from ..files.root import refuse_irregular
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import MappedRuns
-from ..formats.pages import Thermometer, Watch, merged, num_to_spare, usage, will_need
+from ..formats.mapped import Bytes, MappedFile, Memory, Thermometer, merged, usage, will_need
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..process.stages import Stage, timed
 from ..process.threads import renew_in_children
-from ..rows.block import Block
-from ..rows.data import Data, check_parts
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, check_parts
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Numbers, Row
 from ..versions.location import Progress
 from .dataref import DataRef
+from .open_files import MappedFiles
 from .readahead import Prefetch
 from .stored_ref import StoredRef
 
-_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
-_MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
-_LOOK_SHARE = 8  # this part of the mapped files is new before deleted ones are looked for
+_FEW = 4096  # files, of which each may stay mapped
 
 
 class ShardFiles(Protocol):
@@ -172,9 +168,7 @@ class MappedShards:
         self.warmth = Thermometer()
         self._check = check
         self._open: _Mapped | None = None
-        self._mapped: dict[int, MappedFile] = {}
-        self._watches: dict[int, Watch] = {}  # of files that other machines may cut
-        self._num_new = 0  # since deleted ones were looked for
+        self._mapped = MappedFiles(files, range(len(files.nbytes)))
         self.renew()
         renew_in_children(self)
 
@@ -194,22 +188,20 @@ class MappedShards:
         if held is None or origins is None or not origins.all():
             held = self._opened(distinct(numbers).tolist())
             origins = held.origins.take(numbers)
-        for number in self._watches and distinct(numbers).tolist():
-            watch = self._watches.get(number)
-            if watch is not None:
-                watch.look()
+        if self._mapped.watches:
+            self._mapped.look(distinct(numbers).tolist())
         return held.memory, origins
 
     def bytes_of(self, number: int) -> tuple[Bytes, bool]:
         """A mapped file, and whether it may be kept: not if other machines may cut it, or if it is a copy, or
         one of very many."""
-        for _ in range(_MOST_DOWNLOADS):
-            self.hold(np.array([number]))
-            file = self._mapped.get(number)
-            if file is not None:  # else another thread has just made room for others
-                is_one_of_few = len(self.files.nbytes) <= _MOST_OPEN
-                return file.data, is_one_of_few and not (self.files.is_remote or self._watches)
-        raise self._deleted(number)
+        self.hold(np.array([number]))
+        file = self._mapped.open.get(number)
+        if file is None:  # another thread has just made room for others
+            with self._lock:
+                file = self._checked(number)
+        is_one_of_few = len(self.files.nbytes) <= _FEW
+        return file.data, is_one_of_few and not (self.files.is_remote or self._mapped.watches)
 
     def has(self, numbers: Ints) -> bool:
         """True if these files can be held without a download."""
@@ -227,67 +219,39 @@ class MappedShards:
         self.warmth.after_advice(before, len(starts))
 
     def _opened(self, numbers: Sequence[int]) -> _Mapped:
-        self.files.begin(number for number in numbers if number not in self._mapped)  # several at once
+        mapped = self._mapped
+        self.files.begin(number for number in numbers if number not in mapped.open)  # several at once
         with self._lock:
-            mapped, held = self._mapped, self._open
-            self.files.note_use(number for number in numbers if number in mapped)
-            new = {number: self._map(number) for number in numbers if number not in mapped}
-            if held is not None and not new:
+            held, before = self._open, [*mapped.open]
+            self.files.note_use(number for number in numbers if number in mapped.open)
+            missing = [number for number in numbers if held is None or not held.origins[number]]
+            if held is not None and not missing:
                 return held
+            new = {number: self._checked(number) for number in missing}
             were_all = [file.pages.were_all for file in new.values()]
             self.warmth.after_opening(None if None in were_all else all(were_all))
-            self._num_new += len(new)
-            left = self._left(numbers, len(new))
-            self._mapped = {**left, **new}
-            if held is not None and len(left) == len(mapped):
+            gone = mapped.surplus(before, numbers, len(new))
+            for number in gone:
+                del mapped.open[number]
+            if held is not None and not gone:
                 held.memory.extend([file.data for file in new.values()])
             else:
-                memory = Memory([file.data for file in self._mapped.values()])
-                held, new = _Mapped(memory, np.zeros(len(self.files.nbytes), np.int64)), self._mapped
+                memory, new = Memory([file.data for file in mapped.open.values()]), mapped.open
+                held = _Mapped(memory, np.zeros(len(self.files.nbytes), np.int64))
             for number, file in new.items():
                 held.origins[number] = file.address  # last: from now on threads read it
             self._open = held
             return held
 
-    def _left(self, numbers: Sequence[int], num_new: int) -> dict[int, MappedFile]:
-        """The mapped files that stay so: what was deleted takes space on the disk as long as it is mapped."""
-        left = self._mapped
-        if self.files.is_remote and _LOOK_SHARE * self._num_new >= len(left):
-            self._num_new = 0
-            wanted = set(numbers)
-            left = {n: file for n, file in left.items() if n in wanted or self.files.is_here(n)}
-        if len(left) + num_new > max(_MOST_OPEN, len(left) + num_to_spare()):
-            wanted = set(numbers)
-            left = {n: file for n, file in left.items() if n in wanted}
-        return left
-
-    def _map(self, number: int) -> MappedFile:
-        nbytes = self.files.nbytes[number]
-        for _ in range(_MOST_DOWNLOADS):
-            path = self.files.path(number)
-            try:
-                file = MappedFile(path, nbytes)
-            except CorruptError:
-                if not self.files.is_remote:
-                    raise
-                self.files.forget(number)  # deleted again, to make room for another; or its size was changed
-                continue
-            try:
-                self._check(number, file.data)
-            except CorruptError as error:
-                self.files.forget(number)
-                raise CorruptError(f"{self.files.where(number)}: {error}") from error
-            watch = Watch.where_needed(path, nbytes)
-            if watch is not None:
-                self._watches[number] = watch
-            return file
-        raise self._deleted(number)
-
-    def _deleted(self, number: int) -> RemoteError:
-        return RemoteError(
-            f"file {number} of {self.files.name} was deleted {_MOST_DOWNLOADS} times before it was opened; "
-            "set a larger cache_bytes"
-        )
+    def _checked(self, number: int) -> MappedFile:
+        file = self._mapped.map(number, self.files.nbytes[number])
+        try:
+            self._check(number, file.data)
+        except CorruptError as error:
+            del self._mapped.open[number]
+            self.files.forget(number)
+            raise CorruptError(f"{self.files.where(number)}: {error}") from error
+        return file
 
 
 @dataclass(frozen=True, eq=False)

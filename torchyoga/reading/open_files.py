@@ -1,4 +1,4 @@
-"""The files of a version that are open: where the blocks of each part of each column lie.
+"""Files that are mapped, and where the blocks of each part of each column of a version lie in them.
 
 Note 5. Whole blocks are checked where they are in memory, units where they come from disk.
 A whole block costs a hundredth of its units' calls, but reading 4 MiB for a row of a cold file would cost a
@@ -11,18 +11,28 @@ It begins with the files of one batch; readers of the old one finish on that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError
+from ..errors import CorruptError, RemoteError
 from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
-from ..formats.gather import Bytes, MappedFile, Memory
 from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.pages import Thermometer, merged, scatter, usage, will_need
+from ..formats.mapped import (
+    Bytes,
+    MappedFile,
+    Memory,
+    Thermometer,
+    Watch,
+    merged,
+    num_to_spare,
+    scatter,
+    usage,
+    will_need,
+)
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 from ..rows.types import Ints
@@ -35,6 +45,115 @@ _FIRST_WAIT = 8  # reads before a block that was not in memory is asked about ag
 # What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
 # that is kept for a later read.
 _FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 32, 2**28
+
+
+_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
+_MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
+_LOOK_SHARE = 8  # this part of the mapped files is new before deleted ones are looked for
+KeyT = TypeVar("KeyT", contravariant=True)
+
+
+class Origin(Protocol[KeyT]):
+    """Where files come from, each known by a key."""
+
+    @property
+    def name(self) -> str:
+        """Where they are, for messages."""
+
+    @property
+    def is_remote(self) -> bool:
+        """True if a file has to be downloaded before it can be mapped."""
+
+    def path(self, key: KeyT, /) -> str:
+        """The path of a file on this machine; waits for a download."""
+
+    def is_here(self, key: KeyT, /) -> bool:
+        """True if `path` need not wait."""
+
+    def forget(self, key: KeyT, /) -> None:
+        """Deletes the local copy of a downloaded file."""
+
+
+class MappedFiles(Generic[KeyT]):
+    """Files by number, each mapped when it is first wanted. Whoever calls its methods holds a lock.
+
+    Args:
+        origin: where they come from.
+        keys: by which `origin` knows each.
+        most: how many may be mapped at once; by default 4,096, or more as long as the process may have more
+            mappings.
+
+    Attributes:
+        open: those that are mapped.
+        watches: of mapped files that other machines may cut.
+    """
+
+    def __init__(self, origin: Origin[KeyT], keys: Sequence[KeyT], most: int | None = None) -> None:
+        self.open: dict[int, MappedFile] = {}
+        self.watches: dict[int, Watch] = {}
+        self._origin, self._keys, self._most = origin, keys, most
+        self._num_new = 0  # since deleted ones were looked for
+
+    @property
+    def most(self) -> int:
+        """How many may be mapped now."""
+        return self._most or max(_MOST_OPEN, len(self.open) + num_to_spare())
+
+    def map(self, number: int, nbytes: int) -> MappedFile:
+        """A file of so many bytes.
+
+        Raises:
+            CorruptError: it is missing, or has another size.
+            RemoteError: it cannot be downloaded.
+        """
+        found = self.open.get(number)
+        for _ in range(0 if found else _MOST_DOWNLOADS):
+            path = self._origin.path(self._keys[number])
+            try:
+                found = self.open[number] = MappedFile(path, nbytes)
+                watch = Watch.where_needed(path, nbytes)
+                if watch is not None:
+                    self.watches[number] = watch
+                break
+            except CorruptError:
+                if not self._origin.is_remote:
+                    raise
+                # Deleted again, to make room for another; or its size was changed.
+                self._origin.forget(self._keys[number])
+        if found is None:
+            raise RemoteError(
+                f"file {number} of {self._origin.name} was deleted {_MOST_DOWNLOADS} times before it was "
+                "opened; set a larger cache_bytes"
+            )
+        return found
+
+    def look(self, numbers: Iterable[int]) -> None:
+        """Raises CorruptError if one of these files has been cut: to read it would end the process."""
+        for number in numbers:
+            watch = self.watches.get(number)
+            if watch is not None:
+                watch.look()
+
+    def surplus(self, held: Collection[int], wanted: Collection[int], num_new: int) -> set[int]:
+        """Those of `held`, none of `wanted`, that are to be closed: all others, if there are too many.
+
+        Else those that were deleted since, to make room: while they are mapped, their space is not freed.
+        They are looked for once an eighth of the mapped ones is new, else to map one would cost more the more
+        are mapped.
+
+        Args:
+            held: numbers of files, without new ones.
+            wanted: those that are read now.
+            num_new: how many were mapped for that.
+        """
+        self._num_new += num_new
+        others = set(held) - set(wanted)
+        if len(held) + num_new > self.most:
+            return others
+        if not self._origin.is_remote or _LOOK_SHARE * self._num_new < len(held):
+            return set()
+        self._num_new = 0
+        return {number for number in others if not self._origin.is_here(self._keys[number])}
 
 
 class Opened(NamedTuple):

@@ -17,31 +17,25 @@ from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32, crc32_of_all
 from ..formats.checks import Marks
 from ..formats.contract import Format, check_extents, format_named
-from ..formats.gather import MappedFile
 from ..formats.items import Numbering
-from ..formats.pages import Thermometer, Watch, num_to_spare, usage
+from ..formats.mapped import Thermometer, usage
 from ..process.buffers import BufferPool
 from ..process.numbers import distinct
 from ..process.stages import Stage, is_timed, shift, timed
 from ..process.threads import renew_in_children
-from ..rows.block import Block
+from ..rows.block import Block, Data, bounds_of, check_parts, joined_runs
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of, check_parts, joined_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints
 from ..versions.columns import ColumnGroup, parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.location import Files, Folder
-from .open_files import ColumnPart, FileShelf, Opened
+from .open_files import ColumnPart, FileShelf, MappedFiles, Opened
 
-_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_AT_ONCE = 1024  # files mapped before a row of them is wanted
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
-_MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
 _COMPARED_SHARE = 4  # this part of the rows of a read may be read twice, to be compared with their checksums
-_LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
 
 
 class Reader:
@@ -75,16 +69,13 @@ class Reader:
         self._verify = verify
         self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
-        self._given_most_open = most_open
+        self._files = MappedFiles(self.where, self.files, most_open)
         self._file_starts = bounds_of(file.whole.rows for file in self.files)
         self.num_rows = sum(file.rows for file in self.files)
         self._numbering = Numbering()  # of all rows in the files; its blocks are the files
         self._numbering.append(self._file_starts[:-1], int(self._file_starts[-1]))
         self._kept_before = self._rows_kept_before()
-        self._mapped: dict[int, MappedFile] = {}
-        self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
         self._shelf: FileShelf | None = None
-        self._num_new = 0  # files opened since deleted ones were looked for
         self._warmth = [Thermometer(self.num_rows) for column in schema.columns for _ in column.parts]
         self._whole = Projection(schema, tuple(range(len(schema.columns))))
         ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
@@ -146,15 +137,8 @@ class Reader:
         if self.where.is_remote:
             return
         with self._lock:
-            for number in range(len(self.files))[-min(self._most_open, _MOST_AT_ONCE) :]:
-                self._map(number)
-
-    @property
-    def _most_open(self) -> int:
-        """How many files may be mapped now."""
-        if self._given_most_open is not None:
-            return self._given_most_open
-        return max(_MOST_OPEN, len(self._mapped) + num_to_spare())
+            for number in range(len(self.files))[-min(self._files.most, _MOST_AT_ONCE) :]:
+                self._files.map(number, self.files[number].nbytes)
 
     def take(self, rows: Ints, of: Projection | None = None) -> Block:
         """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
@@ -180,12 +164,12 @@ class Reader:
 
     def _throw_away(self, error: CorruptError) -> None:
         """Deletes the damaged copy of a remote file, so that it is downloaded again."""
-        for number, file in list(self._mapped.items()):
+        for number, file in list(self._files.open.items()):
             if file.path in str(error):
                 with self._lock, contextlib.suppress(OSError):
-                    if self._mapped.get(number) is file:  # else another thread has found it, too
+                    if self._files.open.get(number) is file:  # else another thread has found it, too
                         self._shelf = None
-                        del self._mapped[number]
+                        del self._files.open[number]
                         self.where.forget(self.files[number])
                 raise CorruptError(
                     f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
@@ -413,22 +397,15 @@ class Reader:
         shelf, rows = self._shelf, self._stored(rows)
         if len(self.files) == 1:
             shelf = shelf or self._open([0])
-            if self._watches:
-                self._look([0])
+            if self._files.watches:
+                self._files.look([0])
             return shelf, rows
         files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
             shelf = self._open(distinct(files).tolist())
-        if self._watches:
-            self._look(distinct(files).tolist())
+        if self._files.watches:
+            self._files.look(distinct(files).tolist())
         return shelf, rows + shelf.shifts.take(files)
-
-    def _look(self, numbers: Sequence[int]) -> None:
-        """Raises CorruptError if one of these files has been cut: to read it would end the process."""
-        for number in numbers:
-            watch = self._watches.get(number)
-            if watch is not None:
-                watch.look()
 
     def _open(self, numbers: Sequence[int]) -> FileShelf:
         """The shelf with these files, and some more."""
@@ -446,10 +423,9 @@ class Reader:
             were_all = [opened.file.pages.were_all for opened in new.values()]
             for warmth in self._warmth:
                 warmth.after_opening(None if None in were_all else all(were_all))
-            if len(self.files) <= self._most_open and not self.where.is_remote:
+            if len(self.files) <= self._files.most and not self.where.is_remote:
                 self._open_more(new, shelf)
-            self._num_new += len(new)
-            gone = set() if shelf is None else self._gone(shelf, numbers, len(new))
+            gone = self._files.surplus(() if shelf is None else shelf.files(), numbers, len(new))
             if shelf is not None and shelf.can_grow and not gone:
                 shelf.add(new)
             else:
@@ -458,25 +434,10 @@ class Reader:
                 shelf = self._shelf = FileShelf(
                     self.schema, self._file_starts, files, self._warmth, self._marks
                 )
-            if len(self._mapped) > self._most_open or gone:
-                files = shelf.files()
-                self._mapped = {number: file for number, file in self._mapped.items() if number in files}
+            if len(self._files.open) > self._files.most or gone:
+                for number in self._files.open.keys() - shelf.files().keys():
+                    del self._files.open[number]
             return shelf
-
-    def _gone(self, shelf: FileShelf, numbers: Sequence[int], num_new: int) -> set[int]:
-        """Open files, none of these, that are to be closed: all others, if there are too many.
-
-        Else those that were deleted since, to make room: while they are mapped, their space is not freed.
-        They are looked for once an eighth of the open ones is new, else opening one would cost more the more
-        are open.
-        """
-        others = set(shelf.files()) - set(numbers)
-        if shelf.num_open + num_new > self._most_open:
-            return others
-        if not self.where.is_remote or _LOOK_SHARE * self._num_new < shelf.num_open:
-            return set()
-        self._num_new = 0
-        return {number for number in others if not self.where.is_here(self.files[number])}
 
     def _open_more(self, new: dict[int, Opened], shelf: FileShelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
@@ -493,31 +454,9 @@ class Reader:
         """Makes locks and threads anew, in a forked child."""
         self._lock = threading.Lock()
 
-    def _map(self, number: int) -> MappedFile:
-        found = self._mapped.get(number)
-        if found is None:
-            entry = self.files[number]
-            for _ in range(_MOST_DOWNLOADS):
-                path = self.where.path(entry)
-                try:
-                    found = self._mapped[number] = MappedFile(path, entry.nbytes)
-                    watch = Watch.where_needed(path, entry.nbytes)
-                    if watch is not None:
-                        self._watches[number] = watch
-                    return found
-                except CorruptError:
-                    if not self.where.is_remote:
-                        raise
-                    # Deleted again, to make room for another; or its size was changed.
-                    self.where.forget(entry)
-            raise RemoteError(
-                f"{self.where.name}: {entry.name} was deleted {_MOST_DOWNLOADS} times before it was opened; "
-                "set a larger cache_bytes"
-            )
-        return found
-
     def _opened(self, number: int) -> Opened:
-        file, entry = self._map(number), self.files[number]
+        entry = self.files[number]
+        file = self._files.map(number, entry.nbytes)
         try:
             written = self.schema if entry.written is None else self._written[entry.written]
             extents = self._format_of(entry.format).read_extents(file.data, entry.index, written)
@@ -540,7 +479,7 @@ class Reader:
         """Raises CorruptError unless every file can be opened; reads none of the rows."""
         for number in range(len(self.files)):
             self._opened(number)
-            del self._mapped[number]
+            del self._files.open[number]
 
     def verify_all(self) -> list[str]:
         """The damage, file by file; empty if there is none. Reads everything."""
@@ -548,10 +487,10 @@ class Reader:
         for number, entry in enumerate(self.files):
             try:
                 with self._lock:
-                    was_mapped = number in self._mapped
+                    was_mapped = number in self._files.open
                     opened = self._opened(number)
                     if not was_mapped:
-                        del self._mapped[number]
+                        del self._files.open[number]
                 opened.check_all()
                 self._compare_checks(opened, entry.whole)
                 if entry.deleted is not None:
@@ -681,7 +620,12 @@ def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
     opened: list[Opened] = []
     for reader, of in parts:
         shelf = reader._shelf
-        if shelf is None or shelf.num_open < len(reader.files) or reader.where.is_remote or reader._watches:
+        if (
+            shelf is None
+            or shelf.num_open < len(reader.files)
+            or reader.where.is_remote
+            or reader._files.watches
+        ):
             return None
         wanted = [part for column in (of or reader._whole).columns for part in shelf.columns[column]]
         if not all(part.is_mapped for part in wanted):

@@ -1,21 +1,19 @@
-"""Rows that are stored elsewhere: as columns, wherever these are, or in order only."""
+"""Rows that are stored elsewhere as columns, wherever these are."""
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import spread
-from ..rows.block import Block, Rows
-from ..rows.data import Data
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, Rows
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Row
 from .dataref import DataRef
 
@@ -140,48 +138,3 @@ class ColumnsRef(StoredRef):
 def projected_again(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
     """Some columns of a DataRef that a function makes anew, for pickling."""
     return remake(*arguments)._projected(of)
-
-
-class StreamedRef(DataRef):
-    """Rows in order, to be iterated or submitted.
-
-    Args:
-        name: of the dataset, for messages.
-        rows: begins to read them, as often as they are wanted; it pickles.
-        schema: what a row looks like, if that is known.
-        reason: such as "files that are compressed", which can be read in order only.
-    """
-
-    def __init__(
-        self, name: str, rows: Callable[[], Iterator[Row]], schema: Schema | None, reason: str
-    ) -> None:
-        self.name, self.rows, self._schema, self._reason = name, rows, schema, reason
-
-    def __len__(self) -> int:
-        self._refuse()
-
-    def take(self, rows: Ints) -> NoReturn:
-        """Raises TypeError."""
-        self._refuse()
-
-    @property
-    def schema(self) -> Schema | None:
-        """How a row looks, if that is known."""
-        return self._schema
-
-    def __iter__(self) -> Iterator[Row]:
-        return self.rows()
-
-    def _title(self) -> str:
-        return f"DataRef {self.name}"
-
-    def _counted(self) -> str:
-        return "rows in order only"
-
-    @property
-    def in_order_only(self) -> str:
-        """Why rows have no numbers, for messages."""
-        return f"{self.name}: {self._reason} can be read in order only, so their rows have no numbers"
-
-    def _refuse(self) -> NoReturn:
-        raise TypeError(f"{self.in_order_only}; submit them to a Storage, and use what that returns")

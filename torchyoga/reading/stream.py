@@ -82,7 +82,6 @@ class Window(NamedTuple):
 
     numbers: Ints
     ends: list[int]  # for each batch
-    first: int | None = None  # the number of the first batch in its epoch, if it is known
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -91,12 +90,7 @@ class Window(NamedTuple):
 
     def apart(self) -> list[Window]:
         """Each batch as a window of its own."""
-        return [
-            Window(
-                self.numbers[start:stop], [stop - start], None if self.first is None else self.first + place
-            )
-            for place, (start, stop) in enumerate(self.bounds)
-        ]
+        return [Window(self.numbers[start:stop], [stop - start]) for start, stop in self.bounds]
 
 
 def windows_of(

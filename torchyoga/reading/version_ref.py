@@ -15,10 +15,8 @@ from ..errors import CorruptError, NotFoundError
 from ..formats.checks import Marks
 from ..process.lazy import cached_property
 from ..process.messages import bytes_text
-from ..rows.block import Block, Rows
-from ..rows.data import Data, bounds_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Block, Data, Rows, bounds_of
+from ..rows.schema import Projection, Schema
 from ..rows.statistics import TableStats
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of
@@ -419,7 +417,7 @@ class GroupedReader:
         of = of or self._whole
         data: list[Data | None] = [None] * len(of.columns)
         for reader, some, wanted in self._sides(of):
-            found = reader.take(rows, some) if len(rows) else some.block(reader.take(rows))
+            found = reader.take(rows, some) if len(rows) else reader.take(rows).projected(some)
             for at, part in zip(wanted, found.data, strict=True):
                 data[at] = part
         return Block(of.schema, len(rows), tuple(part for part in data if part is not None))

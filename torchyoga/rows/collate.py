@@ -21,10 +21,20 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, RowPack, Rows, leaf_values, node_values, plain_row, row_tensor
+from .block import (
+    ROW_TYPES,
+    Block,
+    Data,
+    RowPack,
+    Rows,
+    bounds_of,
+    leaf_values,
+    node_values,
+    plain_row,
+    row_tensor,
+)
 from .collector import block_of
 from .column import ENCODE, PLAIN, TEXT_KINDS, Column
-from .data import Data, bounds_of
 from .learning import split
 from .node import VALID, WRAPPERS, Node, Path, path_name, readable_name
 from .schema import PACK_LENGTHS, Schema
@@ -289,7 +299,24 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
         batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
         batch["max_seqlen"] = int((own[1:] - own[:-1]).max(initial=0))
         batch["packs"] = torch.from_numpy(packs[start : stop + 1] - first)
-        found.append(batch)
+        found.append(_of_transformers(batch) if schema.layout else batch)
+    return found
+
+
+_TRANSFORMERS = {name: name for name in ("input_ids", "labels", "position_ids")}
+_TRANSFORMERS["document_ids"] = "seq_idx"
+
+
+def _of_transformers(batch: dict[str, Batch]) -> dict[str, Batch]:
+    """A flat batch of packs by the names, and in the shapes, that models of transformers take."""
+    found: dict[str, Batch] = {}
+    for name, own in _TRANSFORMERS.items():
+        if name in batch:
+            values = batch[name] if name != "document_ids" else batch[name].int()
+            found[own] = values if values.ndim > 1 else values[None]
+    if "document_ids" in batch:
+        for end in "qk":
+            found[f"cu_seq_lens_{end}"], found[f"max_length_{end}"] = batch["cu_seqlens"], batch["max_seqlen"]
     return found
 
 

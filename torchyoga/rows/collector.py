@@ -18,9 +18,8 @@ import numpy as np
 from ..errors import SchemaError
 from ..process.lazy import torch
 from ..process.numbers import spread
-from .block import Block, Rows
+from .block import Block, Data, Rows, bounds_of
 from .column import NUMBERS, Column, Leaf, Meaning, as_text, encode, letter_of
-from .data import Data, bounds_of
 from .learning import Blank, Learner, filled, leaves_like, look_of
 from .node import Node
 from .schema import Schema

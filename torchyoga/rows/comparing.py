@@ -23,9 +23,8 @@ from xxhash import xxh3_128_digest
 
 from ..process.digests import splitmix, word_of
 from ..process.lazy import torch
-from .block import Block
+from .block import Block, Data, bounds_of
 from .column import Column
-from .data import Data, bounds_of
 from .node import Node, outermost, path_name
 from .schema import Schema
 from .types import Array

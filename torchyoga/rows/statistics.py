@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from . import data as runs
-    from .block import Block
-    from .data import Data
+    from . import block as runs
+    from .block import Block, Data
 else:
-    np, torch, runs = later("numpy"), later("torch"), later("torchyoga.rows.data")
+    np, torch, runs = later("numpy"), later("torch"), later("torchyoga.rows.block")
 
 Shown: TypeAlias = "int | float | str | Decimal | None"
 _MOST_SHOWN = 40  # characters of a value in a table

@@ -13,17 +13,17 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..errors import StateError
-from ..order.contract import Appended, Locality, Saved, digest
+from ..order.contract import Appended, Locality, Saved
 from ..order.cursor import Cursor
 from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.place import Shard, batches, chunks, first_positions
-from ..order.proof import PINS, SAME, Proof, prove
+from ..order.proof import Proof, prove
 from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from ..views.flattened import flattened
-from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
+from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
 from .trainers import (
     evaluated_by_lightning,
     is_evaluated,
@@ -80,6 +80,8 @@ class Resumable:
     def prove(self, group: ProcessGroup | None = None) -> Proof:
         """`torchyoga.prove` over all ranks, after the same step on each; costs one small collective.
 
+        After a state was loaded it says whether all ranks have loaded the same.
+
         Args:
             group: the processes that call this, if not all.
 
@@ -95,17 +97,6 @@ class Resumable:
             epoch 0: 10 of 10 rows delivered since it began, each exactly once
         """
         return self._indices.prove(group)
-
-    def check_ranks(self, group: ProcessGroup | None = None) -> None:
-        """Compares the places of all ranks; costs one small collective. Call it on all, after the same step.
-
-        Args:
-            group: the processes that call this, if not all.
-
-        Raises:
-            StateError: they are at different places, of different datasets or seeds, or some are missing.
-        """
-        self._indices.check_ranks(group)
 
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """The position of a row in the global order of an epoch (this one, by default)."""
@@ -271,10 +262,6 @@ class Indices(ABC):
         if not self.ranks.is_alone:  # others may see the same rows
             receipts = same_by_rank(receipts)
         return prove(receipts)
-
-    @abstractmethod
-    def check_ranks(self, group: ProcessGroup | None = None) -> None:
-        """See `ResumableSampler.check_ranks`."""
 
     @abstractmethod
     def rows_in_step(
@@ -473,7 +460,7 @@ class OrderedIndices(Indices):
                     f"steps must be in 0..{most}, the batches of {size} rows that this iteration has handed "
                     f"out, found {steps}"
                 )
-            return cursor.state_of(run, run.after_batches(steps, size), drop_last)
+            return cursor.state_of(run, run.after_batches(steps, size), size, drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -503,16 +490,6 @@ class OrderedIndices(Indices):
     def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
         return self.located.receipt()
-
-    def check_ranks(self, group: ProcessGroup | None = None) -> None:
-        """See `ResumableSampler.check_ranks`."""
-        shard, state = self.located.shard, self.state_dict()
-        # Other fields, such as batches that came early, may take more than a message holds.
-        mine = {name: state[name] for name in ("position", "steps", "share", *SAME, *PINS) if name in state}
-        if "stages" in mine:
-            mine["stages"] = digest(mine["stages"])
-        mine |= {"rank": shard.rank, "num_replicas": shard.num_replicas}
-        check_same(gathered(mine, group), self.ranks.is_alone)
 
     def rows_in_step(
         self, step: int, batch_size: int, drop_last: bool, epoch: int | None

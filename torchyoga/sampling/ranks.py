@@ -18,7 +18,6 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import StateError
 from ..order.contract import Saved
-from ..order.proof import PINS, SAME
 from ..process.messages import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
@@ -152,30 +151,6 @@ def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MES
     if 0 in found:
         raise StateError(f"rank {found.index(0)}'s message is larger than {most} bytes")
     return found
-
-
-def check_same(messages: Sequence[Saved], is_alone: bool) -> None:
-    """Raises StateError unless all ranks are present, and at the same place.
-
-    Args:
-        messages: receipts or states, with rank and num_replicas, by process.
-        is_alone: no two processes may have the same rank.
-    """
-    first = messages[0]
-    for process, message in enumerate(messages):
-        # Ranks that have overtaken other batches have delivered as many, but perhaps not as many rows.
-        is_shared = message["share"] is not None or first["share"] is not None
-        for name in (*SAME, "steps" if is_shared else "position", *PINS):
-            if message.get(name) != first.get(name):
-                raise StateError(
-                    f"process {process} has {name} {message.get(name)!r} at {_standing(message)}, process 0 "
-                    f"has {first.get(name)!r} at {_standing(first)}; load the same state on all of them"
-                )
-    ranks, world = [message["rank"] for message in messages], first["num_replicas"]
-    if set(ranks) != set(range(world)) or (is_alone and len(ranks) != world):
-        raise StateError(
-            f"the rows are for {world} ranks, but the processes are ranks {ranks}; give each its own number"
-        )
 
 
 def same_by_rank(receipts: Sequence[Saved]) -> list[Saved]:

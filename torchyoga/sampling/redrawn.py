@@ -30,7 +30,7 @@ from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..reading.dataref import DataRef
 from ..rows.types import Index
 from .indices import Indices, drawn_seed
-from .ranks import Ranks, check_same, gathered, is_one_of_several
+from .ranks import Ranks, is_one_of_several
 from .sampler import ResumableSampler
 from .trainers import is_only_looked_at
 from .user_sampler import (
@@ -424,15 +424,6 @@ class RedrawnIndices(Indices):
             raise StateError(
                 f"the state is of rank {state['rank']} alone, this is rank {rank}; load each rank's own"
             )
-
-    def check_ranks(self, group: ProcessGroup | None = None) -> None:
-        """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""
-        state = self.state_dict()
-        mine = {name: state[name] for name in ("version", "seed", "length", "fingerprint", "epoch")}
-        world, rank = self.ranks.now()
-        mine |= {"position": state["steps"], "shuffle": self.name, "share": None}
-        mine |= {"rank": rank, "num_replicas": world}
-        check_same(gathered(mine, group), self.ranks.is_alone)
 
     def receipt(self) -> NoReturn:
         """Raises StateError: it is not known which rows an epoch should have."""

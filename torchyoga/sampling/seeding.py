@@ -1,14 +1,13 @@
 """Which parts of a loader are seeded, and when.
 
-Rows that draw nothing are not seeded for long.
-To seed `random` and NumPy takes most of the time of a small row. After some hundred rows that drew from
-neither, rows are made without that, and the two are looked at after each batch. If they have moved, the batch
-is made once more, seeded row by row, as are all that follow. torch is always seeded: that is quick, and rows
-may ask for `torch.initial_seed()`, which moves nothing.
+Only what rows draw from is seeded for long.
+To seed all generators takes most of the time of a small row. Of some hundred rows it is noted from which ones
+they draw; from then on only these are seeded, and the others are looked at after each batch. If one has
+moved, or torch's was asked for its seed, the batch is made once more with all of them seeded for each row, as
+are all that follow.
 
-A batch that the dataset makes in one call is seeded once, and all three are looked at after it. If one has
-moved, or `torch.initial_seed()` was called, its numbers would depend on which rows are together: that batch
-and all later ones are made row by row.
+A batch that the dataset makes in one call is seeded once, and all are looked at after it. If one has moved,
+its numbers would depend on which rows are together: that batch and all later ones are made row by row.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
-from ..process.seeding import GeneratorsPutBack, batch_seeds
+from ..process.seeding import KINDS, GeneratorsPutBack, batch_seeds
 from ..reading.dataref import DataRef
 from ..rows.types import Index, Row
 
@@ -68,33 +67,36 @@ def made_together(dataset: object) -> Callable[[Sequence[Index]], Sequence[Row]]
 
 
 class Quiet:
-    """Whether the rows of a loader draw from `random` or NumPy, as far as this process has seen.
+    """The generators that the rows of a loader draw from, as far as this process has seen.
 
     Args:
-        is_asked: True if that is to be found out; False if all rows are to be seeded.
+        is_asked: True if that is to be found out; False if all are to be seeded for each row.
+
+    Attributes:
+        drawn: those from which rows have drawn.
+        is_asked: the next row is to be looked at.
     """
 
     def __init__(self, is_asked: bool) -> None:
-        self._left = _LOOKED_AT if is_asked else -1  # rows to look at; -1 if one has drawn
+        self.drawn: tuple[str, ...] = () if is_asked else KINDS
+        self.is_asked, self._left = is_asked, _LOOKED_AT  # rows to look at
 
     @property
-    def is_known(self) -> bool:
-        """True if rows draw nothing."""
-        return self._left == 0
+    def kinds(self) -> tuple[tuple[str, ...], list[str]]:
+        """The generators that are to be seeded for each row, and those of which no row is known to draw."""
+        seeded = KINDS if self.is_asked else self.drawn
+        return seeded, [kind for kind in KINDS if kind not in seeded]
 
-    @property
-    def may_be(self) -> bool:
-        """True unless rows are known to draw, or all are to be seeded."""
-        return self._left >= 0
+    def note(self, before: Sequence[object], after: Sequence[object]) -> None:
+        """Notes where the generators were before a row and after it."""
+        moved = {kind for kind, *two in zip(KINDS, before, after, strict=True) if two[0] != two[1]}
+        self.drawn = tuple(kind for kind in KINDS if kind in moved or kind in self.drawn)
+        self._left -= 1
+        self.is_asked = self._left > 0
 
-    @property
-    def is_asked(self) -> bool:
-        """True if the next row is to be looked at."""
-        return self._left > 0
-
-    def note(self, has_drawn: bool) -> None:
-        """Some rows have drawn, or one that was looked at has not."""
-        self._left = -1 if has_drawn else self._left - 1
+    def give_up(self) -> None:
+        """A row has drawn from a generator that was not seeded for it: all are from now on."""
+        self.drawn, self.is_asked = KINDS, False
 
 
 class Seeding(NamedTuple):
@@ -120,6 +122,6 @@ class Seeding(NamedTuple):
 
     def meanwhile(self) -> AbstractContextManager[None]:
         """A context to make rows and batches in; the generators are put back after it."""
-        if (self.is_here and (self.rows or self.batches)) or (self.rows and self.quiet.is_known):
+        if self.rows or (self.is_here and self.batches):
             return GeneratorsPutBack()
         return contextlib.nullcontext()

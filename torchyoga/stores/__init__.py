@@ -1,4 +1,4 @@
 """Built files into a version that is published once: in a directory, or behind a URL with a cache.
 
-Doors: `Versions`, `Store`, `Mirror`. Never sees orders or frameworks.
+Doors: `Store`, `LocalStore`, `RemoteStore`. Never sees orders or frameworks.
 """

@@ -3,16 +3,12 @@
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
 <folder>/parts/<key>         being downloaded; kept if the download is interrupted
 <folder>/locks/<key>.lock    held by the process that downloads it; the kernel frees it when that dies
-<folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
+<folder>/checking/<name>/    a cache for one check
 <folder>/building/           versions being built for a store
 
 The cache does not count the readers of a file.
 To make room, the cache deletes the files that were opened longest ago; processes that have one mapped go on
 reading it, and release it when they next open a file. So processes that die leave nothing behind.
-
-A check holds a kernel lock as long as it downloads.
-Builders do so, too. Files that a killed check has left behind are recognised by its lock, which no process
-holds.
 
 An index is a few arrays of numbers and a little JSON, kept under the place of its file, so that the index of
 a file that was written anew replaces the older one. It is believed only if it is whole, and of the file as it
@@ -32,8 +28,10 @@ import math
 import os
 import re
 import secrets
+import shutil
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -47,23 +45,24 @@ from ..errors import BusyError, YogaError
 from ..files.checksum import crc32
 from ..files.root import Entry, Root, check_regular, open_regular
 from ..process.digests import hexdigest
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property, np
 from ..rows.types import Array, Json
 from ..versions.names import CACHED
 from .address import is_url
-from .kinds import Found
+from .kinds import ObjectInfo
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
-_LOOK_SECONDS = 60.0  # between looks for such
+_LOOK_SECONDS = 3600.0  # between looks for such
 _INDEX = ".index"  # of files of another library: a hundredth of their size, made by reading all of them
 _INDEX_WORTH = 7 * 86400.0  # seconds, by which an index counts as used later than it was
 _INDEX_SECONDS = 90 * 86400.0  # without use, after which it is deleted
-_looked: dict[str, float] = {}  # when this process last looked through each folder
+_CHECK = "torchyoga-"  # begins the names of their folders
+_CHECK_SECONDS = 7 * 86400.0  # after which a check has ended, or was killed
+_looked: dict[str, float] = {}  # when this process last looked through each cache
 # A download of 64 MiB hides the delay of a store. 32 files are two windows of a block shuffle, of eight files
 # each by default, what is downloaded ahead, a quarter of the bound, and as much again.
 _FILE_BYTES, _FILES_HELD = 2**26, 32
@@ -72,8 +71,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # belongs to the second name that a file has while it is held.
 _SUFFIX = f"({'|'.join(CACHED)})"
 _KEY = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{8}})?\.{_SUFFIX}")
-_LOCK = re.compile(rf"([0-9a-f]{{32}}\.{_SUFFIX}|checking-[0-9a-f]{{16}})\.lock")
-_TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 def default_folder() -> Path:
@@ -99,13 +96,11 @@ class Cache:
         limit: bytes to keep, or None for as many as the disk holds; files that are being downloaded, or that
             are needed at the same time, come on top.
         shared: the group may read and write it; otherwise only the user may do either.
-        within: the cache is this folder below `folder`.
     """
 
     folder: Path
     limit: int | None = None
     shared: bool = False
-    within: str = ""
 
     @property
     def file_bytes(self) -> int:
@@ -115,7 +110,7 @@ class Cache:
     @property
     def root(self) -> Root:
         """Where everything is written and deleted."""
-        return Root(self.folder, self.shared, private=True, within=self.within)
+        return Root(self.folder, self.shared, private=True)
 
     def path(self, kind: str, key: str) -> Path:
         """Where a file lies, or would lie, in one of the folders."""
@@ -185,10 +180,12 @@ class Cache:
                 except FileNotFoundError:  # the store's, unless somebody has emptied the folder
                     if self.root.find(f"parts/{key}") is not None:
                         raise
+            if is_held:  # a process that waits for it sees that it is gone, and makes another
+                self._delete(f"locks/{key}.lock")
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
         self.make("parts")
-        self._delete_forgotten()
+        self.delete_forgotten()
         self.make_room(nbytes)
         tries: int | None = None  # each but the last deletes one; files are counted when the disk is full
         while True:
@@ -209,29 +206,18 @@ class Cache:
             str(self.folder),
         ) from full
 
-    def _delete_forgotten(self) -> None:
-        """Deletes downloads that no process has continued for a day; looks for them now and then."""
+    def delete_forgotten(self) -> None:
+        """Deletes downloads that no process has continued for a day, and indices that were not used for 90
+        days, as nothing else bounds those of files of this machine; looks for them once an hour."""
         now = time.time()
-        if self._is_due("parts", now, _LOOK_SECONDS):
-            for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
-                self._delete(f"parts/{entry.name}")
-
-    def delete_old_indices(self) -> None:
-        """Deletes indices that were not used for 90 days, as nothing else bounds those of files of this
-        machine; looks for them now and then."""
-        now = time.time()
-        if self._is_due("files", now, _FORGOTTEN_SECONDS):
-            for entry in self._files("files", before=now - _INDEX_SECONDS):
-                if entry.name.endswith(_INDEX):
-                    self._delete(f"files/{entry.name}")
-
-    def _is_due(self, kind: str, now: float, seconds: float) -> bool:
-        """True if this process has not looked through a folder for so long."""
-        place = self._place(kind, "")
-        is_due = abs(now - _looked.get(place, 0.0)) > seconds
-        if is_due:
-            _looked[place] = now
-        return is_due
+        if abs(now - _looked.get(self._base, 0.0)) < _LOOK_SECONDS:
+            return
+        _looked[self._base] = now
+        for entry in self._files("parts", before=now - _FORGOTTEN_SECONDS):
+            self._delete(f"parts/{entry.name}")
+        for entry in self._files("files", before=now - _INDEX_SECONDS):
+            if entry.name.endswith(_INDEX):
+                self._delete(f"files/{entry.name}")
 
     def part(self, key: str) -> BinaryIO:
         """The downloaded part of a file, opened for reading and for writing at its end."""
@@ -243,7 +229,7 @@ class Cache:
         self._delete(f"files/{key}")
         self._delete(f"parts/{key}")
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self, key: str) -> Iterator[Path]:
         """A second name of a file, which stays if the file is deleted; FileNotFoundError if it is gone."""
         stem, _, suffix = key.partition(".")
@@ -309,52 +295,19 @@ class Cache:
 
     # -- for checks
 
-    @contextmanager
+    @contextlib.contextmanager
     def scratch(self) -> Iterator[Cache]:
-        """An empty cache of its own, deleted at the end, or by a later process if this one dies."""
-        self.tidy()
-        token = secrets.token_hex(8)
-        with self.only_one(f"checking-{token}"):  # first: folders without a held lock are tidied up
-            self.make(f"checking/{token}")
-            try:
-                yield Cache(self.folder, 0, self.shared, f"{self.within}/checking/{token}".lstrip("/"))
-            finally:
-                self._delete_scratch(token)
-
-    def tidy(self) -> list[str]:
-        """Deletes files that checks have left and no living process uses; returns the names."""
-        removed = []
-        with contextlib.suppress(OSError, YogaError):  # it is not ours, or behind a link
-            tokens = [e.name for e in self.root.scan("checking") if _TOKEN.fullmatch(e.name) and e.is_folder]
-            for token in tokens:
-                with (
-                    contextlib.suppress(OSError, YogaError),  # or another process holds the lock
-                    self.only_one(f"checking-{token}", seconds=0),
-                ):
-                    self._delete_scratch(token)
-                    removed.append(f"checking/{token}")
-            for entry in self.root.scan("locks"):
-                if _LOCK.fullmatch(entry.name):
-                    self._tidy_lock(entry.name.removesuffix(".lock"))
-        return removed
-
-    def _tidy_lock(self, name: str) -> None:
-        """Deletes the lock of a file that is not in the cache, unless the lock is held."""
-        with contextlib.suppress(OSError, YogaError):
-            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
-                # A process that waits for it meanwhile sees that it is gone, and makes another.
-                with self.only_one(name, seconds=0):
-                    self.root.unlink(f"locks/{name}.lock")
-
-    def _delete_scratch(self, token: str) -> None:
-        root = self.root.at(f"checking/{token}")
-        with contextlib.suppress(OSError, YogaError):
-            for kind in ("files", "parts", "locks"):
-                for entry in root.scan(kind):
-                    root.unlink(f"{kind}/{entry.name}")
-                root.rmdir(kind)
-            if self.root.rmdir(f"checking/{token}"):
-                self.root.unlink(f"locks/checking-{token}.lock")
+        """An empty cache of its own for a check, deleted at the end; or by a check a week later, if this
+        process dies."""
+        self.make("checking")
+        before = time.time() - _CHECK_SECONDS
+        for left in self.root.scan("checking"):
+            if left.name.startswith(_CHECK) and left.is_folder and left.written < before:
+                shutil.rmtree(self.path("checking", left.name), ignore_errors=True)
+        place = str(self.path("checking", ""))
+        # A reader may still have a file open when the check ends.
+        with tempfile.TemporaryDirectory(prefix=_CHECK, dir=place, ignore_cleanup_errors=True) as folder:
+            yield Cache(Path(folder), 0)
 
     # -- folders and locks
 
@@ -363,7 +316,7 @@ class Cache:
         with self._advising():
             self.root.make(name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _advising(self) -> Iterator[None]:
         """Adds what to do where the system refuses."""
         try:
@@ -379,7 +332,7 @@ class Cache:
             error.errno, f"cannot keep files here ({reason}); pass another cache_dir", str(self.folder)
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _lock(self, key: str, what: str) -> Iterator[bool]:
         """Holds the lock of a key; gives False, without it, once another process has downloaded the file."""
         with contextlib.ExitStack() as stack:
@@ -420,7 +373,7 @@ class Cache:
         finally:
             lock.release()
 
-    @contextmanager
+    @contextlib.contextmanager
     def only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
         """Holds a lock of this name; BusyError if another process holds it for so long."""
         lock = self._filelock(name)
@@ -488,7 +441,7 @@ class IndexOf:
         return IndexOf(os.path.abspath(path), about.st_size, f"{about.st_mtime_ns} {about.st_ctime_ns}", kind)
 
     @staticmethod
-    def remote(url: str, about: Found, nbytes: int, kind: str) -> IndexOf:
+    def remote(url: str, about: ObjectInfo, nbytes: int, kind: str) -> IndexOf:
         """Of an object of a store, as the store describes it."""
         return IndexOf(url, nbytes, about.state, kind)
 
@@ -584,10 +537,10 @@ def _read(file: BinaryIO, of: IndexOf) -> FileIndex:
 
 def _keep(of: IndexOf, index: FileIndex, cache: Cache) -> None:
     arrays = {name: np.asarray(array, order="C") for name, array in index.arrays.items()}
-    told = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
     if not all(_NUMBERS.fullmatch(array.dtype.str) for array in arrays.values()):
-        raise TypeError(f"an index of arrays of numbers can be kept, not of {told!r:.200}")
-    head = json.dumps({"of": asdict(of), "arrays": told, "info": index.info}).encode()
+        raise TypeError(f"an index of arrays of numbers can be kept, not of {shapes!r:.200}")
+    head = json.dumps({"of": asdict(of), "arrays": shapes, "info": index.info}).encode()
     head += b" " * (-(len(_MAGIC) + 4 + len(head)) % _ALIGNED)
     pieces: list[bytes | memoryview] = [_MAGIC + struct.pack("<I", len(head)) + head]
     for array in arrays.values():
@@ -603,6 +556,6 @@ def _keep(of: IndexOf, index: FileIndex, cache: Cache) -> None:
                 crc = crc32(piece, crc)
             file.write(struct.pack("<I", crc))
         cache.adopt(of.key, name)
-        cache.delete_old_indices()
+        cache.delete_forgotten()
     finally:
         cache.root.unlink(name)

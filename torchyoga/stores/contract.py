@@ -5,29 +5,32 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
-from ..process.exceptions import contextmanager
 from ..versions.file_entry import FileEntry, is_data_file, pieces_of
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
-from ..versions.manifest import Manifest, is_like_manifest
-from ..versions.names import HASHES, encoded, natural
-from ..versions.outline import Outline
+from ..versions.manifest import Manifest, Outline, is_like_manifest
+from ..versions.names import encoded, natural
 from .notes import Notes, are_at_work
+
+if TYPE_CHECKING:
+    from ..files.root import Entry
+    from .kinds import ObjectInfo
+    from .objects import Objects
 
 K = TypeVar("K", Manifest, Outline)
 S = TypeVar("S")
 T = TypeVar("T")
-Held = Callable[[FileEntry], AbstractContextManager[str]]
+LocalPaths = Callable[[FileEntry], AbstractContextManager[str]]
 Sweep = Callable[[Mapping[str, Mapping[str, int]], Callable[[str], Iterable[str]], bool], dict[str, int]]
 MOST_NAMED = 10  # in a message
 
 
-def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
+def sealed(manifest: Manifest, held: LocalPaths | None = None) -> bytes:
     """The text of a manifest to publish, after everything that readers will do with it has been tried.
 
     Args:
@@ -48,7 +51,7 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
     return text
 
 
-def opening(manifest: Manifest, held: Held) -> Held:
+def opening(manifest: Manifest, held: LocalPaths) -> LocalPaths:
     """`held`, with a CorruptError for a file of the version that readers could not open."""
 
     from ..reading.reader import Reader  # which needs NumPy and torch; who lists versions does not
@@ -89,7 +92,7 @@ class Shown(NamedTuple):
     written: float | None = None
 
 
-class Versions(ABC):
+class Store(ABC):
     """The published versions of a directory, or of a store behind a URL.
 
     Attributes:
@@ -117,13 +120,8 @@ class Versions(ABC):
     def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
         """The files of a version as they are in the store, whatever copies this machine has."""
 
-    @property
     @abstractmethod
-    def hashes(self) -> Versions:
-        """The row hashes that are kept beside these versions, each under the same id and version."""
-
-    @abstractmethod
-    def notes(self, folder: str) -> Notes:
+    def notes(self, folder: str) -> Notes | Objects:
         """The notes in a folder beside the versions, whose name begins with a dot, as in `.tags/photos`."""
 
     @abstractmethod
@@ -185,10 +183,6 @@ class Versions(ABC):
         """Puts files of a part where the version will be, which stays as it is; returns their entries."""
 
     @abstractmethod
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes files that `place` has put there in vain."""
-
-    @abstractmethod
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Publishes a version whose files are in their places. Hold the lock.
 
@@ -201,7 +195,7 @@ class Versions(ABC):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -260,18 +254,13 @@ class Versions(ABC):
             sweep: gives `Sharing.clean` of an id, if some manifests have been read already.
         """
 
-    def clean_hashes(self, grace: float, dry_run: bool) -> dict[str, int]:
-        """The same for the row hashes that are kept beside the versions."""
-        found = self.hashes.clean(grace, None, dry_run)
-        return {f"{HASHES}/{name}": nbytes for name, nbytes in found.items()}
-
     def clean_plans(
-        self, notes: Mapping[str, float | None], before: float, id: str | None, dry_run: bool
+        self, notes: Mapping[str, Entry | ObjectInfo], before: float, id: str | None, dry_run: bool
     ) -> tuple[dict[str, int], set[str]]:
         """Removes the notes of builds by many at which nobody is, and nobody has been since a time.
 
         Args:
-            notes: the names of all notes below `.builds`, and when each was written.
+            notes: all notes below `.builds`, by name.
             before: in seconds, by the store's clock.
             id: only those of this dataset; None for all.
             dry_run: remove nothing.
@@ -281,10 +270,10 @@ class Versions(ABC):
             manifest names yet.
         """
         builds: dict[str, dict[str, float | None]] = {}
-        for name, written in notes.items():
+        for name, one in notes.items():
             of, version, note = (*name.split("/", 2), "", "")[:3]
             if note:
-                builds.setdefault(f"{of}/{version}", {})[note] = written
+                builds.setdefault(f"{of}/{version}", {})[note] = one.written
         removed: dict[str, int] = {}
         now = self.now() if builds else before
         for folder, written_at in builds.items():

@@ -1,38 +1,49 @@
-"""Files of a store, downloaded into the cache when they are needed, or some time before.
+"""Files of stores, downloaded into the cache when they are needed, or some time before.
+
+They are those of a version, or shards of another library, which may be compressed.
 
 The process that downloads files knows the order.
 A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
 were delivered, or handed to worker processes. Workers find their files in the cache, or wait for the process
 that downloads them. The thread does not request files of rows again that were handed out: by then, those may
 have been read and deleted. Workers are handed at most a quarter of the cache at once, or a batch each.
+
+What the index of a library says about its shards is checked when they arrive: sizes, and hashes where it has
+some.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
-import itertools
+import hashlib
 import json
 import logging
 import math
 import os
+import struct
 import threading
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
+import xxhash
 
 from ..errors import CorruptError, NotFoundError, RemoteError
 from ..files.checksum import crc32, crc32_of
+from ..files.root import open_regular, read_regular
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
-from ..process.exceptions import contextmanager
 from ..process.messages import warn_user
 from ..process.numbers import first_places
 from ..process.stages import Stage, timed
@@ -45,9 +56,8 @@ from ..versions.location import MANIFEST, Progress, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
-from .kinds import Found
 from .local import transfer_bar
-from .objects import Remote
+from .objects import Objects
 
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
@@ -57,9 +67,6 @@ _MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can 
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is needed
 _POLL = 0.02  # seconds
-# Rows for each file, and in all, that show how many files are read at once.
-_ROWS_WEIGHED, _MOST_WEIGHED = 16, 2**20
-
 
 EntryT = TypeVar("EntryT")
 
@@ -80,7 +87,7 @@ class Downloads(ABC, Generic[EntryT]):
     # Where the cache does not hold a few files.
     _smaller = "build the version again by Storage(..., file_bytes={nbytes})"
 
-    def __init__(self, remote: Remote, cache: Cache) -> None:
+    def __init__(self, remote: Objects, cache: Cache) -> None:
         self.remote = remote
         self.cache = cache
         self.renew()
@@ -110,14 +117,6 @@ class Downloads(ABC, Generic[EntryT]):
     @abstractmethod
     def _load(self, entries: Sequence[EntryT]) -> None:
         """Imports what `_arrived` needs."""
-
-    @abstractmethod
-    def _check_size(self, entry: EntryT) -> None:
-        """Raises an error if a file in the store has another size, or is missing."""
-
-    def _is_summed(self, entry: EntryT) -> bool:
-        """True if `_arrived` looks at the CRC-32, which takes a while to compute."""
-        return False
 
     @abstractmethod
     def _arrived(self, entry: EntryT, crc: int, path: Path) -> str | None:
@@ -221,7 +220,7 @@ class Downloads(ABC, Generic[EntryT]):
         for entry in entries:
             self.cache.find(self.key(entry))
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self, entry: EntryT) -> Iterator[str]:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         with contextlib.ExitStack() as stack:
@@ -246,36 +245,7 @@ class Downloads(ABC, Generic[EntryT]):
         if not all(map(self.is_here, entries)):
             # Threads would import it: a child forked meanwhile would be left with a half-imported module.
             self._load(entries)
-            order = self._weighed(entries, order)
             begin_thread("torchyoga plan", self._follow, plan, entries, order, progress, stop=self._end)
-
-    def _weighed(self, entries: Sequence[EntryT], order: Iterable[Ints]) -> Iterable[Ints]:
-        """This order; warns if it reads from more files at once than the cache keeps."""
-        limit, total = self.cache.limit, sum(map(self._size, entries))
-        if limit is None or total <= limit or self.name in _WARNED:
-            return order
-        left = iter(order)
-        seen: list[Ints] = []
-        wanted = min(_MOST_WEIGHED, _ROWS_WEIGHED * len(entries))
-        while sum(len(numbers) for numbers in seen) < wanted and (numbers := next(left, None)) is not None:
-            seen.append(numbers)
-        if seen:
-            # A file that is read both before and after some row is needed at that row.
-            joined = np.concatenate(seen)
-            before, after = np.array_split(joined[:wanted], 2)
-            at_once = np.intersect1d(before, after).tolist()
-            nbytes = sum(self._size(entries[number]) for number in at_once)
-            if nbytes > limit:
-                enough = total if 2 * nbytes > total else 2 * nbytes
-                largest = max(map(self._size, entries))
-                self._warn(
-                    f"this order reads from {len(at_once)} files of {nbytes / 1e6:.1f} MB at once, but the "
-                    f"cache keeps cache_bytes={limit}. Files deleted while they are read still take their "
-                    "space on the disk, and files wanted again later are downloaded again; set cache_bytes "
-                    f"to {'the size of the dataset, ' * (enough == total)}{enough} bytes, or "
-                    f"{self._about_once(largest)}"
-                )
-        return itertools.chain(seen, left)
 
     def _follow(
         self, plan: object, entries: Sequence[EntryT], order: Iterable[Ints], progress: Progress
@@ -390,7 +360,6 @@ class Downloads(ABC, Generic[EntryT]):
     def _fetch(self, entry: EntryT) -> None:
         _check(self._ending)
         key = self.key(entry)
-        self._check_size(entry)  # before other files are deleted for it
         self.cache.fill(key, self._size(entry), partial(self._download, entry), self.where(entry))
         self._downloaded.add(key)
 
@@ -410,7 +379,7 @@ class Downloads(ABC, Generic[EntryT]):
 
     def _append(self, name: str, entry: EntryT, file: BinaryIO) -> int:
         """Writes the missing rest; returns the CRC-32 of the whole file."""
-        part, nbytes = _PartFile(file, self._is_summed(entry), self._ending), self._sent(entry)
+        part, nbytes = _PartFile(file, self._ending), self._sent(entry)
         if part.at > nbytes:
             part.restart()
         try:
@@ -427,22 +396,19 @@ class _PartFile:
     """The downloaded part of a file, open at its end.
 
     Attributes:
-        at: number of bytes it has; `crc`: their CRC-32, if that is wanted.
+        at: number of bytes it has; `crc`: their CRC-32.
     """
 
-    def __init__(self, file: BinaryIO, wants_crc: bool, ending: threading.Event) -> None:
-        self._file, self._wants_crc, self._ending = file, wants_crc, ending
-        self.at, self.crc = file.seek(0, os.SEEK_END), 0
-        if self.at and wants_crc:
-            file.seek(0)
-            self.crc, self.at = crc32_of(file)
+    def __init__(self, file: BinaryIO, ending: threading.Event) -> None:
+        self._file, self._ending = file, ending
+        file.seek(0)
+        self.crc, self.at = crc32_of(file)
 
     def add(self, piece: bytes) -> None:
         """Appends bytes; CancelledError if the process is ending."""
         _check(self._ending)
         self._file.write(piece)
-        if self._wants_crc:
-            self.crc = crc32(piece, self.crc)
+        self.crc = crc32(piece, self.crc)
         self.at += len(piece)
 
     def restart(self) -> None:
@@ -463,41 +429,29 @@ _WARNED: set[str] = set()  # names of versions
 class VersionDownloads(Downloads[FileEntry]):
     """The files of one version, in a folder of a store.
 
-    Pickles by the URL; see `Remote` for its options.
+    Pickles by the URL; see `Objects` for its options.
 
     Args:
         remote: the store.
         folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
         groups: of columns, without their files, to check files without a checksum of their own.
-        lease_seconds: as in `Mirror`, for what is kept beside the version.
-
-    Attributes:
-        lease_seconds: as passed.
     """
 
     def __init__(
         self,
-        remote: Remote,
+        remote: Objects,
         folder: str,
         cache: Cache,
         groups: Sequence[ColumnGroup],
-        lease_seconds: float = 60.0,
     ) -> None:
         self._groups = groups
         self._folder = folder
-        self.lease_seconds = lease_seconds
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
-        self._listed: dict[str, dict[str, Found]] = {}
         super().__init__(remote, cache)
 
-    def renew(self) -> None:
-        """Forgets the threads, and the files that they were to download."""
-        self._listing = threading.Lock()
-        super().renew()
-
     def __reduce__(self) -> tuple[object, ...]:
-        return VersionDownloads, (self.remote, self._folder, self.cache, self._groups, self.lease_seconds)
+        return VersionDownloads, (self.remote, self._folder, self.cache, self._groups)
 
     @property
     def name(self) -> str:
@@ -565,9 +519,6 @@ class VersionDownloads(Downloads[FileEntry]):
                 str(self.cache.folder),
             )
 
-    def _is_summed(self, entry: FileEntry) -> bool:
-        return entry.crc is not None
-
     def _arrived(self, entry: FileEntry, crc: int, path: Path) -> str | None:
         if entry.crc is not None:
             return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
@@ -575,29 +526,6 @@ class VersionDownloads(Downloads[FileEntry]):
         group = next(group for group in self._groups if group.number == entry.group)
         found = Reader.of_file(str(path), group, entry.whole).verify_all()
         return found[0] if found else None
-
-    def _check_size(self, entry: FileEntry) -> None:
-        folder, name = self._folder_of(entry), self._name_of(entry)
-        listed = self._files_in_store(folder)
-        if not listed and self.remote.protocol in ("s3", "s3a"):
-            return  # it lists nothing; what it answers to the download says as much
-        found = listed.get(entry.name) or self.remote.find_one(name)
-        if found is None:
-            self._raise_what_happened(entry)
-        elif found.nbytes not in (None, entry.nbytes):
-            raise self.remote.other_size(name, found, entry.nbytes)
-
-    def _files_in_store(self, folder: str) -> dict[str, Found]:
-        """The files in a folder of the store: one request for all rather than one for each."""
-        with self._listing:
-            files = self._listed.get(folder)
-            if files is None:
-                try:
-                    files = self.remote.find(folder)
-                except RemoteError:
-                    files = {}  # permission to read does not include permission to list
-                self._listed[folder] = files
-            return files
 
     def _raise_what_happened(self, entry: FileEntry) -> None:
         now = Manifest.from_bytes(self.manifest()).located(partial(list_bytes, self))
@@ -608,3 +536,313 @@ class VersionDownloads(Downloads[FileEntry]):
                 "again"
             )
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
+
+
+AS_IT_BEGINS = "as it begins"
+HEAD = 2**16  # bytes of a file that show how it is compressed
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"
+_ANY_ZLIB, _LEAST_ZLIB = 47, 8  # what zlib calls gzip or its own format; bytes of either at least
+_RUN = 2**22  # bytes of a part of a file that are requested at once
+_PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
+FRAMED = struct.Struct(
+    "<8s2H3I"
+)  # of LitData's frames: a magic, the version, 0, items, items of a frame, frames
+_FRAMED_MAGIC, _FRAME = b"LDFZ01\0\0", struct.Struct("<IIQII")
+_XXHASHES = {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}
+
+
+@dataclass(frozen=True)
+class StoredShard:
+    """A file of rows, as an index of another library describes it.
+
+    Attributes:
+        name: its path below the folder.
+        nbytes: its size when it can be read; where that shows only once it is unpacked, as `sent`.
+        sent: its size in the store, where it may be compressed.
+        compression: what it is decompressed with: zstd, br, snappy, gz or bz2, or "frames", LitData's frames
+            of zstd; `AS_IT_BEGINS` for gzip, zlib or zstd, if it begins so; None if it is not compressed.
+        hashes: of the file in the store, pairs of an algorithm and hex digits.
+        raw_hashes: of what can be read.
+        tag: by which the store tells it from later contents, see `ObjectInfo.state`; None if it has none.
+        begin, whole: if it is a part of the file in the store, which byte is its first, and how many the file
+            has; it is not compressed then.
+    """
+
+    name: str
+    nbytes: int
+    sent: int
+    compression: str | None = None
+    hashes: tuple[tuple[str, str], ...] = ()
+    raw_hashes: tuple[tuple[str, str], ...] = ()
+    tag: str | None = None
+    begin: int = 0
+    whole: int | None = None
+
+
+class ShardDownloads(Downloads[int]):
+    """Shards by number, downloaded into the cache of this machine; pickles by the URL.
+
+    Args:
+        remote: the folder.
+        shards: below it.
+        cache: where they are kept.
+        nbytes: the size of each, decompressed, as far as more is known than the shards say.
+
+    Attributes:
+        nbytes: the size of each, decompressed.
+    """
+
+    _advice = "write the dataset again"
+    _smaller = "write smaller files of about {nbytes} bytes"
+
+    def __init__(
+        self, remote: Objects, shards: Sequence[StoredShard], cache: Cache, nbytes: Sequence[int] = ()
+    ) -> None:
+        self._shards = tuple(shards)
+        self.nbytes = list(nbytes or (shard.nbytes for shard in shards))
+        super().__init__(remote, cache)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ShardDownloads, (self.remote, self._shards, self.cache, self.nbytes)
+
+    @property
+    def name(self) -> str:
+        """The URL of the folder."""
+        return self.remote.url
+
+    def head(self, number: int, count: int) -> bytes:
+        """The first bytes of a shard that is not compressed; the others are not downloaded."""
+        shard = self._shards[number]
+        return self.remote.read_ranges(shard.name, [(0, count)], shard.nbytes)[0][:count]
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads shards ahead of time, in the order in which rows of them will be read."""
+        self._download_ahead(range(len(self._shards)), order, progress)
+
+    def key(self, number: int) -> str:
+        """The name of a shard in the cache."""
+        return f"{hexdigest(f'{self.where(number)} {self._shards[number]!r}')}.shard"
+
+    def _name_of(self, number: int) -> str:
+        return self._shards[number].name
+
+    def _size(self, number: int) -> int:
+        return self.nbytes[number]
+
+    def _sent(self, number: int) -> int:
+        return self._shards[number].sent
+
+    def _append(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.hashes or shard.raw_hashes:
+            return self._appended(name, number, file)
+        # Nothing but the store can tell that all of it is of one writing, and of the one that was indexed.
+        before = shard.tag
+        if before is None:
+            file.truncate(0)
+            found = self.remote.find_one(name)
+            before = None if found is None else found.state
+        crc = self._appended(name, number, file)
+        if not self._is_still(name, before):
+            file.truncate(0)
+            raise CorruptError(f"{self.where(number)} has changed since it was opened; open it again")
+        return crc
+
+    def _is_still(self, name: str, state: str | None) -> bool:
+        """True if a file is as it was."""
+        found = self.remote.find_one(name)
+        if found is not None and found.state != state:
+            # Some stores tell the same object in another way where they list a folder.
+            folder, _, last = name.rpartition("/")
+            found = self.remote.find(folder).get(last)
+        return found is not None and found.state == state
+
+    def _appended(self, name: str, number: int, file: BinaryIO) -> int:
+        shard = self._shards[number]
+        if shard.whole is None:
+            return super()._append(name, number, file)
+        at = file.seek(0, os.SEEK_END)
+        if at > shard.sent:
+            at = file.truncate(file.seek(0))
+        try:
+            while at < shard.sent:
+                run = shard.begin + at, shard.begin + min(at + _RUN, shard.sent)
+                (data,) = self.remote.read_ranges(name, [run], shard.whole)
+                # A server that knows no ranges sends all.
+                at += file.write(data if len(data) == run[1] - run[0] else data[slice(*run)])
+        except FileNotFoundError:
+            self._raise_what_happened(number)
+        file.flush()
+        return 0
+
+    def _load(self, entries: Sequence[int]) -> None:
+        for name in {self._shards[number].compression for number in entries} & {*_PYARROW, "frames"}:
+            _pyarrow(str(name))
+
+    def _raise_what_happened(self, number: int) -> None:
+        raise CorruptError(f"{self.where(number)} is missing though the index names it; {self._advice}")
+
+    def _arrived(self, number: int, crc: int, path: Path) -> str | None:
+        shard = self._shards[number]
+        if shard.compression == AS_IT_BEGINS:
+            return self._unpack(number, path)
+        if not (shard.compression or shard.hashes or shard.raw_hashes):
+            return None
+        try:
+            data = read_regular(path, shard.sent)
+            check_hashes(data, shard.hashes)
+            if shard.compression:
+                data = decompressed(data, shard.compression, shard.nbytes)
+                with self.cache.part(self.key(number)) as file:
+                    file.truncate(0)
+                    file.write(data)
+            check_hashes(data, shard.raw_hashes)
+        except CorruptError as error:
+            return str(error)
+        return None
+
+    def _unpack(self, number: int, path: Path) -> str | None:
+        """Puts its contents in the place of a file that is compressed; returns what is wrong with it."""
+        key = self.key(number)
+        unfinished = f"{key.partition('.')[0]}-{0:08}.shard"
+        with open(open_regular(path), "rb") as packed:
+            how = packing_of(packed.read(HEAD))
+            if how is None:
+                return None
+            packed.seek(0)
+            try:
+                with self.cache.root.create_anew(f"parts/{unfinished}") as file:
+                    file.writelines(unpacked(packed, how))
+            except CorruptError as error:
+                self.cache.drop(unfinished)
+                return str(error)
+        self.cache.root.move(f"parts/{unfinished}", f"parts/{key}")
+        return None
+
+
+def packing_of(head: bytes) -> str | None:
+    """How a file that begins with these bytes is compressed, "zlib" for gzip, too; None if it is not."""
+    if head.startswith(_ZSTD):
+        return "zstd"
+    if head.startswith(_GZIP):
+        return "zlib"
+    if head[:1] != b"x" or len(head) < _LEAST_ZLIB:
+        return None
+    try:  # other data may begin so, too
+        zlib.decompressobj(_ANY_ZLIB).decompress(head, HEAD)
+    except zlib.error:
+        return None
+    return "zlib"
+
+
+def unpacked(file: BinaryIO, how: str) -> Iterator[bytes]:
+    """The contents of a compressed file, in pieces; CorruptError if it is cut or damaged."""
+    if how == "zstd":
+        try:
+            with _pyarrow(how).input_stream(file, compression=how) as stream:
+                while piece := stream.read(_RUN):
+                    yield piece
+        except OSError as error:
+            raise CorruptError(f"it is cut or damaged: {error}") from error
+        return
+    by, left = zlib.decompressobj(_ANY_ZLIB), b""
+    try:
+        while left := left or file.read(_RUN):
+            if by.eof:  # another part follows
+                by = zlib.decompressobj(_ANY_ZLIB)
+            yield by.decompress(left, _RUN)
+            left = by.unused_data if by.eof else by.unconsumed_tail
+    except zlib.error as error:
+        raise CorruptError(f"it is damaged: {error}") from error
+    if not by.eof:
+        raise CorruptError("it is cut: its compressed data has no end")
+
+
+def check_hashes(data: bytes | memoryview, hashes: Sequence[tuple[str, str]]) -> None:
+    """Raises CorruptError unless bytes have these hashes, pairs of an algorithm and hex digits."""
+    for algorithm, expected in hashes:
+        if algorithm in hashlib.algorithms_guaranteed and not algorithm.startswith("shake"):
+            digits = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+        elif algorithm not in _XXHASHES:
+            raise CorruptError(
+                f"the index has hashes by {algorithm!r:.40}, not a known one; see verify=False"
+            )
+        else:
+            digits = getattr(xxhash, algorithm)(data).hexdigest()
+        if digits != expected.lower():
+            raise CorruptError(f"its {algorithm} is {digits}, the index says {expected}")
+
+
+def decompressed(data: bytes, name: str, nbytes: int) -> bytes:
+    """So many bytes that were compressed by zstd, br, snappy, gz, bz2 or in LitData's frames.
+
+    Raises:
+        CorruptError: they are damaged, or decompress to another number of bytes; no more are kept in memory.
+        ImportError: pyarrow is not installed.
+    """
+    try:
+        if name == "br":  # whole buffers are given back however little was written to them
+            pa = _pyarrow(name)
+            with pa.input_stream(pa.BufferReader(data), compression="brotli") as stream:
+                left, pieces = nbytes + 1, list[bytes]()
+                while left > 0 and (piece := stream.read(min(left, _RUN))):
+                    left -= len(piece)
+                    pieces.append(piece)
+                raw = b"".join(pieces)
+        elif name == "frames":
+            raw = _without_frames(data, nbytes)
+        elif name == "snappy" and _snappy_size(data) != nbytes:
+            raw = b""
+        elif name in _PYARROW:
+            raw = bytes(_pyarrow(name).decompress(data, decompressed_size=nbytes, codec=_PYARROW[name]))
+        else:
+            by = bz2.BZ2Decompressor() if name == "bz2" else zlib.decompressobj(wbits=31)
+            raw = by.decompress(data, nbytes + 1)
+            raw = raw if by.eof else b""
+    except (OSError, ValueError, IndexError, struct.error, zlib.error, MemoryError) as error:
+        raise CorruptError(f"it cannot be decompressed by {name}: {error}") from error
+    if len(raw) != nbytes:
+        raise CorruptError(f"decompressed by {name} it does not have the {nbytes} bytes that the index says")
+    return raw
+
+
+def _without_frames(data: bytes, nbytes: int) -> bytes:
+    """A chunk of LitData's whose items were compressed some at a time, as it is without compression."""
+    magic, version, _, items, _, frames = FRAMED.unpack_from(data)
+    if magic != _FRAMED_MAGIC or version != 1:
+        raise ValueError(f"it begins with {data[:10]!r}")
+    ends = np.frombuffer(data, "<u4", items + 1, FRAMED.size).astype(np.int64)
+    head = 4 * (items + 2)
+    pieces = [struct.pack("<I", items), (ends + head).astype("<u4").tobytes()]
+    at, done, left = FRAMED.size + ends.size * 4, 0, nbytes - head
+    for number in range(frames):
+        first, count, start, size, raw = _FRAME.unpack_from(data, at + number * _FRAME.size)
+        left -= raw
+        is_cut = left < 0 or start + size > len(data)
+        if is_cut or first != done or ends[first + count] - ends[first] != raw:
+            raise ValueError(f"its frame {number} is not the one of items {done} and those behind")
+        done += count
+        frame = data[start : start + size]
+        pieces.append(bytes(_pyarrow("zstd").decompress(frame, decompressed_size=raw, codec="zstd")))
+    if done != items:
+        raise ValueError(f"its frames hold {done} of {items} items")
+    return b"".join(pieces)
+
+
+def _snappy_size(data: bytes) -> int:
+    """How many bytes snappy says that it has compressed, in 7 bits of each byte; -1 if it says none."""
+    size = 0
+    for place, byte in enumerate(data[:5]):
+        size |= (byte & 127) << 7 * place
+        if byte < 128:
+            return size
+    return -1
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise ImportError(
+            f"shards compressed by {name} need pyarrow; pip install 'torchyoga[arrow]'"
+        ) from None

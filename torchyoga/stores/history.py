@@ -35,10 +35,9 @@ from ..process.numbers import as_int
 from ..rows.types import Json
 from ..versions.file_entry import Listed, is_token, pieces_of
 from ..versions.lineage import Lineage, Parent
-from ..versions.manifest import Manifest
+from ..versions.manifest import Manifest, Outline
 from ..versions.names import decoded, encoded, natural
-from ..versions.outline import Outline
-from .contract import MOST_NAMED, Shown, Versions, nearest, some
+from .contract import MOST_NAMED, Shown, Store, nearest, some
 from .sharing import Sharing
 
 _LOOKS = 3  # at versions that are removed or replaced meanwhile
@@ -99,7 +98,7 @@ def in_time(nodes: Mapping[str, Outline]) -> list[str]:
     return sorted(nodes, key=lambda version: (placed[version], natural(version)))
 
 
-def newest(store: Versions, id: str) -> Outline:
+def newest(store: Store, id: str) -> Outline:
     """The only version that no other one was made from.
 
     Raises:
@@ -130,11 +129,11 @@ def newest(store: Versions, id: str) -> Outline:
     )
 
 
-def _published(store: Versions, id: str) -> dict[str, Shown]:
+def _published(store: Store, id: str) -> dict[str, Shown]:
     return {version: place for version, place in store.places(id).items() if place.is_published}
 
 
-def _latest(store: Versions, id: str, places: Mapping[str, Shown]) -> dict[str, Outline]:
+def _latest(store: Store, id: str, places: Mapping[str, Shown]) -> dict[str, Outline]:
     """The published versions of an id but for those that one of these was made from.
 
     They are read from the one on that was written last. Parents that are in line, each older than the next,
@@ -169,7 +168,7 @@ def _latest(store: Versions, id: str, places: Mapping[str, Shown]) -> dict[str, 
     return nodes
 
 
-def recent(store: Versions, id: str, most: int) -> tuple[list[Outline], int] | None:
+def recent(store: Store, id: str, most: int) -> tuple[list[Outline], int] | None:
     """The newest versions of an id, the newest first, and how many there are in all, without reading others.
 
     None if that takes all of them: they are not in one line, or one is damaged.
@@ -330,7 +329,7 @@ def user_name() -> str | None:
 class _Chain:
     """The notes of one tag."""
 
-    def __init__(self, store: Versions, id: str, tag: str) -> None:
+    def __init__(self, store: Store, id: str, tag: str) -> None:
         self.store, self.id, self.tag = store, id, tag
         self.notes = store.notes(f"{_FOLDER}/{encoded('id', id)}/{encoded('tag', tag)}")
 
@@ -338,39 +337,37 @@ class _Chain:
         """One move."""
         where = self.notes.where(_name(number))
         try:
-            text = self.notes.read(_name(number), _LARGEST)
-            if text is None:
-                raise ValueError("it is missing, or too long")
-            entry = TagEntry.from_bytes(text)
+            entry = TagEntry.from_bytes(self.notes.read(_name(number), _LARGEST))
             if (entry.id, entry.tag, entry.number) != (self.id, self.tag, number):
                 raise ValueError(f"it is of {entry.id!r:.80} {entry.tag!r:.80}, number {entry.number}")
             return entry
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError) as error:
+            why = "it is missing" if isinstance(error, FileNotFoundError) else error
             raise CorruptError(
-                f"the note {where} of the tag {self.tag!r} is damaged: {error}. Tag a version again to name "
+                f"the note {where} of the tag {self.tag!r} is damaged: {why}. Tag a version again to name "
                 "one from now on; for its history, put the note back from a copy"
             ) from error
 
     def text(self, move: TagEntry) -> bytes:
         """The note of a move."""
-        return self.notes.read(_name(move.number), _LARGEST) or b""
+        return self.notes.read(_name(move.number), _LARGEST)
 
     def last(self) -> TagEntry | None:
         """The last move; None if there was none."""
-        last = _last(self.notes.names())
+        last = _last(self.notes.find())
         return self.read(last) if last else None
 
     def all(self) -> list[TagEntry]:
         """All moves, the first one first."""
         # None may be missing; a listing may leave out one that is written meanwhile.
-        return [*self.store.each(range(1, _last(self.notes.names()) + 1), self.read)]
+        return [*self.store.each(range(1, _last(self.notes.find()) + 1), self.read)]
 
     def add(self, manifest: Manifest | None, message: str | None) -> TagEntry:
         """Writes the next move."""
         entry = TagEntry(
             id=self.id,
             tag=self.tag,
-            number=_last(self.notes.names()) + 1,
+            number=_last(self.notes.find()) + 1,
             version=manifest.version if manifest else None,
             fingerprint=manifest.fingerprint if manifest else None,
             build=manifest.build if manifest else None,
@@ -396,7 +393,7 @@ def _last(names: Iterable[str]) -> int:
     return max((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), default=0)
 
 
-def tagged(store: Versions, id: str, tag: str, version: str, message: str | None, timeout: float) -> TagEntry:
+def tagged(store: Store, id: str, tag: str, version: str, message: str | None, timeout: float) -> TagEntry:
     """Makes a tag name a version from now on, as `Storage.tag` describes it."""
     check_message(message)
     chain = _Chain(store, id, tag)
@@ -411,7 +408,7 @@ def tagged(store: Versions, id: str, tag: str, version: str, message: str | None
         return chain.add(store.manifest(id, version), message)
 
 
-def untagged(store: Versions, id: str, tag: str, message: str | None) -> TagEntry:
+def untagged(store: Store, id: str, tag: str, message: str | None) -> TagEntry:
     """Takes a tag away, as `Storage.tag` describes it."""
     check_message(message)
     chain = _Chain(store, id, tag)
@@ -424,7 +421,7 @@ def untagged(store: Versions, id: str, tag: str, message: str | None) -> TagEntr
     return chain.add(None, message)
 
 
-def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict[str, TagEntry]:
+def moves_of(store: Store, id: str, damaged: list[str] | None = None) -> dict[str, TagEntry]:
     """The last move of each tag of an id that names a version, by tag.
 
     Args:
@@ -453,17 +450,17 @@ def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict
     return {tag: entry for tag, entry in entries if entry is not None and entry.version is not None}
 
 
-def _chains(store: Versions, id: str) -> dict[str, set[str]]:
+def _chains(store: Store, id: str) -> dict[str, set[str]]:
     """The names of the notes of each tag of an id."""
     chains: dict[str, set[str]] = {}
-    for name in store.notes(f"{_FOLDER}/{encoded('id', id)}").names():
+    for name in store.notes(f"{_FOLDER}/{encoded('id', id)}").find():
         folder, _, file = name.partition("/")
         if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
             chains.setdefault(tag, set()).add(file)
     return chains
 
 
-def all_moves(store: Versions, id: str) -> Moves:
+def all_moves(store: Store, id: str) -> Moves:
     """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
     left out, with a warning."""
     every = {}
@@ -479,7 +476,7 @@ def all_moves(store: Versions, id: str) -> Moves:
 
 
 def add_moves(
-    to: Versions,
+    to: Store,
     id: str,
     moves: Moves,
     named: Collection[str | None] | None,
@@ -508,7 +505,7 @@ def add_moves(
                 break
 
 
-def tags_of(store: Versions, id: str) -> dict[str, str]:
+def tags_of(store: Store, id: str) -> dict[str, str]:
     """The version that each tag of an id names.
 
     Raises:
@@ -517,7 +514,7 @@ def tags_of(store: Versions, id: str) -> dict[str, str]:
     return {tag: str(entry.version) for tag, entry in moves_of(store, id).items()}
 
 
-def refuse_tagged(store: Versions, id: str, version: str) -> None:
+def refuse_tagged(store: Store, id: str, version: str) -> None:
     """Raises YogaError if tags name a published version; names them. Hold its lock, so that none is made."""
     tags = sorted(tag for tag, named in tags_of(store, id).items() if named == version)
     if tags and version in store.versions(id):
@@ -527,7 +524,7 @@ def refuse_tagged(store: Versions, id: str, version: str) -> None:
         )
 
 
-def tag_history(store: Versions, id: str, tag: str) -> list[TagEntry]:
+def tag_history(store: Store, id: str, tag: str) -> list[TagEntry]:
     """All moves of a tag, the first one first.
 
     Raises:
@@ -540,7 +537,7 @@ def tag_history(store: Versions, id: str, tag: str) -> list[TagEntry]:
     return found
 
 
-def tagged_manifest(store: Versions, id: str, tag: str) -> Manifest:
+def tagged_manifest(store: Store, id: str, tag: str) -> Manifest:
     """The version that a tag names.
 
     Raises:
@@ -561,7 +558,7 @@ def tagged_manifest(store: Versions, id: str, tag: str) -> Manifest:
     )
 
 
-def _no_tag(store: Versions, id: str, tag: str) -> NotFoundError:
+def _no_tag(store: Store, id: str, tag: str) -> NotFoundError:
     tags = moves_of(store, id, [])
     if tags:
         what = f"its tags are {some(nearest(tag, tags))}"
@@ -670,9 +667,6 @@ class VersionLog(Sequence[LogEntry]):
     def __getitem__(self, index: int | slice) -> LogEntry | tuple[LogEntry, ...]:
         return self._entries[index]
 
-    def __iter__(self) -> Iterator[LogEntry]:
-        return iter(self._entries)
-
     def __repr__(self) -> str:
         return f"VersionLog({self.id!r}, {len(self)} versions)"
 
@@ -694,7 +688,7 @@ class VersionLog(Sequence[LogEntry]):
         )
 
 
-def log_of(store: Versions, id: str, limit: int | None = None) -> VersionLog:
+def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
     """The log of an id, as `Storage.log` describes it."""
     most = None if limit is None else as_int("limit", limit, low=0)
 

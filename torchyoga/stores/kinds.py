@@ -5,10 +5,11 @@ A method makes one request, or several where it is given `tried`, which retries 
 What is downloaded goes straight into its file.
 To collect a run of 8 MiB in memory first, as fsspec's `cat_ranges` does, costs the client half as much again.
 
+obstore reads where it can.
 It takes a fifth of the processor's time of the clients below fsspec, and gives up the interpreter's lock. It
-is told what fsspec's filesystem has found out: the server, the region, the credentials, asked for again when
-they are five minutes old. What it was told nothing of, and whatever fails, is left to that filesystem, which
-says what is wrong in words that callers know.
+gets what fsspec's filesystem has found out: the server, the region, the credentials, asked for again when
+they are five minutes old. Options that it does not have, and whatever fails, are left to that filesystem,
+which says what is wrong in words that callers know.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -41,17 +41,15 @@ Tried: TypeAlias = Callable[[Callable[[], Any]], Any]
 PATIENCE = 60.0  # seconds that any call may take, besides its bytes
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
-MOST_PAGES = 5  # pages that are read to find some similar names
 _PIECE = 2**20  # bytes
 _OTHER = "the server answered a request of a range with something else"
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for what is longer than all of them
-_TRIES = 6  # to read something that is replaced meanwhile
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
 _TAGS = ("ETag", "generation", "etag", "Last-Modified")
 _MEMORY = threading.Lock()  # for the objects of `memory://`
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """An object under a name: its size in bytes, when it was written, in seconds by the store's clock, and a
     tag that no other contents of the name have; None where the store does not say."""
 
@@ -91,17 +89,14 @@ class Kind:
 
     Attributes:
         extra: of this package, which installs what the filesystem needs.
-        is_conditional: it can create an object in one step only if none exists, and then `get_tagged`,
-            `replace` and `delete_seen` go by tags where there are some.
+        is_conditional: it can create an object in one step only if none exists.
+        has_tags: then it can also replace and delete an object by the tag that `found` gives.
         has_folders: they must be made before a file is put there.
-        lists_tags: a listing has the tags that `get_tagged` gives.
-        lists_empty_names: a listing has names with two slashes, too.
     """
 
     extra: str | None = None
-    is_conditional = False
+    is_conditional = has_tags = False
     has_folders = True
-    lists_tags = lists_empty_names = False
 
     def __init__(self, fs: AbstractFileSystem) -> None:
         self.fs: Any = fs
@@ -130,15 +125,11 @@ class Kind:
             return fsspec.asyn.sync(self.fs.loop, coroutine, *args, timeout=seconds, **kwargs)
         return getattr(self.fs, method)(*args, **kwargs)
 
-    def awaited(self, coroutine: Awaitable[T], seconds: float = PATIENCE) -> T:
-        """The result of a coroutine, run in the filesystem's own loop."""
+    def awaited(self, function: Callable[..., Any], *args: object, seconds: float = PATIENCE) -> Any:
+        """The result of a coroutine function, run in the filesystem's own loop."""
         import fsspec.asyn
 
-        async def wait() -> T:
-            return await coroutine
-
-        found: T = fsspec.asyn.sync(self.fs.loop, wait, timeout=seconds)
-        return found
+        return fsspec.asyn.sync(self.fs.loop, function, *args, timeout=seconds)
 
     # -- reading
 
@@ -150,11 +141,6 @@ class Kind:
             if is_beyond(error):
                 return b""  # no range lies within an empty object
             raise
-
-    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """The first bytes of an object, and a tag that tells these contents from later ones; None if the
-        store has no tags."""
-        return tried(lambda: self.get(path, most)), None
 
     def ranges(self, path: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
         """Runs of an object of so many bytes; all of it as the only run, if the server knows no ranges."""
@@ -175,6 +161,8 @@ class Kind:
 
     def stream(self, path: str, sink: Sink, nbytes: int) -> None:
         """Reads the rest of an object, some runs at once, each of which is in memory before it is added."""
+        if self.found(self.run("info", path)).nbytes not in (None, nbytes):
+            raise ConnectionError("it has another number of bytes")
         while sink.at < nbytes:
             starts = range(sink.at, min(sink.at + _RUNS * _RUN, nbytes), _RUN)
             runs = self.ranges(path, [(start, min(start + _RUN, nbytes)) for start in starts], nbytes)
@@ -188,18 +176,18 @@ class Kind:
         found: Mapping[str, Info] = tried(lambda: self.run("find", path, detail=True, seconds=10 * PATIENCE))
         return found
 
-    def folders(self, path: str, tried: Tried) -> list[str]:
+    def folders(self, path: str) -> list[str]:
         """The paths of the folders in a folder."""
-        infos = tried(lambda: self.run("ls", path, detail=True, seconds=10 * PATIENCE))
+        infos = self.run("ls", path, detail=True, seconds=10 * PATIENCE)
         return [info["name"] for info in infos if info["type"] == "directory"]
 
-    def found(self, info: Info) -> Found:
+    def found(self, info: Info) -> ObjectInfo:
         """An object, as its filesystem describes it."""
         size = info.get("size", info.get("Size"))
         times = (seconds_of(info[key]) for key in _TIMES if info.get(key) is not None)
         written = next((found for found in times if found is not None), None)
         tag = next((str(info[key]) for key in _TAGS if info.get(key) is not None), None)
-        return Found(None if size is None else int(size), written, tag)
+        return ObjectInfo(None if size is None else int(size), written, tag)
 
     # -- writing
 
@@ -225,61 +213,37 @@ class Kind:
 
 
 class S3(Kind):
-    """S3, by s3fs."""
+    """S3, by s3fs; the tag of an object is its ETag."""
 
     extra = "s3"
-    is_conditional = True
+    is_conditional = has_tags = True
     has_folders = False
-    lists_tags = lists_empty_names = True
 
     @staticmethod
     def options(given: dict[str, Any]) -> dict[str, Any]:
         """Options with a configuration of botocore, whose retries are off."""
         return {**given, "config_kwargs": {**_s3_config(), **given.get("config_kwargs", {})}}
 
-    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """The first bytes of an object, and its ETag."""
-        found: tuple[bytes, str] = tried(lambda: self.awaited(_got_from_s3(self.fs, path, most)))
-        return found
-
     def stream(self, path: str, sink: Sink, nbytes: int) -> None:
         """Reads the rest of an object, piece by piece."""
-        self.awaited(_from_s3(self.fs, path, sink, nbytes), seconds_for(nbytes - sink.at))
+        self.awaited(_from_s3, self.fs, path, sink, nbytes, seconds=seconds_for(nbytes - sink.at))
 
     def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
-        """All objects below a folder."""
-        return self._listed(path, tried)[0]
-
-    def folders(self, path: str, tried: Tried) -> list[str]:
-        """The paths of the folders in a folder, from some pages of its listing."""
-        return self._listed(path, tried, "/", MOST_PAGES)[1]
-
-    def _listed(
-        self, path: str, tried: Tried, delimiter: str = "", most: int | None = None
-    ) -> tuple[dict[str, Info], list[str]]:
-        """Objects and folders below a folder: all, or those in some pages of a thousand.
+        """All objects below a folder.
 
         One request for each page, retried by itself: s3fs would make a second request if nothing exists,
         start over if one page fails, and leave out empty names.
         """
         bucket, _, prefix = path.partition("/")
-        asked: dict[str, Any] = {
-            "Bucket": bucket,
-            "Prefix": f"{prefix}/" if prefix else "",
-            "Delimiter": delimiter,
-        }
+        asked: dict[str, Any] = {"Bucket": bucket, "Prefix": f"{prefix}/" if prefix else ""}
         found: dict[str, Info] = {}
-        folders: list[str] = []
-        for _ in range(most or _ALL_PAGES):
+        for _ in range(_ALL_PAGES):
             page: Info = tried(lambda: self.run("call_s3", "list_objects_v2", **asked))
             found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
-            folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
             if not page.get("IsTruncated"):
-                return found, folders
+                return found
             asked["ContinuationToken"] = page["NextContinuationToken"]
-        if most is None:
-            raise RemoteError(f"cannot list s3://{path}: its listing has no end; is that the right URL?")
-        return found, folders
+        raise RemoteError(f"cannot list s3://{path}: its listing has no end; is that the right URL?")
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replaces the contents of this ETag, in one piece: only such a write can be conditional."""
@@ -303,9 +267,8 @@ class Gcs(Kind):
     """Google Cloud Storage, by gcsfs; the tag of an object is its generation."""
 
     extra = "gcs"
-    is_conditional = True
+    is_conditional = has_tags = True
     has_folders = False
-    lists_tags = True
 
     def __init__(self, fs: AbstractFileSystem) -> None:
         super().__init__(fs)
@@ -318,26 +281,14 @@ class Gcs(Kind):
         """Options with a shorter wait: gcsfs asks for the kind of the bucket before each call."""
         return {"retry_timeout": 5.0, **given}
 
-    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """The first bytes of an object, and its generation."""
-
-        def generation() -> str:
-            return str(self.run("info", path)["generation"])
-
-        for _ in range(_TRIES):
-            before, data = tried(generation), tried(lambda: self.get(path, most))
-            if before == tried(generation):
-                return data, before
-        raise RemoteError(f"gs://{path} is replaced again and again while it is read; try again")
-
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replaces the contents of this generation in one step."""
-        self.awaited(_put_into_gcs(self.fs, path, data, tag), seconds_for(len(data)))
+        self.awaited(_put_into_gcs, self.fs, path, data, tag, seconds=seconds_for(len(data)))
 
     def delete_seen(self, path: str, tag: str) -> None:
         """Deletes the contents of this generation in one step."""
         bucket, key, _ = self.fs.split_path(path)
-        self.awaited(self.fs._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag))
+        self.run("call", "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag)
 
 
 class Azure(Kind):
@@ -363,16 +314,15 @@ class Web(Kind):
 
     def stream(self, path: str, sink: Sink, nbytes: int) -> None:
         """Reads the rest of a file, piece by piece."""
-        self.awaited(_from_web(self.fs, path, sink, nbytes), seconds_for(nbytes - sink.at))
+        self.awaited(_from_web, self.fs, path, sink, nbytes, seconds=seconds_for(nbytes - sink.at))
 
     def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
         """The files that pages of links lead to."""
         return tried(lambda: self._if_listed(lambda: _linked(self.fs, path))) or {}
 
-    def folders(self, path: str, tried: Tried) -> list[str]:
+    def folders(self, path: str) -> list[str]:
         """The folders that a page of links leads to."""
-        folders = super().folders
-        return tried(lambda: self._if_listed(lambda: folders(path, lambda call: call()))) or []
+        return self._if_listed(partial(super().folders, path)) or []
 
     @staticmethod
     def _if_listed(list_: Callable[[], T]) -> T | None:
@@ -386,31 +336,26 @@ class Web(Kind):
 
 
 class Memory(Kind):
-    """Objects in this process; a tag is a digest of the contents."""
+    """Objects in this process; a tag is the time of writing."""
 
-    is_conditional = True
+    is_conditional = has_tags = True
 
-    def get_tagged(self, path: str, most: int, tried: Tried) -> tuple[bytes, str | None]:
-        """The first bytes of an object, and their digest."""
-        data = tried(lambda: self.get(path, most))
-        return data, _digest(data)
-
-    def found(self, info: Info) -> Found:
+    def found(self, info: Info) -> ObjectInfo:
         """An object, with the time of writing as its tag."""
         found = super().found(info)
         return found._replace(tag=str(found.written))
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
-        """Replaces the contents of this digest in one step."""
+        """Replaces the contents of this time in one step."""
         with _MEMORY:
-            if _digest(self.fs.cat_file(path)) != tag:
+            if self.found(self.fs.info(path)).tag != tag:
                 raise FileExistsError(path)
             self.fs.pipe_file(path, data)
 
     def delete_seen(self, path: str, tag: str) -> None:
-        """Deletes the contents of this digest in one step."""
+        """Deletes the contents of this time in one step."""
         with _MEMORY:
-            if _digest(self.fs.cat_file(path)) == tag:
+            if self.found(self.fs.info(path)).tag == tag:
                 self.fs.rm_file(path)
 
 
@@ -421,10 +366,6 @@ KINDS: dict[str, type[Kind]] = {
     **dict.fromkeys(("http", "https"), Web),
     "memory": Memory,
 }
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data).hexdigest()
 
 
 def _s3_config() -> dict[str, object]:
@@ -473,19 +414,6 @@ def seconds_of(value: object) -> float | None:
     return None
 
 
-async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
-    """At most `most` bytes of an object, and its ETag."""
-    bucket, key, _ = fs.split_path(path)
-    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
-    pieces, size = [], 0
-    async with found["Body"] as body:
-        # To its end, where the client notices that it was cut.
-        while size < most and (piece := await body.read(most - size)):
-            pieces.append(piece)
-            size += len(piece)
-    return b"".join(pieces), found["ETag"]
-
-
 async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:
     """Replaces an object only if it is of that generation."""
     bucket, key, _ = fs.split_path(path)
@@ -516,7 +444,7 @@ async def _from_web(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) 
         fs._raise_not_found_for_status(answer, path)
         if answer.status != 206:
             sink.restart()
-        elif not _begins(answer.headers.get("Content-Range", ""), sink.at):
+        elif not _is_range(answer.headers.get("Content-Range", ""), sink.at, nbytes):
             raise ConnectionError(_OTHER)
         async for piece in answer.content.iter_chunked(_PIECE):
             if sink.at + len(piece) > nbytes:
@@ -536,7 +464,7 @@ async def _from_s3(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -
         sent = found.get("ContentRange")
         if sent is None:  # the server knows no ranges
             sink.restart()
-        elif not _begins(sent, sink.at):
+        elif not _is_range(sent, sink.at, nbytes):
             raise ConnectionError(_OTHER)
         while piece := await body.read(_PIECE):
             if sink.at + len(piece) > nbytes:
@@ -544,8 +472,9 @@ async def _from_s3(fs: AbstractFileSystem, path: str, sink: Sink, nbytes: int) -
             sink.add(piece)
 
 
-def _begins(content_range: str, start: int) -> bool:
-    return content_range.startswith(f"bytes {start}-")
+def _is_range(content_range: str, start: int, nbytes: int) -> bool:
+    """True for a range from a byte on, of an object of so many bytes, as a server's answer says it."""
+    return content_range.startswith(f"bytes {start}-") and content_range.endswith(("/*", f"/{nbytes}"))
 
 
 _log = logging.getLogger("torchyoga")
@@ -687,14 +616,14 @@ def _is_by_proxy(url: str) -> bool:
     return has_one and not urllib.request.proxy_bypass(parts.hostname or "")
 
 
-# What s3fs is told and obstore as well.
+# Options that both s3fs and obstore have.
 _S3_CLIENT = {"endpoint_url", "region_name", "aws_access_key_id", "aws_secret_access_key"}
 _WAITS = {"connect_timeout", "read_timeout"}
 _S3_CONFIG = {*_WAITS, "retries", "response_checksum_validation", "region_name"}
 
 
 def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
-    """The store of a bucket; None if the filesystem was told what obstore would not do."""
+    """The store of a bucket; None if the filesystem has options that obstore does not have."""
     from obstore.store import S3Store
 
     others = [fs.client_kwargs.keys() - _S3_CLIENT, fs.config_kwargs.keys() - _S3_CONFIG]
@@ -731,7 +660,7 @@ def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
 
 
 def _of_gcsfs(fs: Any, bucket: str, seconds: float) -> Any:
-    """The store of a bucket; None if the filesystem was told what obstore would not do."""
+    """The store of a bucket; None if the filesystem has options that obstore does not have."""
     from obstore.store import GCSStore
 
     url, known = fs._location, fs.credentials
@@ -748,7 +677,7 @@ def _of_gcsfs(fs: Any, bucket: str, seconds: float) -> Any:
 
 
 def _of_web(fs: Any, host: str, seconds: float) -> Any:
-    """The store of a web server; None if the filesystem was told what obstore would not do."""
+    """The store of a web server; None if the filesystem has options that obstore does not have."""
     from obstore.store import HTTPStore
 
     others = [fs.client_kwargs.keys() - {"headers"}, fs.kwargs.keys() - {"headers"}]

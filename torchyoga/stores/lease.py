@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from ..errors import BusyError, LostError, RemoteError
 from ..process.threads import begin_thread
-from .objects import Remote
+from .objects import Objects
 
 _log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
@@ -79,7 +79,7 @@ class Lease:
 
     def __init__(
         self,
-        remote: Remote,
+        remote: Objects,
         folder: str,
         what: str,
         seconds: float,
@@ -186,9 +186,7 @@ class Lease:
 
     def _claim(self, number: int) -> bool:
         name, text = self._name(number), self._text(number)
-        try:
-            self._remote.create(name, text)
-        except FileExistsError:
+        if not self._remote.create(name, text):
             return False
         self._remote.check_conditional(name, text)
         self.number = number

@@ -6,7 +6,6 @@
 <root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
 <root>/.builds/<id>/<version>/               what those builders agree on; see `building.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
-<root>/.hashes/                              the same again, with the row hashes that are kept beside versions
 
 Note 7. The manifest is the commit.
 Data files carry the token of their build in their names, so an overwrite puts new files beside the old ones
@@ -29,21 +28,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.root import Entry, Root, beside, read_regular
-from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest, is_like_manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
-from ..versions.outline import Outline
-from .contract import Held, Seen, Shown, Sweep, Versions, sealed
-from .notes import FolderNotes
+from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
+from ..versions.names import decoded, encoded, folder_of, natural
+from .contract import LocalPaths, Seen, Shown, Store, Sweep, sealed
+from .notes import Notes
 from .sharing import Sharing
 
 _log = logging.getLogger("torchyoga")
@@ -63,7 +59,7 @@ def _most_files() -> int:
     return 2**8
 
 
-class Store(Versions):
+class LocalStore(Store):
     """The versions under one root directory. Reading takes no locks and writes nothing.
 
     Links below the root are followed for reading; nothing is written or deleted through them.
@@ -99,16 +95,11 @@ class Store(Versions):
         """The directory of a version."""
         return Folder(self.where(manifest.id, manifest.version), self._root.shared)
 
-    @property
-    def hashes(self) -> Store:
-        """The store in a folder that no id has."""
-        return Store(self._root.at(HASHES))
-
-    def notes(self, folder: str) -> FolderNotes:
+    def notes(self, folder: str) -> Notes:
         """The notes in a folder below the root."""
-        return FolderNotes(self._root.at(folder))
+        return Notes(self._root.at(folder))
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
         """The directory of a version."""
         yield self.files(manifest)
@@ -196,7 +187,7 @@ class Store(Versions):
                         found[entry.name] = size_of(entry)
         return found
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies.
 
@@ -217,7 +208,7 @@ class Store(Versions):
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
             try:
-                with self._root.told(f"{name}.lock", is_any=True):
+                with self._root.naming_errors(f"{name}.lock", is_any=True):
                     lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
             except filelock.Timeout:
@@ -236,19 +227,15 @@ class Store(Versions):
         try:
             holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
-            with contextlib.suppress(OSError, YogaError), self._note_at(f"{name}.holder") as file:
-                file.truncate(0)
+            with (
+                contextlib.suppress(OSError, YogaError),
+                self._root.create_anew(f"{name}.holder") as file,
+            ):
                 file.write(holder.encode())
             yield
         finally:
             _HELD.discard(here)
             lock.release()
-
-    def _note_at(self, name: str) -> BinaryIO:
-        try:
-            return self._root.reopen(name)  # in half the time of making it anew
-        except YogaError:  # it has another name, as in a copy made of links
-            return self._root.create_anew(name)
 
     def _holder_of(self, name: str) -> str:
         try:
@@ -331,11 +318,6 @@ class Store(Versions):
         self._root.sync(folder)
         return files
 
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes the files."""
-        for file in files:
-            self._root.unlink(f"{folder_of(id, version)}/{file.name}")
-
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Writes the manifest in one step."""
         if self.seen(manifest.id, manifest.version) not in (None, replaces):
@@ -345,7 +327,7 @@ class Store(Versions):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -374,7 +356,7 @@ class Store(Versions):
                 self.name,
             ) from error
 
-    def _copy(self, to: Root, entry: FileEntry, held: Held) -> None:
+    def _copy(self, to: Root, entry: FileEntry, held: LocalPaths) -> None:
         part = f"{entry.name.partition('.')[0]}.part"
         try:
             with held(entry) as path, open(path, "rb") as source, to.create_anew(part) as target:
@@ -409,7 +391,7 @@ class Store(Versions):
                     if self._is_forgotten(name, before):
                         found |= self._cleared(name, dry_run)
         with contextlib.suppress(YogaError, PermissionError):
-            removed, living = self.clean_plans(self.notes(".builds").names(), before, id, dry_run)
+            removed, living = self.clean_plans(self.notes(".builds").find(), before, id, dry_run)
             found |= removed
             # Whose part it is that is being built shows nowhere.
             for entry in self._listed(".parts") if id is None and not living else []:
@@ -422,8 +404,6 @@ class Store(Versions):
                 forgotten = partial(self._forgotten, of, before=before)
                 old = {version: forgotten(version) for version in self._versions_in("", of)}
                 found |= (sweep(of) if sweep else Sharing(self, of).clean)(old, forgotten, dry_run)
-        if id is None and any(entry.name == HASHES and entry.is_folder for entry in self._listed("")):
-            found |= self.clean_hashes(grace, dry_run)
         return dict(sorted(found.items()))
 
     def _cleared(self, name: str, dry_run: bool) -> dict[str, int]:
@@ -442,7 +422,7 @@ class Store(Versions):
                 notes = self.notes(folder)
                 left = notes.unfinished(before)
                 if not dry_run:
-                    notes.tidy(left)
+                    notes.delete(left)
                 found |= {f"{folder}/{name}": nbytes for name, nbytes in left.items()}
         return found
 

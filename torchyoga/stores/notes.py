@@ -13,16 +13,11 @@ import errno
 import re
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from ..files.root import Entry, Root
-
-if TYPE_CHECKING:
-    from .objects import Remote
 
 _TRIES = 20  # to write a note beside processes that clean up
 _DELETIONS = 8  # at once
@@ -42,47 +37,8 @@ def are_at_work(names: Mapping[str, float | None], now: float) -> bool:
     return any(abs(now - written) <= int(match[1]) + 1 for match, written in ages if match)
 
 
-class Notes(ABC):
-    """Texts under names such as `7.json`, below one folder."""
-
-    @abstractmethod
-    def where(self, name: str) -> str:
-        """The path or URL of a note, for messages."""
-
-    @abstractmethod
-    def create(self, name: str, text: bytes) -> bool:
-        """Writes a note; False if another one has the name.
-
-        Pass a text that no other writer would write: this shows whether a reply or a race was lost.
-
-        Raises:
-            OSError, RemoteError: it cannot be written.
-        """
-
-    @abstractmethod
-    def write(self, name: str, text: bytes) -> None:
-        """Writes a note, in place of any other of that name."""
-
-    @abstractmethod
-    def read(self, name: str, limit: int) -> bytes | None:
-        """The text of a note; None if there is none if it has more than `limit` bytes."""
-
-    @abstractmethod
-    def names(self) -> dict[str, float | None]:
-        """The notes below the folder, at any depth, and when each was written, in seconds since 1970 by the
-        store's clock, None where it has none; costs one listing."""
-
-    @abstractmethod
-    def now(self) -> float | None:
-        """The time of the store's clock; None if it has none."""
-
-    @abstractmethod
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes notes; a missing one is not an error."""
-
-
-class FolderNotes(Notes):
-    """Notes in a directory.
+class Notes:
+    """Notes in a directory: texts under names such as `7.json`, by the verbs of `Objects`.
 
     Args:
         root: the folder; made when something is first written.
@@ -96,11 +52,14 @@ class FolderNotes(Notes):
         return str(self._root.path / name)
 
     def create(self, name: str, text: bytes) -> bool:
-        """Writes a note, in one step where the file system has links."""
+        """Writes a note, in one step where the file system has links; False if another one has the name.
+
+        Pass a text that no other writer would write: this shows whether a race was lost.
+        """
         return self._written(name, text, self._link)
 
     def write(self, name: str, text: bytes) -> None:
-        """Replaces a note in one step."""
+        """Writes a note, in place of any other of that name, in one step."""
         self._written(name, text, self._move)
 
     def _written(self, name: str, text: bytes, put: Callable[[str, str, bytes], bool]) -> bool:
@@ -139,16 +98,18 @@ class FolderNotes(Notes):
         self._root.sync(name.rpartition("/")[0])
         return True
 
-    def read(self, name: str, limit: int) -> bytes | None:
-        """The text of a note."""
-        try:
-            return self._root.read(name, limit)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    def read(self, name: str, limit: int) -> bytes:
+        """The text of a note.
 
-    def names(self) -> dict[str, float | None]:
-        """The notes, and when each was written."""
-        return {name: one.written for name, one in self._below("") if not one.name.startswith(_HIDDEN)}
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptError: it has more than `limit` bytes.
+        """
+        return self._root.read(name, limit)
+
+    def find(self) -> dict[str, Entry]:
+        """The notes below the folder, at any depth, by their names within it."""
+        return {name: one for name, one in self._below("") if not one.name.startswith(_HIDDEN)}
 
     def _below(self, folder: str) -> Iterable[tuple[str, Entry]]:
         for entry in self._root.scan(folder):
@@ -167,20 +128,6 @@ class FolderNotes(Notes):
             if one.name.startswith(_HIDDEN) and one.written < before
         }
 
-    def tidy(self, names: Iterable[str]) -> None:
-        """Deletes files that `unfinished` has found, and all empty folders; writers that live begin again."""
-        self.delete(names)
-        self._tidy("")
-        with contextlib.suppress(OSError):
-            self._root.remove_empty()
-
-    def _tidy(self, folder: str) -> None:
-        for entry in self._root.scan(folder):
-            if entry.is_folder:
-                name = f"{folder}/{entry.name}".lstrip("/")
-                self._tidy(name)
-                self._root.rmdir(name)
-
     def now(self) -> float | None:
         """The time of the file system's clock, which need not be this machine's."""
         name = f"{_HIDDEN}{secrets.token_hex(8)}"
@@ -193,7 +140,7 @@ class FolderNotes(Notes):
             self._root.unlink(name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes notes, and folders that are then empty."""
+        """Deletes notes, and folders that are then empty; a missing note is not an error."""
         names = list(names)
         with ThreadPoolExecutor(_DELETIONS, "torchyoga notes") as pool:
             deque(pool.map(self._root.unlink, names), maxlen=0)
@@ -202,52 +149,6 @@ class FolderNotes(Notes):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):
             self._root.remove_empty()
-
-
-class RemoteNotes(Notes):
-    """Notes behind a URL.
-
-    Args:
-        remote: the folder.
-    """
-
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
-
-    def where(self, name: str) -> str:
-        """The URL of a note."""
-        return self._remote.where(name)
-
-    def create(self, name: str, text: bytes) -> bool:
-        """Writes a note, in one step where the store can."""
-        try:
-            self._remote.create(name, text)
-        except FileExistsError:
-            return False
-        return True
-
-    def write(self, name: str, text: bytes) -> None:
-        """Replaces a note."""
-        self._remote.write(name, text)
-
-    def read(self, name: str, limit: int) -> bytes | None:
-        """The text of a note."""
-        try:
-            return self._remote.read(name, limit)
-        except FileNotFoundError:
-            return None
-
-    def names(self) -> dict[str, float | None]:
-        """The notes, and when each was written."""
-        return {name: found.written for name, found in self._remote.find().items()}
-
-    def now(self) -> float | None:
-        """The time of the store's clock."""
-        return self._remote.now()
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes notes."""
-        self._remote.delete(names)
 
 
 def _upwards(folder: str) -> Iterable[str]:

@@ -24,15 +24,14 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import CorruptError, RemoteError
-from ..process.exceptions import contextmanager
 from ..process.lazy import cached_property
 from ..process.threads import renew_in_children
-from .kinds import KINDS, MOST_PAGES, ByObstore, Found, Kind, Memory, Sink, Web, seconds_for
+from .kinds import KINDS, ByObstore, Kind, Memory, ObjectInfo, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
-_TRIES = 6  # to send a file that does not arrive
+_TRIES = 6  # to send a file that does not arrive, or to read one that is replaced meanwhile
 _DELETIONS = 8  # at once
 _READ_ONLY = {"http", "https", "github", "zip", "tar"}
 _SENDING = threading.local()
@@ -41,7 +40,7 @@ _OPTIONS: dict[str, dict[str, object]] = {}
 _INHERITED: list[object] = []
 
 
-@contextmanager
+@contextlib.contextmanager
 def sent_with_options() -> Iterator[None]:
     """Stores that this thread pickles meanwhile keep their options: for workers that the user has started."""
     _SENDING.options = True
@@ -51,7 +50,7 @@ def sent_with_options() -> Iterator[None]:
         _SENDING.options = False
 
 
-class Remote:
+class Objects:
     """Bytes under names, in the folder behind a URL.
 
     It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
@@ -114,27 +113,22 @@ class Remote:
             sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
 
     def __repr__(self) -> str:
-        return f"Remote({self.url!r})"
+        return f"Objects({self.url!r})"
 
     @property
     def options(self) -> Mapping[str, object]:
         """Options for the filesystem."""
         return self._options
 
-    def at(self, folder: str) -> Remote:
+    def at(self, folder: str) -> Objects:
         """The bytes under names in a folder of this one."""
-        return Remote(f"{self.url}/{folder}", self._options)
+        return Objects(f"{self.url}/{folder}", self._options)
 
     @property
     def is_conditional(self) -> bool:
         """True if this store, as far as is known, can create an object in one step only if none exists."""
         is_known = self._kind.is_conditional or getattr(self._at("")[0].fs, "creates_once", False)
         return is_known and not self._ignores_conditions
-
-    @property
-    def lists_tags(self) -> bool:
-        """True if `find` gives the tags that `read_tagged` and `delete_seen` know."""
-        return self._kind.lists_tags and self.is_conditional
 
     def where(self, name: str) -> str:
         """The URL of a name, for messages."""
@@ -151,9 +145,12 @@ class Remote:
             RemoteError: the store cannot be reached or refuses.
         """
         # One byte more than allowed, without asking for the size first.
-        return self._checked(
-            name, self._call("read", name, lambda kind, path: kind.get(path, limit + 1)), limit
-        )
+        data = self._call("read", name, lambda kind, path: kind.get(path, limit + 1))
+        if len(data) > limit:
+            raise CorruptError(
+                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+            )
+        return data
 
     def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
         """All bytes under a name, and a tag by which the store tells them from later contents.
@@ -165,18 +162,13 @@ class Remote:
             CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
-        if not self.is_conditional:
+        if not (self._kind.has_tags and self.is_conditional):
             return self.read(name, limit), None
-        kind, path = self._call("read", name, lambda *place: place)
-        data, tag = kind.get_tagged(path, limit + 1, self._trying("read", name))
-        return self._checked(name, data, limit), tag
-
-    def _checked(self, name: str, data: bytes, limit: int) -> bytes:
-        if len(data) > limit:
-            raise CorruptError(
-                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
-            )
-        return data
+        for _ in range(_TRIES):
+            before, data = self.find_one(name), self.read(name, limit)
+            if before is not None and before == self.find_one(name):
+                return data, before.tag
+        raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
 
     def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
         """Runs of the bytes under a name, all requested at once.
@@ -227,43 +219,41 @@ class Remote:
 
     def _sized(self, name: str, nbytes: int, read: Callable[[Kind, str], T]) -> T:
         """The result of `read`, tried a few times; CorruptError if the object does not have so many bytes."""
-        try:
-            return self._call("read", name, read)
-        except RemoteError as error:
-            # Only if the store has answered: it would be waited for once more.
-            is_answered = type(error.__cause__) is ConnectionError or is_beyond(error)
-            found = self.find_one(name) if is_answered else None
-            if found is None or found.nbytes in (None, nbytes):
-                raise
-            raise self.other_size(name, found, nbytes) from error
 
-    def other_size(self, name: str, found: Found, nbytes: int) -> CorruptError:
-        """The error for an object that has another number of bytes than it should."""
-        return CorruptError(
-            f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
-            "version and publish it again"
-        )
+        def sized(kind: Kind, path: str) -> T:
+            try:
+                return read(kind, path)
+            except Exception as error:
+                # Only if the store has answered: it would be waited for once more.
+                is_answered = type(error) is ConnectionError or is_beyond(error)
+                found = kind.found(kind.run("info", path)).nbytes if is_answered else None
+                if found in (None, nbytes):
+                    raise
+                raise CorruptError(
+                    f"{self.where(name)} has {found} bytes where {nbytes} were published; remove the version "
+                    "and publish it again"
+                ) from error
 
-    def find(self, folder: str = "") -> dict[str, Found]:
+        return self._call("read", name, sized)
+
+    def find(self, folder: str = "") -> dict[str, ObjectInfo]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
         try:
             kind, base = self._call("list", folder, lambda *place: place)
-            infos = kind.find(base, self._trying("list", folder))
+            infos = kind.find(base, partial(tried, f"list {self.where(folder)}", self._place))
         except FileNotFoundError:
             return {}
         return {name: kind.found(infos[path]) for path, name in self._within(folder, infos) if name}
 
     def folders(self, folder: str = "") -> list[str]:
-        """Names of the folders in a folder, sorted; the first few thousand if there are very many."""
-        # The `ls` of some filesystems leaves out such names.
-        if not self._kind.lists_empty_names and "//" in self.url.partition("://")[2]:
+        """Names of the folders in a folder, sorted."""
+        if "//" in self.url.partition("://")[2]:  # the `ls` of some filesystems leaves out such names
             return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
         try:
-            kind, base = self._call("list", folder, lambda *place: place)
-            paths = kind.folders(base, self._trying("list", folder))
+            paths = self._call("list", folder, lambda kind, path: kind.folders(path))
         except FileNotFoundError:
             return []
-        return sorted({name.strip("/") for _, name in self._within(folder, paths)})[: 1000 * MOST_PAGES]
+        return sorted({name.strip("/") for _, name in self._within(folder, paths)})
 
     def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Those of the paths that lie below a folder, and their names within it."""
@@ -271,7 +261,7 @@ class Remote:
         base = kind.fs._strip_protocol(path).rstrip("/") + "/"
         return ((path, kind.decoded(path.removeprefix(base))) for path in paths if path.startswith(base))
 
-    def find_one(self, name: str) -> Found | None:
+    def find_one(self, name: str) -> ObjectInfo | None:
         """The object under one name; None if there is none."""
         try:
             return self._call("read", name, lambda kind, path: kind.found(kind.run("info", path)))
@@ -280,13 +270,12 @@ class Remote:
 
     # -- writing
 
-    def create(self, name: str, data: bytes) -> None:
-        """Puts bytes under a new name, in one step where `is_conditional`.
+    def create(self, name: str, data: bytes) -> bool:
+        """Puts bytes under a new name, in one step where `is_conditional`; False if something else has it.
 
         Pass data that no other writer would write: this shows whether a reply or a race was lost.
 
         Raises:
-            FileExistsError: something else has that name.
             RemoteError: it cannot be written.
         """
 
@@ -302,17 +291,16 @@ class Remote:
             kind.put(path, data)
 
         self._prepare(name)
-        self._written(name, data, create)
+        return self._written(name, data, create)
 
-    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
-        """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
+    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> bool:
+        """Puts bytes under a name, in place of the contents that `read_tagged` gave; False if it has others.
 
         In one step if there is a tag; without one, `is_seen` is called before each try, and another writer
         may come in between. Pass data that no other writer would write: this shows whether a reply or a race
         was lost.
 
         Raises:
-            FileExistsError: something else has that name, or nothing has.
             RemoteError: it cannot be written.
         """
 
@@ -329,18 +317,18 @@ class Remote:
 
         self._prepare(name)
         if tag is not None and not is_seen():  # servers may ignore conditions without saying so
-            raise FileExistsError(self.where(name))
-        self._written(name, data, replace)
+            return False
+        return self._written(name, data, replace)
 
-    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> None:
-        """Writes; FileExistsError unless the name holds these bytes then, which a lost reply hides."""
+    def _written(self, name: str, data: bytes, write: Callable[[Kind, str], None]) -> bool:
+        """Writes; True if the name holds these bytes then, although a lost reply may hide that."""
         try:
             self._call("write", name, write)
         except FileExistsError:
             with contextlib.suppress(FileNotFoundError, CorruptError):
-                if self.read(name, len(data)) == data:
-                    return
-            raise
+                return self.read(name, len(data)) == data
+            return False
+        return True
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store respects conditions, by creating an object that exists already."""
@@ -371,22 +359,14 @@ class Remote:
         self._prepare(name)
         self._call("write", name, lambda kind, path: kind.put(path, data))
 
-    def put(self, path: str, name: str) -> None:
-        """Sends a file of this machine to a name; the caller checks whether it has arrived.
-
-        Raises:
-            RemoteError: that cannot be done.
-        """
-        seconds = seconds_for(os.stat(path).st_size)
-        self._prepare(name)
-        self._call("write", name, lambda kind, to: kind.run("put_file", path, to, seconds=seconds))
-
     def upload(self, path: str, name: str) -> None:
         """Puts a file of this machine under a name; RemoteError if that cannot be done."""
         nbytes = os.stat(path).st_size
+        seconds = seconds_for(nbytes)
+        self._prepare(name)
         for _ in range(_TRIES):
             # Two requests, each retried by itself: both pass a server that refuses every second one.
-            self.put(path, name)
+            self._call("write", name, lambda kind, to: kind.run("put_file", path, to, seconds=seconds))
             found = self.find_one(name)
             if found is not None and found.nbytes in (None, nbytes):
                 return
@@ -449,10 +429,6 @@ class Remote:
         times."""
         return tried(f"{what} {self.where(name)}", self._place, lambda: call(*self._at(name)))
 
-    def _trying(self, what: str, name: str) -> Callable[[Callable[[], T]], T]:
-        """A function that tries a call a few times."""
-        return partial(tried, f"{what} {self.where(name)}", self._place)
-
     def _at(self, name: str) -> tuple[Kind, str]:
         """The store as this process has it, and the path of a name in it."""
         found = self._filesystem
@@ -488,8 +464,8 @@ def _refuse_unknown(protocol: str) -> None:
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
-def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Remote:
-    found = Remote(url, options)
+def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Objects:
+    found = Objects(url, options)
     if has_answered:
         ANSWERED.add(found._place)
     found._token = token

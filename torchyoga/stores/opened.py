@@ -13,8 +13,8 @@ from pathlib import Path
 from ..files.root import Root
 from ..process.numbers import as_int
 from .address import directory_of, is_url
-from .contract import Versions
-from .local import Store
+from .contract import Store
+from .local import LocalStore
 
 
 def opened(
@@ -24,7 +24,7 @@ def opened(
     cache_bytes: int | None = None,
     lease_seconds: float = 60.0,
     shared: bool = False,
-) -> Versions:
+) -> Store:
     """The versions of a storage, with the arguments that `Storage` describes.
 
     Raises:
@@ -42,12 +42,12 @@ def opened(
         raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
     if is_url(text):
         from .cache import Cache, default_folder
-        from .mirror import Mirror
-        from .objects import Remote
+        from .objects import Objects
+        from .remote import RemoteStore
 
         folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
         limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
-        return Mirror(Remote(text, storage_options), Cache(folder, limit, shared), lease_seconds)
+        return RemoteStore(Objects(text, storage_options), Cache(folder, limit, shared), lease_seconds)
     for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
         if value:
             raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
@@ -57,4 +57,4 @@ def opened(
             f'{text!r} is a file, and a storage is a directory of datasets; write Storage("~/datasets"), and '
             "read the file by what suits it, such as yoga.from_parquet, from_hdf5 or from_jsonl"
         )
-    return Store(Root(directory, shared=shared))
+    return LocalStore(Root(directory, shared=shared))

@@ -11,11 +11,11 @@ from ..reading.version_ref import VersionRef
 from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
 from ..versions.names import folder_of
-from .contract import Versions
+from .contract import Store
 from .downloads import VersionDownloads
 from .history import newest, tagged_manifest
-from .local import Store
-from .mirror import Mirror
+from .local import LocalStore
+from .remote import RemoteStore
 
 _LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 
@@ -31,7 +31,7 @@ class Opening(NamedTuple):
 _OPENING = Opening()
 
 
-def fetched(store: Versions, id: str, version: str, how: Opening = _OPENING) -> VersionRef:
+def fetched(store: Store, id: str, version: str, how: Opening = _OPENING) -> VersionRef:
     """A version as a DataRef, as `Storage.fetch` describes it.
 
     Raises:
@@ -52,7 +52,7 @@ def fetched(store: Versions, id: str, version: str, how: Opening = _OPENING) -> 
     return ref_of(store, store.manifest(id, version), how)
 
 
-def ref_of(store: Versions, manifest: Manifest, how: Opening = _OPENING) -> VersionRef:
+def ref_of(store: Store, manifest: Manifest, how: Opening = _OPENING) -> VersionRef:
     """The version that a manifest describes as a DataRef, whose first file is open.
 
     Raises:
@@ -66,20 +66,20 @@ def ref_of(store: Versions, manifest: Manifest, how: Opening = _OPENING) -> Vers
     return ref
 
 
-def store_of(files: Files, manifest: Manifest) -> Versions | None:
+def store_of(files: Files, manifest: Manifest) -> Store | None:
     """The store in which the files of a version lie; None if they do not lie where a store has them."""
     if isinstance(files, VersionDownloads):
-        return Mirror(files.remote, files.cache, files.lease_seconds)
+        return RemoteStore(files.remote, files.cache)
     if not isinstance(files, Folder):
         return None
     folder = Path(files.name)
     if f"{folder.parent.name}/{folder.name}" != folder_of(manifest.id, manifest.version):
         return None
-    return Store(Root(folder.parent.parent, shared=files.shared))
+    return LocalStore(Root(folder.parent.parent, shared=files.shared))
 
 
 def chosen(
-    store: Versions, id: str, version: str | None, tag: str | None, latest: bool, how: Opening
+    store: Store, id: str, version: str | None, tag: str | None, latest: bool, how: Opening
 ) -> VersionRef:
     """The version that is named, that a tag names or that is the newest, as `Storage.fetch` describes it."""
     if not isinstance(latest, bool):

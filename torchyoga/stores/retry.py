@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import TypeVar
 
-from ..errors import RemoteError
+from ..errors import CorruptError, RemoteError
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
@@ -41,6 +41,7 @@ _LONGEST_SPREAD = 10.0  # seconds
 _MOST_RANKS = 2**20
 # Errors that trying again will not change.
 _FINAL = (
+    CorruptError,
     FileNotFoundError,
     FileExistsError,
     PermissionError,
@@ -68,7 +69,7 @@ def tried(what: str, place: str, call: Callable[[], T]) -> T:
         call: makes the request.
 
     Raises:
-        FileNotFoundError, FileExistsError, ImportError: as `call`.
+        CorruptError, FileNotFoundError, FileExistsError, ImportError: as `call`.
         RemoteError: the store cannot be reached, or refuses.
     """
     if place not in _ASKED:
@@ -89,7 +90,7 @@ def tried(what: str, place: str, call: Callable[[], T]) -> T:
                     raise RemoteError(
                         f"cannot {what}: {_described(error)}. Does the bucket exist?"
                     ) from error
-                if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
+                if isinstance(error, (CorruptError, FileNotFoundError, FileExistsError, ImportError)):
                     raise
                 raise RemoteError(f"cannot {what}: {_described(error)}{_hint(error)}") from error
             is_busy = bool(statuses(error) & _BUSY)
@@ -209,8 +210,8 @@ def names_bucket(error: Exception) -> bool:
 
 def _described(error: BaseException) -> str:
     # A server may have led to an address that is signed, or that has a password.
-    told = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
-    return " ".join(told.split())[:300]
+    text = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
+    return " ".join(text.split())[:300]
 
 
 def _hint(error: Exception) -> str:

@@ -19,22 +19,20 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
-from ..process.exceptions import contextmanager
 from ..process.messages import progress_bar
 from ..versions.file_entry import FileEntry
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of
-from ..versions.outline import DataFile, Outline
-from .contract import Shown, Versions
+from .contract import Shown, Store
 
 _log = logging.getLogger("torchyoga")
-_MANY, _NEAR, _SMALL = 128, 4, 2**16  # versions; those that are read to see what one alone has; bytes
+_MANY, _SMALL = 128, 2**16  # versions; bytes
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
 
 Read = Outline | CorruptError | None
@@ -50,7 +48,7 @@ class Sharing:
         id: which dataset.
     """
 
-    def __init__(self, store: Versions, id: str) -> None:
+    def __init__(self, store: Store, id: str) -> None:
         self.store, self.id = store, id
         self._known: dict[tuple[str, object], Read] = {}
         self._named: Counter[str] = Counter()
@@ -176,7 +174,7 @@ class Sharing:
 
         Raises:
             NotFoundError: it is not published.
-            BusyError, LostError, YogaError: as `Versions.lock`, `unpublish` and `delete`.
+            BusyError, LostError, YogaError: as `Store.lock`, `unpublish` and `delete`.
         """
         store, id = self.store, self.id
         with store.lock(id, version, timeout, deletes=True):
@@ -190,35 +188,14 @@ class Sharing:
             left = self.unnamed(names)
             self._read_lists([] if known is None else [known])  # before they are deleted
             store.delete(id, version, [name for name in names if name in left])
-        if known is not None:
-            alone = [
-                place for entry in known.lists if self._lists[place := entry.place_in(known.version)] <= 0
-            ]
-            every = (*known.files, *chain.from_iterable(self._inside[place] or () for place in alone))
-            self._delete_shared([file for file in every if file.version != version], set())
+        self._count(known, 1)
+        lost = self._count(known, -1)  # that no other one names
+        self._delete_shared([file for file in lost if file.version != version], set())
 
     def _is_small(self, known: Outline, places: Mapping[str, Shown]) -> bool:
-        """True if a version of many alone has so little that it is not worth reading all manifests for it.
-
-        Those that were published next to it name most of what it does, so only they are read.
-        """
-        others = {v: place for v, place in places.items() if place.is_published and v != known.version}
-        if len(others) < _MANY:
-            return False
-        when = places.get(known.version, Shown(False, None)).written or 0.0
-        near = sorted(others, key=lambda v: abs((others[v].written or 0.0) - when))[:_NEAR]
-        few = Sharing(self.store, self.id)
-        # What is in lists that both name is none of its own.
-        few._inside = dict.fromkeys((entry.place_in(known.version) for entry in known.lists), ())
-        few._read_new({version: others[version] for version in near})
-        few._inside = {}
-        alone = replace(
-            known,
-            lists=tuple(entry for entry in known.lists if not few._lists[entry.place_in(known.version)]),
-        )
-        few._read_lists([alone])
-        files = few.files_of(alone, set())
-        return sum(file.nbytes for file in files if not few._named[file.name]) < _SMALL
+        """True if a version of many has too little in its own folder to read all manifests for it."""
+        own = sum(file.nbytes for file in known.files if file.version == known.version)
+        return own < _SMALL and sum(place.is_published for place in places.values()) > _MANY
 
     def remove(
         self, versions: Mapping[str, Outline], needed: Callable[[], Collection[str] | None]

@@ -1,4 +1,4 @@
-"""Versions that need not be kept, and files that no version needs -> removed, with their row hashes.
+"""Versions that need not be kept, and files that no version needs -> removed.
 
 What is kept is marked by what names it.
 Marks come from manifests and tags that were read, never from how old something is; an id with a manifest or
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from contextlib import suppress
 from functools import cache, partial
 
-from ..errors import CorruptError, NotFoundError
+from ..errors import CorruptError
+from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
-from ..versions.outline import DataFile, Outline
-from .contract import Versions
+from .contract import Store
 from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
 
@@ -70,7 +69,7 @@ def removed_versions(sharing: Sharing, last: int, tagged: bool, grace: float) ->
 
 
 def cleaned(
-    store: Versions, grace: float, last: int | None, tagged: bool, id: str | None, dry_run: bool = False
+    store: Store, grace: float, last: int | None, tagged: bool, id: str | None, dry_run: bool = False
 ) -> dict[str, int]:
     """Removes versions, then files, as `Storage.clean` describes it; returns their names, sorted, and the
     bytes of each that only a dry run counts of versions."""
@@ -82,15 +81,12 @@ def cleaned(
             spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
         else:
             spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
-            if spare:
-                # One that is there was built again meanwhile.
-                _remove_hashes(store, one, spare.keys() - {*store.versions(one)}, 0)
         found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
     found |= store.clean(grace, id, dry_run, lambda one: sharing(one).clean)
     return {name: found[name] for name in sorted(found, key=natural)}
 
 
-def freed(store: Versions, id: str, version: str) -> int:
+def freed(store: Store, id: str, version: str) -> int:
     """The bytes of the files of a version that no other one names; 0 if that is not known."""
     return _freed(Sharing(store, id), [version])[version]
 
@@ -112,24 +108,16 @@ def _freed(sharing: Sharing, spare: Collection[str]) -> dict[str, int]:
     return nbytes
 
 
-def removed(store: Versions, id: str, version: str, timeout: float, force: bool) -> None:
-    """Removes a version and its row hashes, as `Storage.remove` describes it."""
+def removed(store: Store, id: str, version: str, timeout: float, force: bool) -> None:
+    """Removes a version, as `Storage.remove` describes it."""
     refuse = None if force else partial(refuse_tagged, store, id, version)
     Sharing(store, id).remove_one(version, timeout, refuse)
-    _remove_hashes(store, id, [version], timeout)
 
 
-def _ids(store: Versions, last: int | None, tagged: bool, id: str | None) -> list[str]:
+def _ids(store: Store, last: int | None, tagged: bool, id: str | None) -> list[str]:
     """The ids whose versions may be removed; none if `last` does not say how many of these to keep."""
     if last is None:
         return []
     if not (last or tagged):
         raise ValueError("this keeps no version at all; use Storage.remove for that, or keep the newest one")
     return sorted({one for one, _ in store.published()}) if id is None else [id]
-
-
-def _remove_hashes(store: Versions, id: str, versions: Collection[str], timeout: float) -> None:
-    """Removes the row hashes that are kept beside versions."""
-    for version in {*versions}.intersection(store.hashes.versions(id)):
-        with suppress(NotFoundError):
-            Sharing(store.hashes, id).remove_one(version, timeout, None)

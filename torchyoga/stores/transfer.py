@@ -16,28 +16,28 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import CorruptError, ExistsError, NotFoundError
-from ..process.exceptions import contextmanager
 from ..process.messages import Bar, progress_bar
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
 from ..versions.file_entry import FileEntry, pieces_of
 from ..versions.lineage import sendable
 from ..versions.manifest import Manifest
-from .contract import Held, Versions, some
+from .contract import LocalPaths, Store, some
 from .history import Moves, add_moves, all_moves, in_time, line_of
-from .local import Store
+from .local import LocalStore
 from .refs import ref_of
 from .sharing import Sharing
 
 MOST_LOOKS = 5  # at a version that is overwritten at the same time
 
 
-def check(store: Versions, id: str, version: str) -> None:
+def check(store: Store, id: str, version: str) -> None:
     """Reads a whole version and compares it with its manifest, as `Storage.check` describes it."""
     manifest = store.manifest(id, version)
     for _ in range(MOST_LOOKS):
@@ -53,7 +53,7 @@ def check(store: Versions, id: str, version: str) -> None:
     raise overwritten(store, manifest, "checked")
 
 
-def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
+def _problems(store: Store, manifest: Manifest) -> Sequence[str]:
     """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
     removed."""
     try:
@@ -66,7 +66,7 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
     return problems
 
 
-def checked_files(store: Versions, manifest: Manifest) -> Held:
+def checked_files(store: Store, manifest: Manifest) -> LocalPaths:
     """A function that gives a local path of a file of a version, once the file has been checked."""
     files = store.files(manifest)
     every: dict[tuple[str | None, str], list[FileEntry]] = {}  # a file may be in several groups of columns
@@ -85,7 +85,7 @@ def checked_files(store: Versions, manifest: Manifest) -> Held:
     return held
 
 
-def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
+def latest(store: Store, manifest: Manifest, doing: str) -> Manifest:
     """The manifest that is published now under the id and version of another one.
 
     Raises:
@@ -100,7 +100,7 @@ def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
     return found
 
 
-def overwritten(store: Versions, manifest: Manifest, doing: str) -> NotFoundError:
+def overwritten(store: Store, manifest: Manifest, doing: str) -> NotFoundError:
     """The error for a version that was overwritten at every look."""
     return NotFoundError(
         f"{manifest.id!r} {manifest.version!r} in {store.name} was overwritten {MOST_LOOKS} times while it "
@@ -122,7 +122,7 @@ class Transfer:
         overwrite: replace other versions of these names.
     """
 
-    def __init__(self, store: Versions, to: Versions, id: str, version: str | None, overwrite: bool) -> None:
+    def __init__(self, store: Store, to: Store, id: str, version: str | None, overwrite: bool) -> None:
         self._store, self._to, self._id, self._version = store, to, id, version
         self._overwrite = overwrite
         self._here: dict[str, Manifest] = {}  # those that have arrived
@@ -169,14 +169,14 @@ class Transfer:
         assert published is not None, "a version that was named and has been removed is an error"
         return ref_of(self._to, published)
 
-    def _each(self, store: Versions, names: Sequence[str]) -> dict[str, Manifest]:
+    def _each(self, store: Store, names: Sequence[str]) -> dict[str, Manifest]:
         """The manifests of versions, of those that are published."""
         read = zip(names, store.each(names, partial(store.find, self._id)), strict=True)
         return {name: manifest for name, manifest in read if manifest is not None}
 
     def _fitting(self, manifest: Manifest) -> Manifest:
         """A version as it may be published there."""
-        is_local = isinstance(self._to, Store)
+        is_local = isinstance(self._to, LocalStore)
         return manifest if is_local else replace(manifest, lineage=sendable(manifest.lineage))
 
     def sizes(self) -> dict[str, int]:
@@ -199,17 +199,17 @@ class Transfer:
                 if self._known.entry(entry, version) is None:
                     yield entry
 
-    def run(self, timeout: float, progress: bool | None) -> list[str]:
-        """Sends what is missing, and returns the versions that were, the oldest first."""
-        total = sum(self.sizes().values()) if self._missing else 0
+    def run(self, timeout: float, progress: bool | None) -> dict[str, int]:
+        """Sends what is missing, and returns the versions that were, the oldest first, as `sizes` does."""
+        sizes = self.sizes() if self._missing else {}
         what = f"copying {len(self._missing)} versions to {self._to.name}"
-        with progress_bar(progress, total, what, "B", unit_scale=True) as bar:
+        with progress_bar(progress, sum(sizes.values()), what, "B", unit_scale=True) as bar:
             for version, manifest in self._missing.items():
                 with self._to.lock(self._id, version, timeout):
                     self._send(manifest, bar)
         named = None if self._version is None else {None, *self._here}
         add_moves(self._to, self._id, self._moves, named)
-        return self._sent
+        return {version: sizes.get(version, 0) for version in self._sent}
 
     def _send(self, manifest: Manifest, bar: Bar) -> Manifest | None:
         """Publishes a version, unless it is there by now, and returns it; None if it was removed here."""
@@ -327,7 +327,7 @@ def _are_alike(one: object, other: object) -> bool:
     return bool(one.num_listed) or (one.nbytes, one.index) == (other.nbytes, other.index)
 
 
-def _chosen(store: Versions, id: str, version: str | None) -> list[str]:
+def _chosen(store: Store, id: str, version: str | None) -> list[str]:
     """The versions to copy, the oldest first."""
     nodes, damaged = Sharing(store, id).outlines()
     if version not in nodes and (version is not None or (not damaged and not nodes)):

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptError, SchemaError
-from ..rows.block import Block, joined
+from ..rows.block import Block, Data, bounds_of, joined
 from ..rows.column import MOST_DIGITS, PLAIN, Meaning
-from ..rows.data import Data, bounds_of
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.schema import Schema, schema_under
 from ..rows.types import Array

@@ -18,9 +18,8 @@ from ..process.lazy import cached_property
 from ..process.numbers import spread
 from ..reading.dataref import DataRef
 from ..reading.stored_ref import StoredRef, projected_again
-from ..rows.block import Block
-from ..rows.data import Data, bounds_of
-from ..rows.projection import Projection
+from ..rows.block import Block, Data, bounds_of
+from ..rows.schema import Projection
 from ..rows.types import Ints, Json
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .frames import table_of_frame

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import NotFoundError, SchemaError
+from ..rows.block import Data, bounds_of
 from ..rows.column import PLAIN, Column, Meaning
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node
 from ..rows.types import Array, Ints
 from .buffers import lists_of, runs_of, tensors_of

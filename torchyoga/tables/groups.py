@@ -2,7 +2,8 @@
 
 Under a block shuffle a few groups are in use at once, and one after the other is replaced. The order says
 which comes next, and a thread decodes it while the rows of the others are used. It begins only once rows are
-taken in this process: where workers read, it would decode for nobody.
+taken in this process: where workers read, it would decode for nobody. Rows of several groups are gathered
+into one block by address, so values are copied once.
 """
 
 from __future__ import annotations
@@ -11,35 +12,117 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from ..process.buffers import BufferPool
+from ..formats.items import MappedRuns
+from ..formats.mapped import Memory
+from ..process.buffers import BufferPool, address_of
 from ..process.control_group import free_memory
 from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
 from ..reading.files_ref import Threads
-from ..rows.block import Block, interleaved
-from ..rows.data import Data
+from ..rows.block import Block, Data, bounds_of, interleaved
+from ..rows.column import Column
 from ..rows.types import Ints
 from ..versions.location import Progress
-from .gathered import gathered
+
+_RUN = 64  # rows, on average, from which runs are copied as such
+
+
+def contiguous(block: Block) -> Block:
+    """A block whose values can be taken by address: each column in one run of memory."""
+    data = []
+    for column, held in zip(block.schema.columns, block.data, strict=True):
+        values = np.ascontiguousarray(held.values, column.storage)
+        if held.offsets is None:
+            data.append(Data(values))
+        else:
+            data.append(Data(values.reshape(-1), np.ascontiguousarray(held.offsets, "<i8"), held.shapes))
+    return Block(block.schema, block.num_rows, tuple(data))
+
+
+def gathered(blocks: Sequence[Block], which: Ints, rows: Ints, pool: BufferPool) -> Block:
+    """Rows of several blocks of the same schema.
+
+    Args:
+        blocks: at least one, as `contiguous` makes them.
+        which: (N,) the block of each row.
+        rows: (N,) its number there.
+        pool: memory for the copies. Ragged values are copied when they are wanted.
+    """
+    schema = blocks[0].schema
+    ends = np.append(np.flatnonzero((np.diff(rows) != 1) | (np.diff(which) != 0)) + 1, len(rows))
+    if not any(column.is_ragged for column in schema.columns) and len(rows) >= _RUN * len(ends):
+        return _in_runs(blocks, which, rows, ends, pool)
+    pieces = zip(schema.columns, zip(*(block.data for block in blocks), strict=True), strict=True)
+    data = tuple(
+        _ragged(column, held, which, rows, pool)
+        if column.is_ragged
+        else _fixed(column, held, which, rows, pool)
+        for column, held in pieces
+    )
+    return Block(schema, len(rows), data)
+
+
+def _in_runs(blocks: Sequence[Block], which: Ints, rows: Ints, ends: Ints, pool: BufferPool) -> Block:
+    """As `gathered`, of rows without ragged columns that follow each other, up to each of `ends`."""
+    starts = np.concatenate([[0], ends[:-1]])
+    runs = list(zip(which[starts].tolist(), rows[starts].tolist(), (ends - starts).tolist(), strict=True))
+    data = []
+    for place, column in enumerate(blocks[0].schema.columns):
+        assert column.shape is not None
+        pieces = [blocks[block].data[place].values[first : first + count] for block, first, count in runs]
+        out = pool.empty(len(rows) * column.row_bytes).view(column.storage).reshape(len(rows), *column.shape)
+        data.append(Data(np.concatenate(pieces, out=out)))
+    return Block(blocks[0].schema, len(rows), tuple(data))
+
+
+def _fixed(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool: BufferPool) -> Data:
+    assert column.shape is not None
+    shape, nbytes = (len(rows), *column.shape), column.row_bytes
+    if not nbytes:
+        return Data(np.empty(shape, column.storage))
+    memory, origins = _memory_of(held)
+    found = memory.gather(origins[which] + rows * nbytes, nbytes, pool.empty)
+    return Data(found.view(column.storage).reshape(shape))
+
+
+def _ragged(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool: BufferPool) -> Data:
+    low, high = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    shapes = None if held[0].shapes is None else np.empty((len(rows), column.ndim), np.int64)
+    for number, data in enumerate(held):
+        places = np.flatnonzero(which == number)
+        own, offsets = rows[places], data.part("offsets")
+        low[places], high[places] = offsets[own], offsets[own + 1]
+        if shapes is not None:
+            shapes[places] = data.part("shapes")[own]
+    offsets = bounds_of(high - low)
+    memory, origins = _memory_of(held)
+    size = column.storage.itemsize
+    runs = MappedRuns(memory, origins[which] + low * size, (high - low) * size)
+    return Data(None, offsets, shapes, runs=runs, dtype=column.storage, empty=pool.empty)
+
+
+def _memory_of(held: Sequence[Data]) -> tuple[Memory, Ints]:
+    """The memory of values, and where those of each begin."""
+    arrays = [data.values.reshape(-1).view(np.uint8) for data in held]
+    return Memory(arrays), np.array([address_of(array) for array in arrays], np.int64)
+
 
 _WINDOW = 8  # groups that a block shuffle mixes, by default
 _SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
 _LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # for a window, where the caller does not say
 _SHARE = 4  # of the memory that there would be without groups, one in so many bytes is for them
 _MEASURED = 64 * 2**20  # bytes decoded until it is measured again
-_STEP = 256  # rows taken at once, to find out what an order costs
-_MOST_WASTED = 32  # rows decoded for each row that is used; with more, converting pays within an epoch
-_MOST_DECODED = 4  # the same, where it is seen and not foreseen
+_STEP = 256  # rows of an order that are computed at once
+_MOST_DECODED = 4  # rows decoded for each row that is used: with more, converting pays within a few epochs
 
 
 class GroupWords(NamedTuple):
@@ -267,41 +350,13 @@ class RowGroups:
         """Does nothing."""
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Decodes the next group ahead of an iteration, in place of the one before.
-
-        Warns, once, of an order for which groups are decoded again and again.
-        """
-        chunks = iter(order)
-        first = next(chunks, None)
-        if first is None:
-            return
-        if not self._has_warned:
-            self._check_order(first)
+        """Decodes the next group ahead of an iteration, in place of the one before."""
         with self._following:
-            self._order, self._progress = chain([first], chunks), progress
+            self._order, self._progress = iter(order), progress
             self._coming, self._seen, self._num_taken = np.zeros(0, np.int64), 0, 0
 
-    def _check_order(self, rows: Ints) -> None:
-        """Warns if most of what is decoded is dropped before it is used, as these rows show."""
-        groups = self._groups_of(rows)
-        used: OrderedDict[int, int] = OrderedDict()  # rows of the groups that would be kept
-        limit, held, wasted = self.limit, 0, 0
-        for start in range(0, len(groups), _STEP):
-            some, counts = np.unique(groups[start : start + _STEP], return_counts=True)
-            pairs = zip(some.tolist(), counts.tolist(), strict=True)
-            for group, count in sorted(pairs, key=lambda pair: pair[0] not in used):
-                if group not in used:
-                    held += int(self._nbytes[group])
-                used[group] = used.pop(group, 0) + count
-                while held > limit and len(used) > 1:
-                    dropped, count = used.popitem(last=False)
-                    held -= int(self._nbytes[dropped])
-                    wasted += max(0, int(self._sizes[dropped]) - count)
-        if wasted > _MOST_WASTED * len(rows):
-            self._warn(wasted // len(rows))
-
     def _check_work(self) -> None:
-        """Warns if groups are decoded again and again, as in workers, whose order nobody tells."""
+        """Warns, once, if groups are decoded again and again."""
         if self._has_warned or self._decoded_rows <= 2 * int(self._starts[-1]):
             return
         worker = get_worker_info()

@@ -63,7 +63,7 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[
     table = dataset.data.table.select(_columns(dataset))
     meanings: dict[str, Meaning] = {}
     for name in table.column_names:
-        meanings.update(_meanings((name,), dataset.features[name]))
+        meanings.update(meanings_of((name,), dataset.features[name]))
     encoded = [place for place, meaning in meanings.items() if meaning.codec]
     batches = table.to_batches()
     found = found_in(batches)
@@ -102,7 +102,7 @@ def _plain(dataset: HuggingFace) -> HuggingFace:
     )
 
 
-def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
+def meanings_of(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
     """The meaning of the values of a feature, for each place in it where Arrow does not say it."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
@@ -111,14 +111,14 @@ def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
         yield path_name(path), Meaning(codec=Codec(_ENCODED[kind]))
     elif isinstance(feature, dict):
         for name, inner in feature.items():
-            yield from _meanings((*path, name), inner)
+            yield from meanings_of((*path, name), inner)
     elif isinstance(feature, list):
-        yield from _meanings((*path, ITEMS), feature[0])
+        yield from meanings_of((*path, ITEMS), feature[0])
     elif kind == "Sequence" and isinstance(feature.feature, dict):  # type: ignore[attr-defined]
         for name, inner in feature.feature.items():  # type: ignore[attr-defined]
-            yield from _meanings((*path, name, ITEMS), inner)
+            yield from meanings_of((*path, name, ITEMS), inner)
     elif hasattr(feature, "feature"):
-        yield from _meanings((*path, ITEMS), feature.feature)
+        yield from meanings_of((*path, ITEMS), feature.feature)
 
 
 class HuggingFaceRef(DataRef):

@@ -17,12 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
-from ..formats.gather import Memory
 from ..formats.items import MappedRuns
+from ..formats.mapped import Memory
 from ..process.buffers import address_of
 from ..process.numbers import distinct
-from ..rows.block import interleaved_data
-from ..rows.data import Data, bounds_of
+from ..rows.block import Data, bounds_of, interleaved_data
 from ..rows.types import Array, Ints
 from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts

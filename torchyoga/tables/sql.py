@@ -21,8 +21,7 @@ from ..errors import SchemaError
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..rows.node import path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Row
 from .written import CONTAINERS, batches_of, column_names, schema_of
 

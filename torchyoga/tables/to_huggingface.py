@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import datasets
 import datasets.table
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.column import Column
 from ..rows.image_formats import ENDINGS
-from ..rows.node import Node
-from .buffers import storage_type
-from .written import table_of
+from ..rows.node import VALID, Node
+from .arrow import plan_of
+from .huggingface import meanings_of
+from .written import CONTAINERS, table_of
 
 Feature: TypeAlias = Any  # a feature, or a dict or a list of such
 _ENCODED = {
@@ -31,10 +33,14 @@ def dataset_of(ref: DataRef) -> datasets.Dataset:
     table = table_of(ref, with_words=False)
     features = datasets.Features.from_arrow_schema(table.schema)
     if ref.schema is not None:
-        tree, columns, known = ref.schema.tree, iter(ref.schema.columns), _known(ref)
-        nodes = tree.children if tree.kind in ("dict", "list", "tuple", "namedtuple") else (tree,)
+        tree, left, known = ref.schema.tree, iter(ref.schema.columns), _known(ref)
+        nodes = tree.children if tree.kind in CONTAINERS else (tree,)
         for name, node in zip(table.column_names, nodes, strict=True):
-            features[name] = _feature(features[name], known.get(name), table[name], node, columns)
+            columns = list(islice(left, node.num_leaves))
+            if name in known and _looks(name, known[name]) == _without_masks(columns):
+                features[name] = known[name]
+            else:
+                features[name] = _feature(features[name], node, iter(columns))
         if not len(table):  # which cannot be cast
             return datasets.Dataset.from_dict({name: [] for name in features}, features)
         table = datasets.table.table_cast(table, features.arrow_schema)
@@ -49,15 +55,24 @@ def _known(ref: DataRef) -> Mapping[str, Feature]:
         return {}
 
 
-def _feature(
-    found: Feature, known: Feature, array: pa.ChunkedArray, node: Node, columns: Iterator[Column]
-) -> Feature:
-    """The feature of a part of the rows: what its columns stand for, as the known one has it if that fits.
+def _looks(name: str, feature: Feature) -> list[Column] | None:
+    """The columns that rows of a feature have; None if they have none."""
+    try:
+        schema = datasets.Features({name: feature}).arrow_schema
+        return list(plan_of(schema, meanings=dict(meanings_of((name,), feature))).schema.columns)
+    except (SchemaError, pa.ArrowException):
+        return None
+
+
+def _without_masks(columns: Sequence[Column]) -> list[Column]:
+    return [column for column in columns if not column.name.endswith(VALID)]
+
+
+def _feature(found: Feature, node: Node, columns: Iterator[Column]) -> Feature:
+    """The feature of a part of the rows: as Arrow says, with what its columns stand for.
 
     Args:
         found: what Arrow says.
-        known: what the part was in the dataset that it is from; None if nothing is known.
-        array: the values.
         node: the part of the tree.
         columns: its columns, and those that follow.
     """
@@ -65,43 +80,28 @@ def _feature(
         column = next(columns)
         if node.kind == "texts":
             next(columns)
-        return _of_column(found, known, array, column)
+        meaning = column.meaning
+        encoded = _ENCODED.get(meaning.codec.name, "") if meaning.codec is not None else ""
+        if hasattr(datasets, encoded):
+            return getattr(datasets, encoded)()
+        return found if meaning.words is None else _labels(found, datasets.ClassLabel(names=[*meaning.words]))
     if node.kind == "nullable":
-        made = _feature(found, known, array, node.children[0], columns)
+        made = _feature(found, node.children[0], columns)
         next(columns)
         return made
     if node.kind == "varying":
-        item = _feature(_item(found), _item(known), pc.list_flatten(array), node.children[0], columns)
+        item = _feature(_item(found), node.children[0], columns)
         if len(node.children) == 2:
             next(columns)
-        return _list_of(item, found, known, array)
-    fields = known if isinstance(known, dict) else {}
-    made = {
-        name: _feature(inner, fields.get(name), pc.struct_field(array, i), child, columns)
-        for i, ((name, inner), child) in enumerate(zip(found.items(), node.children, strict=True))
-    }
-    is_flat = isinstance(known, (datasets.Translation, datasets.TranslationVariableLanguages))
-    return known if is_flat and known.flatten() == made else made
+        return _list_of(found, item)
+    pairs = zip(found.items(), node.children, strict=True)
+    return {name: _feature(inner, child, columns) for (name, inner), child in pairs}
 
 
-def _of_column(found: Feature, known: Feature, array: pa.ChunkedArray, column: Column) -> Feature:
-    meaning = column.meaning
-    encoded = _ENCODED.get(meaning.codec.name, "") if meaning.codec is not None else ""
-    if hasattr(datasets, encoded):
-        kind = getattr(datasets, encoded)
-        return known if isinstance(known, kind) else kind()
-    label = None if meaning.words is None else datasets.ClassLabel(names=list(meaning.words))
-    return _of_values(found, known, array, label)
-
-
-def _of_values(found: Feature, known: Feature, array: pa.ChunkedArray, label: Feature | None) -> Feature:
-    """The feature of numbers and texts, or of lists of such; `label` is that of the numbers, if not None."""
+def _labels(found: Feature, label: Feature) -> Feature:
+    """Labels, or lists of such, where Arrow says numbers."""
     inner = _item(found)
-    if inner is None:
-        return label or (known if _is_alike(found, known, array) else found)
-    if hasattr(known, "shape") and label is None:
-        return known if _has_shape(array, known.shape, known.dtype) else found
-    return _list_of(_of_values(inner, _item(known), pc.list_flatten(array), label), found, known, array)
+    return label if inner is None else _list_of(found, _labels(inner, label))
 
 
 def _item(feature: Feature) -> Feature:
@@ -109,44 +109,6 @@ def _item(feature: Feature) -> Feature:
     return feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
 
 
-def _list_of(item: Feature, found: Feature, known: Feature, array: pa.ChunkedArray) -> Feature:
-    """Lists of items, of the kind that is known if these are of its length."""
-    if isinstance(found, list):
-        return [item]
-    if isinstance(known, datasets.LargeList):
-        return datasets.LargeList(item)
-    length = getattr(known, "length", -1)
-    return type(found)(item, length=length if _has_extent(array, length) else found.length)
-
-
-def _has_extent(array: pa.ChunkedArray, extent: int | None) -> bool:
-    lengths = pc.list_value_length(array)
-    return extent is None or bool(pc.all(pc.equal(lengths, extent)).as_py() is not False)
-
-
-def _has_shape(array: pa.ChunkedArray, shape: tuple[int | None, ...], dtype: str) -> bool:
-    """True if lists in lists are arrays of a shape, None for any extent, and of a dtype."""
-    for extent in shape:
-        if not (pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type)):
-            return False
-        if not _has_extent(array, extent):
-            return False
-        array = pc.list_flatten(array)
-    return bool(array.type == datasets.Value(dtype).pa_type)
-
-
-def _is_alike(found: Feature, known: Feature, array: pa.ChunkedArray) -> bool:
-    """True if a known feature of single values holds these as well."""
-    if type(known).__name__ not in ("Value", "Json"):
-        return False
-    one, other, types = found.pa_type, storage_type(known.pa_type), pa.types
-    texts = types.is_string, types.is_large_string, types.is_string_view
-    data = types.is_binary, types.is_large_binary, types.is_binary_view
-    for kinds in (texts, data, (types.is_date,), (types.is_time,), (types.is_decimal,)):
-        if all(any(is_kind(kind) for is_kind in kinds) for kind in (one, other)):
-            try:
-                array.cast(other)
-            except pa.ArrowInvalid:  # a decimal of too many digits, a time of too fine a unit
-                return False
-            return True
-    return False
+def _list_of(found: Feature, item: Feature) -> Feature:
+    """Lists of items, of the kind that Arrow says."""
+    return [item] if isinstance(found, list) else type(found)(item, length=found.length)

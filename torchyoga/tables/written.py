@@ -14,10 +14,9 @@ from ..errors import SchemaError
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
-from ..rows.block import Block
+from ..rows.block import Block, Data, bounds_of
 from ..rows.collector import block_of, spans
 from ..rows.column import MOST_DIGITS, Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node
 from ..rows.types import Array, Ints
 from .arrow import empty_block

@@ -19,8 +19,8 @@ from ..reading.stream import Stream
 from ..rows.block import exact_rows, plain_row
 from ..rows.types import Row
 from ..storage import Storage, store_of
-from ..stores.contract import Versions
-from ..stores.local import Store
+from ..stores.contract import Store
+from ..stores.local import LocalStore
 from ..stores.refs import fetched
 from ..stores.sharing import Sharing
 from ..stores.transfer import Transfer, check
@@ -80,7 +80,7 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
                 assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
 
 
-def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -> None:
+def check_store(make_store: Callable[[], Storage | Store], directory: Path) -> None:
     """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
 
     Args:
@@ -89,7 +89,7 @@ def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -
         directory: an empty directory that the check may fill.
     """
 
-    def open_store() -> Versions:
+    def open_store() -> Store:
         store = make_store()
         return store_of(store) if isinstance(store, Storage) else store
 
@@ -100,7 +100,7 @@ def check_store(make_store: Callable[[], Storage | Versions], directory: Path) -
         "overwriting": lambda: _check_overwriting(open_store),
         "locking": lambda: _check_locks(open_store),
         "a build that failed": lambda: _check_interruption(open_store),
-        "copying": lambda: _check_copies(open_store, Store(directory / "other")),
+        "copying": lambda: _check_copies(open_store, LocalStore(directory / "other")),
         "removing": lambda: _check_removal(open_store),
     }
     for what, rule in rules.items():
@@ -114,7 +114,7 @@ _OLD = [{"x": np.arange(4) + n, "text": "t" * n} for n in range(20)]
 _NEW = [{"x": np.arange(4) - n, "text": "n" * n} for n in range(30)]
 
 
-def _publish(store: Versions, id: str, version: str, rows: Sequence[Row]) -> DataRef:
+def _publish(store: Store, id: str, version: str, rows: Sequence[Row]) -> DataRef:
     """Builds a version, in place of the one that is there."""
     with store.lock(id, version, PATIENCE):
         store.check_place(id, version)
@@ -122,7 +122,7 @@ def _publish(store: Versions, id: str, version: str, rows: Sequence[Row]) -> Dat
         return submitted(rows, target, BuildOptions(progress=False))
 
 
-def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row], how: str) -> None:
+def _compare_version(store: Store, id: str, version: str, rows: Sequence[Row], how: str) -> None:
     try:
         ref = fetched(store, id, version)
         check(store, id, version)
@@ -135,7 +135,7 @@ def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -
     expect_raised(kind, f"{how}: expected {kind.__name__}, and nothing was raised", call)
 
 
-def _check_nothing_there(store: Versions) -> None:
+def _check_nothing_there(store: Store) -> None:
     expect(store.published() == [], f"the store is not empty at first: {store.published()}")
     expect(store.versions("a") == [], "an id without versions has some")
     expect(store.read_manifest("a", "1") is None, "a version that does not exist has a manifest")
@@ -148,19 +148,20 @@ def _check_nothing_there(store: Versions) -> None:
     )
 
 
-def _check_notes(make_store: Callable[[], Versions]) -> None:
+def _check_notes(make_store: Callable[[], Store]) -> None:
     one, other = make_store().notes(".tags/kit"), make_store().notes(".tags/kit")
     expect(one.create("1.json", b"first"), "a new note is said to be there already")
     expect(not other.create("1.json", b"second"), "a note that is there was created again")
     expect(other.read("1.json", 99) == b"first", "a note was replaced by one that was created later")
     other.write("1.json", b"third")
     expect(one.read("1.json", 99) == b"third", "a note that was written over is as it was")
-    expect(set(one.names()) == {"1.json"}, f"the notes that are there: found {sorted(one.names())}")
+    expect(set(one.find()) == {"1.json"}, f"the notes that are there: found {sorted(one.find())}")
     one.delete(["1.json", "2.json"])
-    expect(other.read("1.json", 99) is None and not other.names(), "a note that was deleted is there")
+    expect(not other.find(), "a note that was deleted is listed")
+    expect_raised(FileNotFoundError, "a note that was deleted is there", lambda: other.read("1.json", 99))
 
 
-def _check_publishing(make_store: Callable[[], Versions]) -> None:
+def _check_publishing(make_store: Callable[[], Store]) -> None:
     pairs = sorted([("a", "1"), *zip(_NAMES, _NAMES, strict=True)])
     for id, version in pairs:
         _publish(make_store(), id, version, _OLD)
@@ -181,7 +182,7 @@ def _check_publishing(make_store: Callable[[], Versions]) -> None:
     compare_rows(ref.take(np.arange(len(_OLD))), range(len(_OLD)), dict(enumerate(_OLD)), "pickled")
 
 
-def _check_overwriting(make_store: Callable[[], Versions]) -> None:
+def _check_overwriting(make_store: Callable[[], Store]) -> None:
     before = make_store()
     ref, seen = fetched(before, "a", "1"), before.seen("a", "1")
     ref.take(np.arange(len(ref)))
@@ -196,7 +197,7 @@ def _check_overwriting(make_store: Callable[[], Versions]) -> None:
     _publish(make_store(), "a", "1", _OLD)
 
 
-def _check_locks(make_store: Callable[[], Versions]) -> None:
+def _check_locks(make_store: Callable[[], Store]) -> None:
     found: list[str] = []
 
     def lock(id: str, version: str) -> None:
@@ -224,7 +225,7 @@ def _check_locks(make_store: Callable[[], Versions]) -> None:
     expect(in_a_thread("a", "1") == "held", "a lock whose holder failed is not free")
 
 
-def _check_interruption(make_store: Callable[[], Versions]) -> None:
+def _check_interruption(make_store: Callable[[], Store]) -> None:
     def rows() -> Iterator[Row]:
         yield from _NEW
         raise KeyError("the source failed")
@@ -240,8 +241,8 @@ def _check_interruption(make_store: Callable[[], Versions]) -> None:
     _compare_version(store, "new", "1", _NEW, "after a build that failed and another that did not")
 
 
-def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
-    def copy_version(source: Versions, to: Versions) -> DataRef:
+def _check_copies(make_store: Callable[[], Store], other: LocalStore) -> None:
+    def copy_version(source: Store, to: Store) -> DataRef:
         with to.lock("new", "1", PATIENCE):
             transfer = Transfer(source, to, "new", "1", overwrite=False)
             return transfer.alone(source.manifest("new", "1"), progress=False)
@@ -253,7 +254,7 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
     _compare_version(make_store(), "new", "1", _NEW, "copied")
 
 
-def _check_removal(make_store: Callable[[], Versions]) -> None:
+def _check_removal(make_store: Callable[[], Store]) -> None:
     before = make_store().published()
     Sharing(make_store(), "new").remove_one("1", PATIENCE, None)
     store = make_store()

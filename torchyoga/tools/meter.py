@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
@@ -20,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from ..order.contract import SourceCounts
 from ..process.control_group import scheduled, usable_cpus
 from ..process.numbers import as_int
-from ..process.stages import Stopwatch
 from ..reading.dataref import DataRef
 from .meter_advice import (
     AT_ONCE,
@@ -34,7 +31,7 @@ from .meter_advice import (
     Numbers,
     Setting,
     Waits,
-    verdict,
+    verdict_of,
 )
 
 _STEP = 25  # batches between two looks at the stages
@@ -42,7 +39,6 @@ _LAST = 100  # batches, and up to _STEP more
 _KEPT = 2**14  # batches, whose waits are sorted for `p50` and `p99`
 _WORTH_CPU = 1e-4  # seconds of a batch, from which on asking for CPU seconds costs less than a hundredth
 _DELAYS = 0.02  # seconds between two looks at what the kernel says of this thread
-_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median
 _logger = logging.getLogger(__name__)
 
 
@@ -71,7 +67,7 @@ class Meter:
     where a batch takes less than 0.1 ms, and two microseconds where it takes longer.
 
     Args:
-        watch: counts the seconds of each stage.
+        stages: says the seconds of each stage, and the `cpu` and `delay` of workers.
         account: says what was delivered of each source of a mixture.
 
     Example:
@@ -84,8 +80,10 @@ class Meter:
         True
     """
 
-    def __init__(self, watch: Stopwatch, account: Callable[[], SourceCounts | None]) -> None:
-        self._watch = watch
+    def __init__(
+        self, stages: Callable[[], Mapping[str, float]], account: Callable[[], SourceCounts | None]
+    ) -> None:
+        self._stages = stages
         self._account = account
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
@@ -196,7 +194,7 @@ class Meter:
         return self._numbers(self._looks[0])
 
     def _counts(self) -> _Sums:
-        return replace(self._sums, stages=self._watch.by_name)
+        return replace(self._sums, stages=self._stages())
 
     def _numbers(self, before: _Sums) -> Numbers:
         now, setting = self._counts(), self._setting
@@ -257,7 +255,7 @@ class Meter:
 
     def verdict(self) -> str:
         """In words: what the loop waits for, and the setting to change."""
-        return verdict(self.last, self._setting)
+        return verdict_of(self.last, self._setting).text
 
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
@@ -300,7 +298,7 @@ class Meter:
             self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
-        return Meter, (self._watch, self._account)
+        return Meter, (self._stages, self._account)
 
     def __str__(self) -> str:
         return f"last {self.last}; {self.verdict()}"
@@ -315,11 +313,7 @@ def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
         return Waits()
     ordered = sorted(wait for wait, *_ in waits)
     p50, p99 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.99))
-    later = [wait for wait, _, step in waits if step]
-    much = max(_BURST, _BURSTS * median(later)) if later else 0.0
-    bursts = [wait for wait in later if wait > much]
-    of_bursts = (sum(bursts), max(bursts)) if len(bursts) > 1 else (0.0, 0.0)
-    return Waits(p50, p99, *max(waits, key=lambda wait: wait[0]), *of_bursts)
+    return Waits(p50, p99, *max(waits, key=lambda wait: wait[0]))
 
 
 def _setting_of(loader: Any, plan: Any) -> Setting:
@@ -328,8 +322,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(plan)
-    context = loader.multiprocessing_context or multiprocessing
-    starts = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     is_so = {
         BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
         FEWER: schema is not None and len(schema.columns) == 1,
@@ -349,7 +341,6 @@ def _setting_of(loader: Any, plan: Any) -> Setting:
         is_ahead=way.is_ahead,
         prefetch=(way.num_ahead if way.is_ahead else loader.prefetch_factor) or 2,
         num_batches=num_batches,
-        are_forked=starts == "fork",
         is_so=frozenset(change for change, is_there in is_so.items() if is_there),
     )
 

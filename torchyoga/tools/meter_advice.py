@@ -1,6 +1,6 @@
 """Seconds that a meter counted -> in words, what the training loop waits for, and the setting to change.
 
-All arithmetic of workers is here: the meter and the doctor ask it, so they cannot differ.
+The doctor repeats it, so that they cannot differ.
 It advises only what makes the wait a fifth shorter at least. More workers than CPUs only take turns where
 batches are computed; where rows wait for a disk or a server, a few workers for each CPU wait at once.
 """
@@ -8,8 +8,8 @@ batches are computed; where rows wait for a disk or a server, a few workers for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 # What to write where rows are dear, however they are loaded.
@@ -21,14 +21,14 @@ _WORTH = 0.8  # of the wait: what is left of it, at most, where a change is wort
 _HOP = 2e-4  # seconds in which a batch comes from a worker, however small it is
 _BYTES = 1e9  # a second, that cross to another process
 _WAITING, _MOST_WAITING = 4, 64  # workers that wait, for each CPU and in all
-_FORKED, _SPAWNED = 0.05, 4.0  # seconds until a worker has started, if it imports torch or need not
+_STARTS = 4.0  # seconds in which workers start that import torch again
 _FEW, _FEW_SECONDS = 10, 1.0  # batches, or two of them that took so long: fewer say nothing yet
 _IDLE = 0.5  # of the time of making: rows mostly wait
 _FINE = 0.05  # of the time
 _SHORT = 1e-4  # seconds a batch: no setting makes them much shorter
 _MUCH = 0.05  # of all work: what is less is not named
-_MANY = 100  # epochs
-_AMPLE = 1.5  # times the batches that the longest wait asks for
+_BURST, _BURSTS = 2e-3, 4.0  # seconds, and times the median, that a few batches are waited for
+_AMPLE = 1.5  # times the batches that such a wait asks for
 _MOST_AHEAD = 32  # batches of a worker
 _SHARED = ("disk", "download", "read", "transform", "decode", "collate")  # work that workers divide
 BLOCK, FEWER = "use shuffle='block', which reads file by file", "read fewer columns"
@@ -70,9 +70,6 @@ class Waits(NamedTuple):
         p50, p99: half of the batches, and 99 of 100, came within this.
         longest: the longest wait.
         epoch, step: the batch that it was for, counted from 0 as `enumerate` does.
-        bursts: seconds waited for the few batches, none of them the first of an epoch, that took much longer
-            than most; 0 if it was only one.
-        burst: the longest of these waits.
     """
 
     p50: float = 0.0
@@ -80,8 +77,6 @@ class Waits(NamedTuple):
     longest: float = 0.0
     epoch: int = 0
     step: int = 0
-    bursts: float = 0.0
-    burst: float = 0.0
 
     def __str__(self) -> str:
         return (
@@ -146,7 +141,6 @@ class Numbers(NamedTuple):
         waits, numbers = self.waits._asdict(), self._asdict()
         del numbers["stages"], numbers["waits"], numbers["epochs"], numbers["batch_bytes"]
         named = {"longest_epoch": float(waits.pop("epoch")), "longest_step": float(waits.pop("step"))}
-        del waits["bursts"], waits["burst"]
         return {
             **numbers,
             "batches": float(self.batches),
@@ -179,13 +173,6 @@ def most_workers(cpus: int) -> int:
     return max(cpus, min(_WAITING * cpus, _MOST_WAITING))
 
 
-class Advice(NamedTuple):
-    """Another number of workers, and whether they should live from epoch to epoch."""
-
-    num_workers: int
-    is_persistent: bool
-
-
 @dataclass(frozen=True)
 class Costs:
     """Seconds of a batch, on average.
@@ -197,13 +184,9 @@ class Costs:
         loop_cpu: of CPUs for that.
         transfer: in which it comes from a worker; None if there was no worker yet.
         batch_bytes: of the batch.
-        start: until the workers of an epoch have started.
-        started: so many workers, if it was measured; as many as there are CPUs start at once.
-        batches: of an epoch.
         cpus: that may be used.
         is_ahead: without workers, a thread makes batches while the loop computes.
         are_threads: `num_workers` means threads.
-        measured: seconds of a batch by number of workers, for a loop that computes nothing.
         waits: making it is mostly waiting, for what is neither a CPU nor this machine's disk.
     """
 
@@ -213,30 +196,13 @@ class Costs:
     loop_cpu: float = 0.0
     transfer: float | None = None
     batch_bytes: int = 0
-    start: float = 0.0
-    started: int = 0
-    batches: float = math.inf
     cpus: int = 1
     is_ahead: bool = False
     are_threads: bool = False
-    measured: Mapping[int, float] = field(default_factory=dict)
     waits: bool = False
 
-    def step(self, num_workers: int, is_persistent: bool = True, epochs: int = 1) -> float:
-        """Seconds from one batch to the next with so many workers, over so many epochs."""
-        steady = self._steady(num_workers)
-        if num_workers in self.measured:
-            seconds, is_beside = self.measured[num_workers], num_workers > 0 or self.is_ahead
-            steady = max(self.loop, seconds) if is_beside else self.loop + seconds
-        if not num_workers or self.are_threads:
-            return steady
-        # The first batch of an epoch has no worker ahead of it.
-        alike = min(self.started, self.cpus)
-        start = self.start * max(num_workers, alike) / self.started if self.started else self.start
-        waits = self.make + start / (epochs if is_persistent else 1)
-        return steady + waits / self.batches
-
-    def _steady(self, num_workers: int) -> float:
+    def step(self, num_workers: int) -> float:
+        """Seconds from one batch to the next with so many workers, once they have started."""
         both = (self.cpu + self.loop_cpu) / self.cpus
         if self.are_threads or (not num_workers and self.is_ahead):
             makers = max(1, min(num_workers, self.cpus - 1))
@@ -248,36 +214,26 @@ class Costs:
         of_one = max(self.make, self.cpu) + sent
         return max(self.loop + min(sent, _HOP), of_one / num_workers, both + sent / self.cpus)
 
-    def advice(
-        self, current: int, is_persistent: bool, epochs: int = 1, waited: float | None = None
-    ) -> Advice | None:
+    def advice(self, current: int, waited: float) -> int | None:
         """A number of workers that shortens the wait; None if the present one is good, as far as is known.
 
         Args:
             current: workers now.
-            is_persistent: they live from epoch to epoch.
-            epochs: so many have been seen, each of which started workers unless these are persistent.
-            waited: seconds for a batch now, if they were measured.
+            waited: seconds that a batch was waited for, with its share of their start.
         """
-        lasts = is_persistent or epochs > 1
         most = most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
-        numbers = self.measured if self.measured else range(most + 1)
-        steps = {number: self.step(number, lasts, epochs) for number in numbers if number <= most}
-        if not steps:
-            return None
-        if current and current in steps and lasts:
-            steps[current] = self.step(current, lasts, 2 * epochs)  # it saves more in each epoch to come
+        steps = {number: self.step(number) for number in range(most + 1)}
         good = _AS_GOOD * min(steps.values())
         number = min(number for number, seconds in steps.items() if seconds <= good)
-        expected = self.step(current, is_persistent, epochs)
-        before = expected - self.loop if waited is None else waited
         # Without workers nothing but making remains, so the whole wait is what they cost. Another number of
-        # them saves only what is expected to depend on it: the rest may come of something else.
-        saved = (self.loop + before if number == 0 else expected) - steps[number]
-        more_hands = number <= current or self._steady(number) < 0.9 * self._steady(current)
-        if (number, lasts) == (current, is_persistent) or not more_hands or saved <= (1 - _WORTH) * before:
-            return None
-        return Advice(number, lasts and number > 0 and not self.are_threads)
+        # them saves only what is expected to depend on it: the rest may come of something else, unless there
+        # are more of them than CPUs to compute with.
+        now = self.step(current)
+        saved, of_none = now - steps[number], self.loop + waited - steps[0]
+        if number == 0 or (current > most and of_none > saved):
+            number, saved = 0, of_none
+        more_hands = number <= current or steps[number] < 0.9 * now
+        return number if number != current and more_hands and saved > (1 - _WORTH) * waited else None
 
 
 @dataclass(frozen=True)
@@ -293,7 +249,6 @@ class Setting:
         is_ahead: without workers, a thread makes batches while the loop computes.
         prefetch: batches that each worker makes ahead, or the thread.
         num_batches: of an epoch; 0 if they are not known.
-        are_forked: worker processes need not import torch.
         is_so: changes that would change nothing.
     """
 
@@ -305,7 +260,6 @@ class Setting:
     is_ahead: bool = False
     prefetch: int = 2
     num_batches: int = 0
-    are_forked: bool = True
     is_so: Set[str] = frozenset()
 
     @property
@@ -316,8 +270,7 @@ class Setting:
 
 def _costs_of(last: Numbers, setting: Setting) -> Costs:
     """The seconds of a batch that the arithmetic of workers needs."""
-    batches, epochs = max(1, last.batches), max(1, last.epochs)
-    started = last.stages["start-up"]
+    batches = max(1, last.batches)
     away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
     cpu, made = last.cpu / batches, last.made / batches
     # A CPU that is not there makes no row dearer: too many workers may be why.
@@ -329,9 +282,6 @@ def _costs_of(last: Numbers, setting: Setting) -> Costs:
         loop_cpu=last.loop_cpu / batches,
         transfer=last.stages["transfer"] / batches or None,
         batch_bytes=last.batch_bytes,
-        start=started / epochs if started else _FORKED if setting.are_forked else _SPAWNED,
-        started=setting.num_workers if started else 0,
-        batches=max(setting.num_batches, last.batches / last.epochs) if last.epochs else math.inf,
         cpus=setting.num_cpus,
         is_ahead=setting.is_ahead,
         are_threads=setting.are_threads or bool(setting.num_threads),
@@ -339,7 +289,18 @@ def _costs_of(last: Numbers, setting: Setting) -> Costs:
     )
 
 
-def verdict(last: Numbers, setting: Setting) -> str:
+class Verdict(NamedTuple):
+    """What the loop waits for most and the setting to change; and the number of workers that it advises.
+
+    The doctor repeats it of a loader that has a meter, so that they never contradict each other.
+    """
+
+    text: str
+    num_workers: int | None = None
+    is_sure: bool = True  # False as long as too few batches were counted
+
+
+def verdict_of(last: Numbers, setting: Setting) -> Verdict:
     """The stage that the loop waits for most, and the setting to change.
 
     Args:
@@ -351,56 +312,54 @@ def verdict(last: Numbers, setting: Setting) -> str:
     if setting.num_workers:
         # The wait for the first batch is the start of workers, which all batches of an epoch share, those to
         # come as well: of a long epoch that has just begun it says little.
-        starts = last.first / max(1, last.epochs) / costs.batches
+        starts = last.first / max(1, last.epochs) / _batches(last, setting)
         wait += starts
         share, of = wait / (wait + costs.loop) if wait else 0.0, "of the time of a whole epoch"
     waits, time = f"waited {share:.1%} {of}", last.waited + last.away
     if last.batches < 2 or (last.batches < _FEW and time < _FEW_SECONDS):
         plural = "batch says" if last.batches == 1 else "batches say"
-        return f"{last.batches} {plural} nothing yet; ask again after {_FEW}"
+        return Verdict(f"{last.batches} {plural} nothing yet; ask again after {_FEW}", is_sure=False)
     if share < _FINE and last.stages["copy"] < 0.5 * time:
         own = f": its own step takes {seconds_text(costs.loop)} for a batch" if costs.loop else ""
-        return f"the loop hardly waits ({share:.1%} {of}){own}; nothing to change in the loader"
+        return Verdict(f"the loop hardly waits ({share:.1%} {of}){own}; nothing to change in the loader")
     if wait < _SHORT:
-        return f"{waits}, but {seconds_text(wait)} a batch: nothing to change"
+        return Verdict(f"{waits}, but {seconds_text(wait)} a batch: nothing to change")
     total, stage = sum(last.stages.values()), last.most
     cause = f"most of the work is {_STAGES[stage][0]} ({stage}, {last.stages[stage] / total:.0%})"
     if last.stages["copy"] > 0.5 * total:
-        change = _cheaper("copy", setting, costs.waits)
-    else:
-        change = (
-            _of_workers(last, setting, costs, wait, starts)
-            or _ahead(last, setting, costs)
-            or _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
-        )
-    return f"{waits}, {cause}: {change}"
+        return Verdict(f"{waits}, {cause}: {_cheaper('copy', setting, costs.waits)}")
+    change, number = _of_workers(last, setting, costs, wait, starts)
+    change = (
+        change
+        or _ahead(last, setting, costs)
+        or _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
+    )
+    return Verdict(f"{waits}, {cause}: {change}", number)
 
 
-def _of_workers(last: Numbers, setting: Setting, costs: Costs, wait: float, starts: float) -> str:
-    """Another number of workers, or longer lives; empty if neither helps."""
-    now, is_one_epoch = setting.number, last.epochs <= 1
-    lasts = setting.is_persistent or not setting.num_workers
-    # Threads download ahead of any number of workers.
-    is_divided = last.most != "download"
-    advice = costs.advice(now, lasts, max(1, last.epochs), wait)
-    if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and is_one_epoch:
-        fewer = "" if advice is None else f", else num_workers={advice.num_workers}"
-        return f"if there are more epochs, set persistent_workers=True, so that workers start once{fewer}"
-    if advice is not None and is_divided:
-        if advice.num_workers == now:
-            return "set persistent_workers=True, so that workers start once, not in each epoch"
-        word = "raise" if advice.num_workers > now else "lower"
-        is_so = setting.is_persistent and setting.num_workers
-        also = " and set persistent_workers=True" if advice.is_persistent and not is_so else ""
-        beyond = ": rows wait, so workers need no CPU each, though torch warns"
-        beyond = beyond if advice.num_workers > setting.num_cpus else ""
-        return f"{word} num_workers from {now} to {advice.num_workers}{also}{beyond}"
-    if not now and is_one_epoch and is_divided:
-        later = costs.advice(0, is_persistent=True, epochs=_MANY, waited=wait)
-        if later is not None:
-            workers = f"raise num_workers from 0 to {later.num_workers} and set persistent_workers=True"
-            return f"if there are more epochs, {workers}"
-    return ""
+def _batches(last: Numbers, setting: Setting) -> float:
+    """The batches of an epoch."""
+    return max(setting.num_batches, last.batches / last.epochs) if last.epochs else math.inf
+
+
+def _of_workers(
+    last: Numbers, setting: Setting, costs: Costs, wait: float, starts: float
+) -> tuple[str, int | None]:
+    """Another number of workers, in words and as a number, or longer lives; empty if neither helps."""
+    now, number = setting.number, costs.advice(setting.number, wait)
+    condition = "if there are more epochs, " if last.epochs <= 1 else ""
+    if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and number != 0:
+        return f"{condition}set persistent_workers=True, so that workers start once, not in each epoch", None
+    if number is None or last.most == "download":  # threads download ahead of any number of workers
+        return "", None
+    if now or wait * _batches(last, setting) > _STARTS:
+        condition = ""
+    word = "raise" if number > now else "lower"
+    lasts = setting.is_persistent and setting.num_workers
+    also = " and set persistent_workers=True" if number and not (lasts or costs.are_threads) else ""
+    beyond = ": rows wait, so workers need no CPU each, though torch warns"
+    beyond = beyond if number > setting.num_cpus else ""
+    return f"{condition}{word} num_workers from {now} to {number}{also}{beyond}", number
 
 
 def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
@@ -408,9 +367,10 @@ def _ahead(last: Numbers, setting: Setting, costs: Costs) -> str:
     makers, waits = setting.number or int(setting.is_ahead), last.waits
     if not makers or costs.make / makers >= 0.8 * costs.loop:
         return ""
-    if waits.bursts < 0.5 * last.waited or _lacks_cpus(last):
+    is_even = waits.p99 <= max(_BURST, _BURSTS * waits.p50) or last.first > 0.5 * last.waited
+    if is_even or _lacks_cpus(last):
         return ""
-    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * waits.burst / (makers * costs.loop)))
+    wanted = min(_MOST_AHEAD, setting.prefetch + math.ceil(_AMPLE * waits.p99 / (makers * costs.loop)))
     if wanted <= setting.prefetch:
         return ""
     return (

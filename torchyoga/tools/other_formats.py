@@ -15,7 +15,7 @@ from ..errors import CorruptError, NotFoundError
 from ..files.root import open_regular, read_regular
 from ..reading.dataref import DataRef
 from ..stores.address import directory_of, is_url
-from ..stores.objects import Remote
+from ..stores.objects import Objects
 
 _INDEX = "index.json"
 _HEAD = 264  # bytes of a file, among which what it begins with are
@@ -156,13 +156,13 @@ def _known_of_url(place: str) -> tuple[list[str], list[str] | None]:
     """The formats of which a URL may be; and of one that is not a file by its name, some of what is there."""
     if known := _by_names([place.partition("://")[2].partition("?")[0].rpartition("/")[2]]):
         return known, None
-    remote = Remote(place)
+    remote = Objects(place)
     known, names = _known_of_folder(
         lambda: remote.read(_INDEX, _MOST_INDEX), lambda: sorted(remote.find()), place
     )
     folder, _, last = place.rpartition("/")
     if not known and not names and last and "?" not in last:  # a prefix of Megatron's, which is no folder
-        index = Remote(folder).find_one(f"{last.removesuffix('.bin')}.idx")
+        index = Objects(folder).find_one(f"{last.removesuffix('.bin')}.idx")
         known = [] if index is None else ["megatron"]
     return known, names
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..rows import projection as _projection
+    from ..rows import schema as _projection
 else:
-    np, _projection = later("numpy"), later("torchyoga.rows.projection")
+    np, _projection = later("numpy"), later("torchyoga.rows.schema")
 
 MOST_GROUPS = 2**16
 Keys: TypeAlias = tuple[str | int, ...]

@@ -167,9 +167,8 @@ def entries_of(text: bytes, digest: str, id: str, kind: str, count: int) -> list
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-# For files of the formats; for a file being written; for the object that a store keeps next to replaced
-# files.
-_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part|replaced)", re.ASCII)
+# For files of the formats; for a file being written.
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part)", re.ASCII)
 
 MOST_DELETED = 2**27  # of all files of a version: their numbers take a gigabyte
 

@@ -12,13 +12,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ..process.lazy import np
 from ..rows.types import Array, Json
 
 MOST_SOURCE = 64 * 2**10  # bytes of a source text
-MOST_BUILDERS = 256
 _MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "record": 20}
 _MOST_PACKAGES, _MOST_NAME = 100, 100
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -81,15 +79,6 @@ class Parent:
         return Parent(version, fingerprint, rows, is_prefix, None if columns is None else tuple(columns))
 
 
-class Builder(NamedTuple):
-    """A process that built parts of a version: its name, the parts, their rows, and the seconds it took."""
-
-    name: str
-    parts: int
-    rows: int
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Lineage:
     """How a version was made, as far as its manifest says it.
@@ -101,7 +90,7 @@ class Lineage:
         commit: of the git repository; `dirty`: files that it tracks had changed.
         packages: versions of Python, torch, NumPy and torchyoga, by name.
         user: the user name; `host`: of the machine.
-        seconds: that the build took; `builders`: of many, who built how much of it.
+        seconds: that the build took, of all builders together.
         message: what the user said about it.
         record: "source" if the user wants the source and the host in stores, too.
     """
@@ -115,7 +104,6 @@ class Lineage:
     user: str | None = None
     host: str | None = None
     seconds: float | None = None
-    builders: tuple[Builder, ...] = ()
     message: str | None = None
     record: str | None = None
 
@@ -130,7 +118,7 @@ class Lineage:
         """
         texts = {name: _text(data.get(name), most) for name, most in _MOST_TEXT.items()}
         commit, code = _text(data.get("commit"), 64), _text(data.get("code"), 32)
-        source, seconds = _text(data.get("source"), MOST_SOURCE), data.get("seconds")
+        source, seconds = _text(data.get("source"), MOST_SOURCE), data.get("seconds", -1)
         packages = data.get("packages")
         named = packages.items() if isinstance(packages, dict) and len(packages) <= _MOST_PACKAGES else ()
         return Lineage(
@@ -143,8 +131,7 @@ class Lineage:
                 for name, version in named
                 if len(name) <= _MOST_NAME and _text(version, _MOST_NAME) is not None
             },
-            seconds=_seconds(seconds),
-            builders=_builders(data.get("builders")),
+            seconds=float(seconds) if type(seconds) in (int, float) and 0 <= seconds < 2**53 else None,
             **texts,
         )
 
@@ -157,29 +144,8 @@ def sendable(data: Json) -> Json:
         >>> sendable({"user": "ada", "host": "lab-7"})
         {'user': 'ada'}
     """
-    private = () if data.get("record") == "source" else ("source", "host", "builders")
+    private = () if data.get("record") == "source" else ("source", "host")
     return {name: value for name, value in data.items() if name not in private}
-
-
-def _seconds(value: object) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 2**53 else None  # type: ignore[operator, arg-type]
-
-
-def _builders(value: object) -> tuple[Builder, ...]:
-    if not isinstance(value, list) or len(value) > MOST_BUILDERS:
-        return ()
-    found = []
-    for one in value:
-        if not isinstance(one, list) or len(one) != 4 or _text(one[0], _MOST_TEXT["host"]) is None:
-            return ()
-        name, parts, rows, seconds = one
-        if not all(type(count) is int and 0 <= count < 2**62 for count in (parts, rows)):
-            return ()
-        if _seconds(seconds) is None:
-            return ()
-        found.append(Builder(name, parts, rows, float(seconds)))
-    return tuple(found)
 
 
 def _text(value: object, most: int) -> str | None:

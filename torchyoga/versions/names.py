@@ -8,7 +8,6 @@ from urllib.parse import quote, unquote
 
 SUFFIXES = ("mdb", "h5", "list")  # of data files: one for each format, and that of lists of them
 CACHED = (*SUFFIXES, "shard", "index")  # of files in a cache: also of other libraries
-HASHES = ".hashes"  # the folder of the row hashes that are kept beside versions: no id has this name
 _LONGEST = 240  # bytes of a name
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from ..errors import SchemaError
 from ..rows.column import Column
 from ..rows.node import Node
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from .columns import ColumnGroup, groups_of, joined, parts_of
 from .file_entry import Deleted, FileEntry, pieces_of, with_more
 from .manifest import Manifest

@@ -32,13 +32,11 @@ from ..process.stages import Stage, timed
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
-from ..rows.block import Block, Rows, exact_rows, joined
+from ..rows.block import Block, Data, Rows, exact_rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column, Leaf, encode
-from ..rows.data import Data
 from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 from .over import ChangedRows
 from .scan import RaggedColumn, as_given, is_text
@@ -458,9 +456,14 @@ def _parts(block: Block) -> dict[str, _Argument]:
     """By the names that functions know."""
     pieces = zip(block.schema.columns, block.data, strict=True)
     return {
-        path_name(path): _Argument(node, list(islice(pieces, node.num_leaves)))
-        for path, node in outermost(block.schema.tree)
+        name: _Argument(node, list(islice(pieces, node.num_leaves))) for name, node in _named(block.schema)
     }
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _named(schema: Schema) -> list[tuple[str, Node]]:
+    """The names and nodes of the values of a row."""
+    return [(path_name(path), node) for path, node in outermost(schema.tree)]
 
 
 def _is_single(block: Block) -> bool:

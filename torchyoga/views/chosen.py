@@ -17,8 +17,7 @@ from ..reading.contract import row_numbers, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import CALLS, advised
 from ..rows.node import outermost, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Numbers, RowT
 from .joined import JoinedRef, RowMap, end_to_end
 from .over import RowView

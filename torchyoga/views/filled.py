@@ -13,14 +13,12 @@ from ..errors import SchemaError
 from ..process.digests import hexdigest
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
-from ..rows.block import Block
+from ..rows.block import Block, Data, bounds_of
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import Node, Path, path_name
-from ..rows.projection import unknown_column
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Schema, schema_under, unknown_column
 from ..rows.types import Array
 from .over import ChangedBlocks
 

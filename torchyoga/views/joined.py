@@ -11,7 +11,7 @@ import operator
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from ..process.lazy import cached_property
 from ..process.numbers import distinct
 from ..reading.contract import are_at_hand, identity, title_of
 from ..reading.dataref import DataRef
-from ..reading.readahead import Followed, Prefetch
+from ..reading.readahead import Followed, Prefetch, Translated
 from ..reading.version_ref import Versions
-from ..rows.block import Rows, interleaved
-from ..rows.data import bounds_of, put_runs
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.block import Rows, bounds_of, interleaved, put_runs
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Row, Seeds
 from ..versions.location import Progress
 from .info import agreed, info_of
@@ -169,25 +167,6 @@ def _changes(rows: Ints, file_starts: Ints) -> Iterator[Ints]:
 _MOST_NAMED = 3  # sources, in a `repr`
 
 
-class Chosen(Protocol):
-    """Rows of some sources laid end to end, as a `RowMap` chooses them."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def pin(self) -> str:
-        """Text that is the same for the same rows."""
-
-    def rows(self, numbers: Ints) -> Ints:
-        """The rows of these numbers (B,), as numbers of the rows of all sources."""
-
-    def counts(self, starts: Ints) -> Ints:
-        """(sources,) about how many there are of each source; `starts` is where each source begins."""
-
-    def starts(self, file_starts: Ints) -> Ints:
-        """Where runs of rows of one file begin, given where all files of all sources do."""
-
-
 class JoinedRef(DataRef):
     """Rows of some DataRefs, in any order; each batch is read from each of them at once.
 
@@ -196,7 +175,7 @@ class JoinedRef(DataRef):
         rows: the rows, as numbers of the rows of all sources laid end to end.
     """
 
-    def __init__(self, sources: Sequence[DataRef], rows: Chosen) -> None:
+    def __init__(self, sources: Sequence[DataRef], rows: RowMap) -> None:
         self.is_thread_safe = all(source.is_thread_safe for source in sources)
         self.sources = tuple(sources)
         self.rows = rows
@@ -225,7 +204,7 @@ class JoinedRef(DataRef):
 
     def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
         """The source of each of these rows, and its number there."""
-        numbers = self.rows.rows(rows)
+        numbers = self.rows_at(rows)
         source = np.searchsorted(self._starts, numbers, side="right") - 1
         return source, numbers - self._starts[source]
 
@@ -325,14 +304,23 @@ class JoinedRef(DataRef):
     def _row_bytes(self) -> int:
         """Bytes of an average row; 0 if a source does not know."""
         sizes = [source._row_bytes for source in self.sources]
-        counts = self.rows.counts(self._starts).tolist()
+        counts = self._counts().tolist()
         if not all(size for size, count in zip(sizes, counts, strict=True) if count):
             return 0
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
+    def _counts(self) -> Ints:
+        """(sources,) how many rows come from each source."""
+        return self.rows.counts(self._starts)
+
     @cached_property
     def _prefetch(self) -> Prefetch | None:
-        """The prefetches of the sources, each for its own rows; None if they have none."""
+        """The prefetches of the sources, each for its own rows, or that of the DataRef which all are rows of;
+        None if they have none."""
+        evenly = self._evenly
+        if evenly is not None and isinstance(evenly.whole, DataRef):
+            whole, copy = evenly.whole._prefetch, self._copy()
+            return None if whole is None else Translated(whole, lambda rows: evenly.rows(*copy._apart(rows)))
         found = [source._prefetch for source in self.sources]
         if all(prefetch is None for prefetch in found):
             return None
@@ -472,7 +460,11 @@ class Evenly(NamedTuple):
 
     def take(self, source: Ints, rows: Ints) -> Sequence[Row] | None:
         """Rows (B,) of a source each; None while the versions are better read by themselves."""
-        return self.whole.take(self.firsts.take(source) + self.steps.take(source) * rows)
+        return self.whole.take(self.rows(source, rows))
+
+    def rows(self, source: Ints, rows: Ints) -> Ints:
+        """The rows of the whole that rows (B,) of a source each are."""
+        return self.firsts.take(source) + self.steps.take(source) * rows
 
 
 def _spaced(ref: DataRef) -> tuple[DataRef, int, int]:

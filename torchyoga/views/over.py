@@ -19,8 +19,7 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, Translated
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
 
 # The places of some rows of a DataRef, and their numbers.
@@ -310,7 +309,7 @@ class ProjectedRef(ChangedBlocks):
         return self.of.pinned(whole)
 
     def _changed(self, block: Block) -> Block:
-        return self.of.block(block)
+        return block.projected(self.of)
 
     def _projected(self, of: Projection) -> DataRef:
         """Some of these columns."""

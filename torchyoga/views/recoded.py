@@ -16,11 +16,9 @@ import numpy as np
 from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
 from ..reading.dataref import DataRef
-from ..rows.block import Block
+from ..rows.block import Block, Data
 from ..rows.column import Column
-from ..rows.data import Data
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Json
 from .over import ChangedBlocks, Over
 
@@ -109,7 +107,7 @@ def joined_names(schemas: Sequence[Schema]) -> Names:
 
 def with_names(schema: Schema, names: Names) -> Schema:
     """A schema whose codes have these names; SchemaError if a column cannot hold so many codes."""
-    return Schema(schema.tree, tuple(_named(column, names) for column in schema.columns), schema.packed)
+    return replace(schema, columns=tuple(_named(column, names) for column in schema.columns))
 
 
 def _named(column: Column, names: Names) -> Column:

@@ -13,13 +13,11 @@ from ..process.lazy import cached_property, torch
 from ..reading.contract import known_schema
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
-from ..rows.block import leaf_values, node_values
+from ..rows.block import Data, bounds_of, leaf_values, node_values
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.data import Data, bounds_of
 from ..rows.node import WRAPPERS, Node, outermost
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints
 
 Mask = npt.NDArray[np.bool_]

@@ -16,13 +16,13 @@ from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
-from ..rows.data import bounds_of
+from ..rows.block import bounds_of
 from ..rows.types import Array, Ints, RowT
 from .chosen import SelectedRef
 from .joined import RowMap, end_to_end
 from .over import RowView
 from .scan import RaggedColumn, scan
-from .windows.windowed import WindowsRef
+from .windows import WindowsRef
 
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
@@ -18,11 +16,10 @@ from ..reading.readahead import Prefetch
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
 from ..rows.node import Node
-from ..rows.projection import Projection
-from ..rows.schema import Schema, schema_under
+from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import Prefetches
-from .mixes.arranged import warn_if_arranged
+from .mix import warn_if_arranged
 from .over import ChangedRows, ProjectedRef, named_rows
 from .recoded import codes_in, has_codes
 
@@ -122,27 +119,20 @@ class ZippedRef(ChangedRows):
             if side._is_random:  # its rows keep the seeds that they have here
                 return ProjectedRef(self, of)
             return side._projected(replace(of, columns=tuple(n - start for n in of.columns)))
-        parts: list[list[tuple[Any, Node]]] = [[], []]
-        numbers: list[list[int]] = [[], []]
-        tree, left = of.schema.tree, iter(of.columns)
-        for key, child in itertools.zip_longest(tree.keys, tree.children):
-            own = list(itertools.islice(left, child.num_leaves))
-            at = int(bool(own) and own[0] >= first)
-            parts[at].append((key, child))
-            numbers[at] += own
+        if of.schema.tree.kind != "dict":
+            return ProjectedRef(self, of)
+        # Each side is read for the keys that hold some of the columns.
         sides = []
-        for side, schema, start, part, some in builtins.zip(
-            self.sources, schemas, starts, parts, numbers, strict=True
-        ):
-            keys, children = builtins.zip(*part, strict=True)
-            node = Node("dict", keys, children) if tree.kind == "dict" else children[0]
+        for side, schema, start in builtins.zip(self.sources, schemas, starts, strict=True):
             assert schema is not None, "there are columns"
-            sides.append(side._projected(_taken(node, schema, [n - start for n in some])))
-        made = ZippedRef(*sides)
-        if made.schema == of.schema:
+            keys = {key for key in of.schema.tree.keys if key in schema.tree.keys}
+            sides.append((start, Projection.of_keys(schema, keys), side))
+        made = ZippedRef(*(side._projected(own) for _, own, side in sides))
+        numbers = [start + number for start, own, _ in sides for number in own.columns]
+        if numbers == list(of.columns):
             return made
-        places = {number: place for place, number in enumerate(numbers[0] + numbers[1])}
-        return ProjectedRef(made, replace(of, columns=tuple(places[n] for n in of.columns)))
+        places = {number: place for place, number in enumerate(numbers)}
+        return ProjectedRef(made, replace(of, columns=tuple(places[number] for number in of.columns)))
 
     @cached_property
     def schema(self) -> Schema | None:

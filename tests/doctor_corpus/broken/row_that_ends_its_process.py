@@ -1,7 +1,7 @@
 """A row that ends its process, as the system does where memory runs out.
 
 says: broken-rows wrong
-names: first row: it ended the process
+names: it ended the process
 not: KeyError
 """
 

@@ -200,20 +200,6 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
             assert most <= NUM_FILES / 4 + 4  # and those being downloaded
 
 
-def test_a_full_shuffle_that_the_cache_cannot_keep_warns_at_once(fetch: Any) -> None:
-    """Deleted files that are mapped keep their space, although nothing is downloaded twice."""
-    ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
-    for source in (ref, ref[: ROWS // 2]):
-        loader = yoga.DataLoader(source, 400, shuffle=True, seed=1)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            next(iter(loader))
-        (found,) = caught if source is ref else [*caught, None]  # half of it fits; and one warning is enough
-        if found is not None:
-            assert f"size of the dataset, {ref.manifest.nbytes} bytes" in str(found.message)
-            assert "reads from 64 files" in str(found.message)
-
-
 def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
     ref = fetch("a", bound_of(fetch("x"), 8))
     loader = yoga.DataLoader(ref, 100, shuffle="block", shuffle_window=2, num_workers=2)
@@ -221,10 +207,16 @@ def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
         assert sum(len(batch["n"]) for batch in loader) == ROWS
 
 
-def test_a_bound_below_what_is_needed_works_with_a_warning(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
-    ref = fetch("a", bound_of(fetch("x"), 16))
+@pytest.mark.parametrize(
+    ("share", "advice"),
+    [(16, "shuffle='block', shuffle_window=1"), (32, r"Storage\(..., file_bytes=\d+\), as .* only 2 of its")],
+)
+def test_a_bound_below_what_is_needed_works_with_a_warning(
+    share: int, advice: str, fetch: Any, proxy: Proxy, tmp_path: Path
+) -> None:
+    ref = fetch("a", bound_of(fetch("x"), share))
     loader = yoga.DataLoader(ref, batch_size=100, shuffle=True, seed=1)
-    with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset"):
+    with pytest.warns(UserWarning, match=f"set cache_bytes to the size of the dataset .* {advice}"):
         rows = [n for batch in loader for n in batch["n"].tolist()]
     assert sorted(rows) == list(range(ROWS))
     assert downloads(proxy).total() > 1.5 * NUM_FILES

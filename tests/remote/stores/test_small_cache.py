@@ -70,15 +70,6 @@ def test_files_of_a_new_version_are_small_enough_for_the_bound_of_a_cache(
     eventually(lambda: sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*")) <= 1.1 * limit)
 
 
-def test_the_warning_for_files_too_large_for_a_cache_says_how_to_make_them_smaller(tmp_path: Path) -> None:
-    url = f"memory://{uuid.uuid4().hex}"
-    yoga.Storage(url, cache_dir=tmp_path / "built").submit({"x": np.arange(2**18)}, "x", "1", progress=False)
-    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=2**20).fetch("x", "1")
-    loader = yoga.DataLoader(ref, batch_size=4096, shuffle="block", shuffle_window=1)
-    with pytest.warns(UserWarning, match=rf"Storage\(..., file_bytes={2**15}\), as .* only 0 of its files"):
-        assert sum(len(batch["x"]) for batch in loader) == 2**18
-
-
 def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,16 +52,16 @@ def bytes_of(storage: yoga.Storage) -> int:
 def test_there_and_back(machine: Machine, tmp_path: Path) -> None:
     local, here = history(tmp_path), machine("here")
     sent = local.copy("d", to=here, history=True)
-    assert sent == ["0", "1", "2", "4", "5", "6", "7"]
+    assert [*sent] == ["0", "1", "2", "4", "5", "6", "7"]
     same(local, machine("there"))
     assert abs(bytes_of(here) - bytes_of(local)) < 16 * 2**10
     back = yoga.Storage(tmp_path / "back")
-    assert machine("there").copy("d", to=back, history=True) == sent
+    assert [*machine("there").copy("d", to=back, history=True)] == [*sent]
     same(local, back)
     assert abs(bytes_of(back) - bytes_of(local)) < 16 * 2**10
     back.append({"x": np.arange(5)}, "d", "8", after="7")
-    assert back.copy("d", to=here, history=True) == ["8"]
-    assert machine("there").copy("d", to=local, history=True) == ["8"]
+    assert [*back.copy("d", to=here, history=True)] == ["8"]
+    assert [*machine("there").copy("d", to=local, history=True)] == ["8"]
     same(local, machine("other"))
 
 
@@ -72,11 +72,11 @@ def test_a_store_that_others_tidied_up(machine: Machine, tmp_path: Path) -> None
         for version in versions:
             machine("there").remove("d", version, force=True)
         machine("there").clean(0)
-        assert local.copy("d", to=here, history=True) == versions
-        assert local.copy("d", to=here, history=True) == []
+        assert [*local.copy("d", to=here, history=True)] == versions
+        assert not local.copy("d", to=here, history=True)
         same(local, machine("there"))
     local.append({"x": np.arange(5)}, "d", "8", after="2")
-    assert local.copy("d", to=here, history=True) == ["8"]
+    assert [*local.copy("d", to=here, history=True)] == ["8"]
     assert {file.of for file in store_of(here).manifest("d", "8").files} - {None}
     here.clean(0)
     back = yoga.Storage(tmp_path / "back")
@@ -91,11 +91,11 @@ def test_again_nothing_is_written(proxy: Proxy, bucket: str, tmp_path: Path) -> 
     files = [request.path for request in proxy.seen("PUT", "-00")]
     assert len(files) == len({*files})
     proxy.clear()
-    assert local.copy("d", to=there, history=True) == []
+    assert not local.copy("d", to=there, history=True)
     assert [request for method in WRITES for request in proxy.seen(method)] == []
     local.append({"x": np.arange(5)}, "d", "8", after="7")
     proxy.clear()
-    assert local.copy("d", to=there, history=True) == ["8"]
+    assert [*local.copy("d", to=there, history=True)] == ["8"]
     assert len([r for r in proxy.seen("PUT") if re.search(r"\.(mdb|list)$", r.path)]) <= 2
 
 

@@ -52,7 +52,6 @@ def main() -> None:
                     stop()
         proof = loader.prove()  # over all ranks
         assert proof, str(proof)
-        loader.check_ranks()
     if task.evaluate:
         for batch in make_loader(replace(task, remainder="keep"), shuffle=False):
             log.evaluated(task.epochs, batch["row"])

@@ -15,11 +15,11 @@ from itertools import accumulate
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...process.buffers import address_of, fresh
 from ...process.lazy import cached_property
+from ...rows.block import Data, bounds_of
 from ...rows.column import Column, first_not_text
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Json

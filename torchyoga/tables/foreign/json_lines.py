@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import math
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count, islice
-from typing import Any, BinaryIO
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
 from ...files.checksum import crc32
 from ...files.root import open_regular
-from ...formats.gather import Memory
+from ...formats.mapped import Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
-from ...reading.stored_ref import StreamedRef
-from ...rows.block import Block, Rows
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
+from ...rows.block import Block, Data, bounds_of
 from ...rows.collector import Collector
 from ...rows.column import Column
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints, Row
 from ...stores.cache import FileIndex
 from .named_files import NamedFiles
 
-_KIND = "json lines 1"
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # how files begin that are compressed
+_KIND = "json lines 2"
 _PIECE = 2**22  # bytes in which lines are looked for at once
 _SAMPLE = 1000  # rows from which it is learned what all look like
 _LONGEST = 2**28  # bytes of a line
@@ -66,22 +59,22 @@ def from_jsonl(
 
     Lines are found once, by reading the files; 16 bytes for each are kept in the cache, until a file changes.
     Files of this machine are mapped, those of a store are downloaded when they are needed, or some time
-    before, into a folder of bounded size.
+    before, into a folder of bounded size. Files that gzip or zstd has compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+        files: a path or URL, which may have wildcards; a folder, for all its files with
             `.jsonl` in their names; or a list of such.
-        schema: what a row looks like; by default 1,000 rows spread over the files, or of the first file of a
-            store, show it. Keys that some of them lack, or have `null` in, may be None; lists
+        schema: what a row looks like; by default 1,000 rows show it, spread over the files, or of the first
+            one if they are of a store or compressed. Keys that some of them lack, or have `null` in, may be
+            None; lists
             whose lengths differ may have any, others the one that they show; numbers some of which
             have a fraction are floats. Only fractions are rounded: any other number, text or `null` that a
             column cannot hold as it is, is an error.
         storage_options: for fsspec's filesystem.
-        cache_dir: where places of lines and downloaded files are kept, as of `Storage`.
+        cache_dir: where places of lines, and downloaded and decompressed files are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
-    Rows are what `json.loads` gives, with all keys; a row may be any value. Blank lines are no rows. Files
-    that gzip or zstd has compressed have no rows by number: the DataRef can be iterated and submitted.
+    Rows are what `json.loads` gives, with all keys; a row may be any value. Blank lines are no rows.
 
     Raises:
         NotFoundError: there is no such file.
@@ -97,18 +90,9 @@ def from_jsonl(
         >>> ref[1], ref["ids"][0]
         ({'text': 'two', 'ids': None}, [1, 2])
     """
-    named = NamedFiles.of(
-        files,
-        "*.jsonl*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*.jsonl*", storage_options, cache_dir, cache_bytes)
     lines, crcs, own = list[Ints](), list[int](), schema
     for number, index in enumerate(named.indices(_KIND, _index_of)):
-        if index.info["compression"]:
-            rows = partial(_streamed, named.files, schema)
-            return StreamedRef(named.name, rows, schema, "files that are compressed")
         lines.append(index.arrays["places"])
         crcs.append(index.info["crc"])
         if named.files.is_remote and own is None and len(lines[-1]):  # while the file is here
@@ -140,82 +124,6 @@ def _learned(sample: Sequence[Row], where: Callable[[int], str]) -> Schema:
     return _block(sample, None, lambda row: seen.fitted(row, ()), where).schema
 
 
-def _streamed(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
-    """The rows of files in order, compressed or not."""
-    lines = _in_order(files)
-    first = _some(lines, _SAMPLE)
-    if not first:
-        raise SchemaError(f"{files.name}: there are no rows")
-    places, values = zip(*first, strict=True)
-    own = _learned(values, places.__getitem__) if schema is None else schema
-    fit, batch = _fitting(own.tree, iter(own.columns)), first
-    while batch:
-        places, values = zip(*batch, strict=True)
-        yield from Rows(_block(values, own, fit, places.__getitem__)).exact()
-        batch = _some(lines, _SAMPLE)
-
-
-def _some(lines: Iterator[tuple[str, bytes]], most: int) -> list[tuple[str, Row]]:
-    """The values of so many lines, or of fewer long ones, each with where it is."""
-    values, nbytes = list[tuple[str, Row]](), 0
-    for where, line in islice(lines, most):
-        values.append((where, _value(line, lambda where=where: where)))  # type: ignore[misc]
-        nbytes += len(line)
-        if nbytes > _PIECE:
-            break
-    return values
-
-
-def _in_order(files: ShardFiles) -> Iterator[tuple[str, bytes]]:
-    """Where each line is, for messages, and the line."""
-    for number in range(len(files.nbytes)):
-        where = files.where(number)
-        with _decompressed(files.path(number)) as file:
-            for nth in count(1):
-                try:
-                    line = file.readline(_LONGEST + 1)
-                except (OSError, EOFError, zlib.error) as error:
-                    raise CorruptError(
-                        f"{where} is cut or damaged behind line {nth - 1}: {error}; write it again"
-                    ) from error
-                if not line:
-                    break
-                if len(line) > _LONGEST:
-                    raise CorruptError(
-                        f"{where}, line {nth} has more than {_LONGEST} bytes; is it one of JSON lines?"
-                    )
-                if line.strip(_BLANK):
-                    yield f"{where}, line {nth}", line
-
-
-@contextmanager
-def _decompressed(path: str) -> Iterator[BinaryIO]:
-    """A file that is read in order; ImportError if it needs pyarrow, which is not installed."""
-    packing = _packing(path)
-    with open(open_regular(path), "rb") as raw:
-        if packing == "gzip":
-            with gzip.GzipFile(fileobj=raw) as file:
-                yield io.BufferedReader(file)
-        elif packing == "zstd":
-            try:
-                import pyarrow as pa
-            except ImportError:
-                raise ImportError(
-                    f"{path} is compressed by zstd, which needs pyarrow; pip install 'torchyoga[arrow]'"
-                ) from None
-            with pa.input_stream(raw, compression="zstd") as stream, io.BufferedReader(stream) as buffered:
-                yield buffered
-        else:
-            yield raw
-
-
-def _packing(path: str) -> str:
-    """The compression of a file, "" if it has none."""
-    with open(open_regular(path), "rb") as file:
-        head = file.read(4)
-    return next((name for magic, name in _PACKED.items() if head.startswith(magic)), "")
-
-
 def _value(text: str | bytes, where: Callable[[], str]) -> Row:
     try:
         return json.loads(text)
@@ -238,12 +146,9 @@ def _block(
 
 
 def _index_of(path: str) -> FileIndex:
-    """Where the lines of a file lie, `places` (N, 2), and the CRC-32 of all; or by what it is compressed."""
-    packing = _packing(path)
-    if packing:
-        return FileIndex({}, {"compression": packing})
+    """Where the lines of a file lie, `places` (N, 2), and the CRC-32 of all."""
     places, crc = _lines(path)
-    return FileIndex({"places": places}, {"compression": "", "crc": crc})
+    return FileIndex({"places": places}, {"crc": crc})
 
 
 def _lines(path: str) -> tuple[Ints, int]:

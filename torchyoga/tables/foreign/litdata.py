@@ -16,15 +16,15 @@ from ...files.root import open_regular
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, MappedShards
+from ...rows.block import bounds_of
 from ...rows.column import Codec, Meaning, exactly
-from ...rows.data import bounds_of
 from ...rows.learning import Learner
 from ...rows.node import Node, Path, path_name
 from ...rows.schema import Schema
 from ...rows.types import Json, Row
-from ...stores.shard_downloads import FRAMED
+from ...stores.downloads import FRAMED
 from ..arrow_ref import from_table
-from .folders import IndexedFile, IndexedFolder, is_below
+from .named_files import IndexedFile, IndexedFolder, is_below
 from .records import (
     ArrayGroup,
     ArrayValue,

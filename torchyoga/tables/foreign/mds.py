@@ -13,12 +13,12 @@ from ...errors import CorruptError, SchemaError
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef, MappedShards
+from ...rows.block import bounds_of
 from ...rows.column import Codec, Meaning, exactly
-from ...rows.data import bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
-from .folders import IndexedFile, IndexedFolder, is_below
+from .named_files import IndexedFile, IndexedFolder, is_below
 from .records import (
     ArrayGroup,
     ArrayValue,

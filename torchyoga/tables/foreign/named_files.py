@@ -1,31 +1,42 @@
-"""Paths, URLs, wildcards and folders -> the files that they name, in order, and an index of each.
+"""Files of another library -> paths on this machine: files that a user names, and those that an index names.
 
-Files of this machine are mapped where they lie; those of a store come through the cache.
+A user names paths, URLs, wildcards and folders; an index lies in a folder or behind a URL. Files of this
+machine are mapped where they lie. Those of a store come through the cache, and so do those that are
+compressed, which are decompressed there.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
-from itertools import islice
+from itertools import islice, takewhile
+from pathlib import Path
 
 from ...errors import CorruptError, NotFoundError, RemoteError
-from ...files.root import open_regular
+from ...files.root import open_regular, read_regular
+from ...process.digests import hexdigest
 from ...reading.in_place_ref import LocalShards, ShardFiles
+from ...rows.types import Json
 from ...stores.address import directory_of, is_url
 from ...stores.cache import Cache, FileIndex, IndexOf, cache_of, kept_index
-from ...stores.kinds import Found
-from ...stores.objects import Remote
-from ...stores.shard_downloads import ShardDownloads, StoredShard
+from ...stores.downloads import AS_IT_BEGINS, HEAD, ShardDownloads, StoredShard, packing_of
+from ...stores.kinds import ObjectInfo
+from ...stores.objects import Objects
 from ...versions.names import natural
 
 _AT_ONCE = 8  # files that are downloaded or read for their indices
+_REQUESTS = 32  # at once
+_MOST_INDEX = 2**30  # bytes
+_SAMPLE = 2**16  # bytes of a file, for a name of its content
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
+Hashes = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -46,20 +57,21 @@ class NamedFiles:
     def of(
         named: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         ending: str,
-        *,
         storage_options: Mapping[str, object] | None,
         cache_dir: str | os.PathLike[str] | None,
         cache_bytes: int | None,
+        unpack: bool = True,
     ) -> NamedFiles:
         """The files that are named: in their order, and those of a wildcard or folder sorted.
 
         Args:
-            named: a path or URL, which may have wildcards (`*`, `?`, `[...]`) in its last part, or a folder;
-                or a list of such.
+            named: a path or URL, which may have wildcards (`*`, `?`, `[...]`), or a folder; or a list of
+                these.
             ending: a pattern of the names of files that are taken of a folder, such as "*.jsonl".
             storage_options: for fsspec's filesystem.
             cache_dir: where indices and files of a store are kept.
             cache_bytes: how many bytes of them are kept.
+            unpack: decompress files of gzip, zlib or zstd into the cache.
 
         Raises:
             NotFoundError: there is no such file.
@@ -70,29 +82,20 @@ class NamedFiles:
         if not texts:
             raise ValueError("no files were named; pass a path, a URL, or a list of such")
         if not any(map(is_url, texts)):
-            return NamedFiles.at(
-                [path for text in texts for path in _local(text, ending)], cache_dir, cache_bytes
-            )
+            paths = [path for text in texts for path in _local(text, ending)]
+            return _of_paths(paths, cache_of(cache_dir, cache_bytes), unpack)
         if not all(map(is_url, texts)):
             raise ValueError(
                 f"{texts!r:.200} are of this machine and of a store; make a DataRef of each, concat them"
             )
         cache, base = cache_of(cache_dir, cache_bytes), _common(texts)
-        store = _Store(Remote(base, storage_options), len(texts) > _AT_ONCE)
+        store = _Store(Objects(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
-        shards = [StoredShard(name, nbytes, nbytes, tag=state.tag) for name, nbytes, state in objects]
+        how = AS_IT_BEGINS if unpack else None
+        shards = [StoredShard(name, nbytes, nbytes, how, tag=state.tag) for name, nbytes, state in objects]
         return NamedFiles(
             ShardDownloads(store.remote, shards, cache), tuple(state for *_, state in objects), cache
         )
-
-    @staticmethod
-    def at(
-        paths: Sequence[str], cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None
-    ) -> NamedFiles:
-        """The files at these paths of this machine."""
-        states = tuple(IndexOf.file(path, "") for path in paths)
-        local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
-        return NamedFiles(local.as_they_are(), states, cache_of(cache_dir, cache_bytes))
 
     @property
     def name(self) -> str:
@@ -104,8 +107,7 @@ class NamedFiles:
         count = min(most, self.states[number].nbytes)
         if isinstance(self.files, ShardDownloads):
             return self.files.head(number, count) if count else b""
-        with open(open_regular(self.states[number].where), "rb") as file:
-            return file.read(count)
+        return _head(self.states[number].where, count)
 
     def indices(self, kind: str, make: Callable[[str], FileIndex]) -> Iterator[FileIndex]:
         """The index of each file, as kept, or as made now.
@@ -126,17 +128,21 @@ class NamedFiles:
         )
         for number, of in enumerate(wanted):
             was_kept = self.cache.has(of.key)
-            yield kept_index(of, partial(self._made, self.files, number, make), self.cache)
+            made = partial(self._made, self.files, number, make)
+            index = kept_index(of, made, self.cache, lambda index: index.info["nbytes"])
+            self.files.nbytes[number] = index.info["nbytes"]
+            yield index
             if not was_kept:
                 self.files.begin(islice(missing, 1))
 
     @staticmethod
     def _made(files: ShardDownloads, number: int, make: Callable[[str], FileIndex]) -> FileIndex:
-        """The index of a file of a store, once that is downloaded."""
+        """The index of a file of a store, once that is downloaded and decompressed, and its size then."""
         for _ in range(_MOST_DOWNLOADS):
             path = files.path(number)
             try:
-                return make(path)
+                made = make(path)
+                return FileIndex(made.arrays, {**made.info, "nbytes": os.stat(path).st_size})
             except FileNotFoundError:
                 continue
             except CorruptError as error:
@@ -146,6 +152,33 @@ class NamedFiles:
             f"{files.where(number)} was deleted {_MOST_DOWNLOADS} times before it was read; set a "
             "larger cache_bytes"
         )
+
+
+def _of_paths(paths: Sequence[str], cache: Cache, unpack: bool) -> NamedFiles:
+    """The files at these paths of this machine; through the cache if one is compressed."""
+    states = tuple(IndexOf.file(path, "") for path in paths)
+    if unpack and any(packing_of(_head(path, HEAD)) for path in paths):
+        folder = Path(os.path.commonpath(list(map(os.path.dirname, paths))))
+        remote = Objects(f"file://{folder.as_posix()}")
+        shards = []
+        for path, state in zip(paths, states, strict=True):
+            name = Path(path).relative_to(folder).as_posix()
+            about = remote.find_one(name)
+            tag = None if about is None else about.state
+            shards.append(StoredShard(name, state.nbytes, state.nbytes, AS_IT_BEGINS, tag=tag))
+        return NamedFiles(ShardDownloads(remote, shards, cache), states, cache)
+    local = LocalShards(_title(paths), tuple(paths), tuple(state.nbytes for state in states))
+    return NamedFiles(local.as_they_are(), states, cache)
+
+
+def _head(path: str, most: int) -> bytes:
+    with open(open_regular(path), "rb") as file:
+        return file.read(most)
+
+
+def _is_wanted(name: str, pattern: str) -> bool:
+    """True for the name of a file that a pattern matches, and that is not hidden."""
+    return name[0] != "." and fnmatchcase(name, pattern)
 
 
 def _title(places: Sequence[str]) -> str:
@@ -158,7 +191,7 @@ def _local(text: str, ending: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         with os.scandir(path) as entries:
-            paths = [e.path for e in entries if e.is_file() and fnmatchcase(e.name, ending)]
+            paths = [e.path for e in entries if e.is_file() and _is_wanted(e.name, ending)]
         if not paths:
             raise NotFoundError(f"there are no files {ending} in {path}; pass their paths")
     else:
@@ -172,7 +205,7 @@ def _common(urls: Sequence[str]) -> str:
     """The URL of the folder in which all of these lie."""
     places = [url.partition("://")[2].rstrip("/").split("/") for url in urls]
     schemes = {url.partition("://")[0] for url in urls}
-    folder = list(places[0][:-1] or places[0])
+    folder = list(takewhile(lambda part: not has_magic(part), places[0][:-1] or places[0]))
     while any(place[: len(folder)] != folder for place in places):
         folder.pop()
     if len(schemes) > 1 or not folder:
@@ -185,14 +218,16 @@ def _common(urls: Sequence[str]) -> str:
 class _Store:
     """Names below a URL. Where there are many, folders are listed, instead of asking for each."""
 
-    def __init__(self, remote: Remote, are_many: bool) -> None:
+    def __init__(self, remote: Objects, are_many: bool) -> None:
         self.remote, self._are_many = remote, are_many
-        self._listings: dict[str, dict[str, Found]] = {}
+        self._listings: dict[str, dict[str, ObjectInfo]] = {}
 
     def named(self, name: str, ending: str) -> list[tuple[str, int, IndexOf]]:
         """The files that a name stands for: their names, sizes and states."""
         folder, _, last = name.rstrip("/").rpartition("/")
-        if has_magic(last):
+        if has_magic(folder):
+            names = self._below(folder, name)
+        elif has_magic(last):
             names = self._matching(folder, last)
         else:
             name = name.rstrip("/")
@@ -210,22 +245,204 @@ class _Store:
             raise NotFoundError(f"there is no {self.remote.where(name)}, nor files {ending} in it")
         return [self._state(one, names[one]) for one in sorted(names, key=natural)]
 
-    def _listed(self, folder: str) -> dict[str, Found]:
+    def _listed(self, folder: str) -> dict[str, ObjectInfo]:
         if folder not in self._listings:
             self._listings[folder] = {n: f for n, f in self.remote.find(folder).items() if "/" not in n}
         return self._listings[folder]
 
-    def _matching(self, folder: str, pattern: str) -> dict[str, Found]:
+    def _below(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
+        """The files that a pattern with wildcards in its folders matches."""
+        from fsspec.utils import glob_translate
+
+        first = "/".join(takewhile(lambda part: not has_magic(part), folder.split("/")))
+        matches = re.compile(glob_translate(pattern)).match
+        found = {f"{first}/{name}".lstrip("/"): about for name, about in self.remote.find(first).items()}
+        return {name: about for name, about in found.items() if matches(name)}
+
+    def _matching(self, folder: str, pattern: str) -> dict[str, ObjectInfo]:
         return {
             f"{folder}/{name}".lstrip("/"): about
             for name, about in self._listed(folder).items()
-            if fnmatchcase(name, pattern)
+            if _is_wanted(name, pattern)
         }
 
-    def _state(self, name: str, about: Found) -> tuple[str, int, IndexOf]:
+    def _state(self, name: str, about: ObjectInfo) -> tuple[str, int, IndexOf]:
         where = self.remote.where(name)
         if about.nbytes is None:  # as in the pages of web servers
             about = self.remote.find_one(name) or about
         if about.nbytes is None:
             raise RemoteError(f"the server does not say how many bytes {where} has; copy it to this machine")
         return name, about.nbytes, IndexOf.remote(where, about, about.nbytes, "")
+
+
+def is_below(name: object) -> str:
+    """A path below the folder of an index; ValueError if it leads out of it."""
+    if not isinstance(name, str) or "\\" in name or ":" in name or "\0" in name:
+        raise ValueError(f"{name!r:.80} is no name of a file")
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r:.80} leads out of the folder")
+    return name
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file as an index describes it.
+
+    Attributes:
+        name: its path below the folder.
+        rows: how many it has; `nbytes`: its size.
+        hashes: pairs of an algorithm and hex digits.
+        compression: of the file that is sent in its place; None if it is sent itself.
+        sent_name: the name of that file; `sent`: its size, or 0; `sent_hashes`: its hashes.
+    """
+
+    name: str
+    rows: int
+    nbytes: int
+    hashes: Hashes = ()
+    compression: str | None = None
+    sent_name: str = ""
+    sent: int = 0
+    sent_hashes: Hashes = ()
+
+
+@dataclass(frozen=True)
+class IndexedFolder:
+    """The folder.
+
+    Attributes:
+        name: its path or URL.
+        folder: if it is of this machine.
+        remote: by which files are downloaded, or decompressed.
+        cache: where those are kept.
+    """
+
+    name: str
+    folder: Path | None
+    remote: Objects
+    cache: Cache
+
+    @staticmethod
+    def of(
+        path: str | os.PathLike[str],
+        options: Mapping[str, object] | None,
+        cache_dir: str | os.PathLike[str] | None,
+        cache_bytes: int | None,
+    ) -> IndexedFolder:
+        """The source that a path or URL names; ValueError if it names none."""
+        text = os.fspath(path)
+        cache = cache_of(cache_dir, cache_bytes)
+        if is_url(text):
+            remote = Objects(text, options)
+            return IndexedFolder(remote.url, None, remote, cache)
+        folder = directory_of(text)
+        return IndexedFolder(str(folder), folder, Objects(f"file://{folder.as_posix()}", options), cache)
+
+    def where(self, name: str) -> str:
+        """The path or URL of a file, for messages."""
+        return self.remote.where(name) if self.folder is None else str(self.folder / name)
+
+    def json(self, name: str) -> Json:
+        """A JSON object in a file.
+
+        Raises:
+            NotFoundError: there is no such file.
+            CorruptError: it is not a JSON object.
+        """
+        try:
+            if self.folder is None:
+                data = self.remote.read(name, _MOST_INDEX)
+            else:
+                data = read_regular(self.folder / name, _MOST_INDEX)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"there is no {self.where(name)}; pass the folder that holds it") from None
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptError(f"{self.where(name)} is not JSON, or is damaged: {error}") from error
+        if not isinstance(read, dict):
+            raise CorruptError(f"{self.where(name)} holds a {type(read).__name__}, not an index")
+        return read
+
+    def head(self, name: str, count: int, nbytes: int) -> bytes:
+        """The first bytes of a file of so many; of one behind a URL no others are downloaded.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        if self.folder is None:
+            return self.remote.read_ranges(name, [(0, count)], nbytes)[0][:count]
+        with open(open_regular(self.folder / name), "rb") as file:
+            return file.read(count)
+
+    def files(
+        self, stored: Sequence[IndexedFile], verify: bool
+    ) -> tuple[ShardFiles, tuple[Hashes, ...], list[str]]:
+        """The files that an index names, the hashes with which they are to be compared when mapped, and what
+        names the content of those without hashes.
+
+        Raises:
+            CorruptError: a file is missing, or has another size than the index says.
+        """
+        if self.folder is not None and all(
+            file.compression is None or (self.folder / file.name).is_file() for file in stored
+        ):
+            paths = tuple(str(self.folder / file.name) for file in stored)
+            local = LocalShards(self.name, paths, tuple(file.nbytes for file in stored)).as_they_are()
+            hashes = tuple(file.hashes for file in stored) if verify else ()
+            unsaid = [(file.name, file.nbytes) for file in stored if not file.hashes]
+            return local, hashes if any(hashes) else (), self._told(unsaid)
+        listed = self.remote.find()
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            shards = list(pool.map(lambda file: self._shard(file, listed, verify), stored))
+        unsaid = [
+            (shard.name, shard.sent)
+            for file, shard in zip(stored, shards, strict=True)
+            if not (file.hashes or file.sent_hashes)
+        ]
+        return ShardDownloads(self.remote, shards, self.cache), (), self._told(unsaid)
+
+    def _told(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        """What tells some of the files of these names and sizes from others; the same behind any URL."""
+        told = []
+        for number in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
+            name, nbytes = files[number]
+            bounds = [(0, min(_SAMPLE, nbytes)), (max(0, nbytes - _SAMPLE), nbytes)]
+            if self.folder is None:
+                runs = self.remote.read_ranges(name, bounds, nbytes)
+                if len(runs[0]) == nbytes:  # whatever was asked for
+                    runs = [runs[0][start:stop] for start, stop in bounds]
+            else:
+                with open(open_regular(self.folder / name), "rb") as file:
+                    runs = [file.read(_SAMPLE)]
+                    file.seek(bounds[1][0])
+                    runs.append(file.read(_SAMPLE))
+            told.append(hexdigest(*runs))
+        return told
+
+    def _shard(self, file: IndexedFile, listed: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
+        name = file.sent_name or file.name
+        about = listed.get(name)
+        hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()
+        raw_hashes = file.hashes if verify and file.compression else ()
+        is_told = bool(file.sent) or (about is not None and about.nbytes is not None)
+        is_told = is_told and bool(hashes or raw_hashes or (about is not None and about.state is not None))
+        if not is_told and not (listed and about is None):
+            about = self.remote.find_one(name)  # listings of the web say neither sizes nor tags
+        if about is None and (listed or not file.sent):
+            raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
+        sent = file.sent or (about.nbytes if about is not None else None)
+        sent = sent if sent is not None or file.compression else file.nbytes
+        if sent is None or (about is not None and about.nbytes not in (None, sent)):
+            raise CorruptError(
+                f"{self.where(name)} has {about and about.nbytes} bytes, not {sent}; write it again"
+            )
+        return StoredShard(
+            name,
+            file.nbytes,
+            sent,
+            file.compression,
+            hashes,
+            raw_hashes,
+            None if about is None else about.state,
+        )

@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CorruptError, SchemaError
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.lazy import cached_property, torch
 from ...process.numbers import spread
 from ...reading.in_place_ref import FileLayout, MappedShards, files_of
+from ...rows.block import Data, bounds_of
 from ...rows.collector import block_of
 from ...rows.column import PLAIN, Column, Meaning, first_not_text
-from ...rows.data import Data, bounds_of
 from ...rows.node import Node
 from ...rows.schema import Schema, schema_under
 from ...rows.types import Array, Ints, Row
-from ...stores.shard_downloads import check_hashes
+from ...stores.downloads import check_hashes
 
 _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array

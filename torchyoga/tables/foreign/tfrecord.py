@@ -5,43 +5,36 @@ from __future__ import annotations
 import json
 import os
 import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, islice
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ...errors import CorruptError, SchemaError
-from ...files.crc32c import crc32c, crc32c_of_words, masked
+from ...files.checksum import crc32c, crc32c_of_words, masked
 from ...files.root import open_regular
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, ShardFiles, files_of
-from ...reading.stored_ref import StreamedRef
-from ...rows.block import Block, Rows
-from ...rows.data import Data, bounds_of
+from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
+from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
-from ...rows.types import Array, Ints, Row
+from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, kept_index
-from .examples import BadExample, Examples, SeenFeatures, learned, placed
+from .examples import BadExample, Examples, SeenFeatures, learned
 from .messages import message_of
 from .named_files import NamedFiles
 
-_KIND = "tfrecord 1"
+_KIND = "tfrecord 2"
 _SAMPLE, _FEW = 1000, 32  # records that show what all look like: at most, and at least
 _MOST_SAMPLED = 2**28  # bytes of these
-_BATCH = 256  # records that are read at once, in order
 _RAW = Schema.of(b"")
 _HEAD, _FOOT = 12, 4  # bytes before and after those of a record
 _PIECE, _SMALL_PIECE = 2**22, 2**12  # bytes that are read at once, to find records; where these are large
-_LONGEST = 2**31  # bytes of a message
 
 
 def from_tfrecord(
@@ -57,15 +50,16 @@ def from_tfrecord(
 
     Records are found once, by reading all their headers; where they lie is kept in the cache, with 12 bytes
     for each, until a file changes. Files of this machine are mapped, those of a store are downloaded when
-    they are needed, or some time before, into a folder of bounded size.
+    they are needed, or some time before, into a folder of bounded size; and files that gzip or zlib has
+    compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files with
+        files: a path or URL, which may have wildcards; a folder, for all its files with
             `tfrec` in their names; or a list of such.
         schema: what a row looks like; by default 1,000 records spread over the files show it.
         raw: True for rows that are the bytes of records, whatever these are.
         storage_options: for fsspec's filesystem.
-        cache_dir: where indices and downloaded files are kept, as of `Storage`.
+        cache_dir: where indices, and downloaded and decompressed files are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
     Rows are dicts of the features of a `tf.train.Example`, sorted by their names. A feature of which each
@@ -73,8 +67,6 @@ def from_tfrecord(
     one is of any length. Lists of bytes are lists. Features that some samples lack are None there. Of a
     `SequenceExample` those of the context come so, and those of steps as arrays or lists with as many items
     as there are steps. By a `schema` texts may be `str`, numbers of another dtype, and bytes arrays.
-
-    Files that gzip or zlib have compressed have no rows by number: the DataRef can be iterated and submitted.
 
     CRC-32Cs of lengths are checked when records are found, those of records before a row is made of them: in
     files of this machine when a process first reads them. That is much faster with google-crc32c,
@@ -89,7 +81,7 @@ def from_tfrecord(
         RemoteError: the store cannot be reached.
 
     Example:
-        >>> from torchyoga.files.crc32c import crc32c, masked
+        >>> from torchyoga.files.checksum import crc32c, masked
         >>> def framed(data):
         ...     parts = len(data).to_bytes(8, "little"), data
         ...     return b"".join(part + masked(crc32c()(part)).to_bytes(4, "little") for part in parts)
@@ -97,18 +89,9 @@ def from_tfrecord(
         >>> list(from_tfrecord(tmp_path / "x.tfrecord", raw=True, cache_dir=tmp_path / "cache"))
         [b'one', b'three']
     """
-    named = NamedFiles.of(
-        files,
-        "*tfrec*",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*tfrec*", storage_options, cache_dir, cache_bytes)
     is_raw = raw or schema == _RAW
     indices = list(named.indices(_KIND, _index_of))
-    if any(index.info for index in indices):
-        rows = partial(_raw_rows if is_raw else _rows, named.files, schema)
-        return StreamedRef(named.name, rows, _RAW if is_raw else schema, "files that are compressed")
     bounds = [index.arrays["bounds"] for index in indices]
     starts = bounds_of(len(some) - 1 for some in bounds)
     if not starts[-1]:
@@ -226,49 +209,13 @@ def _seen(some: Iterable[tuple[str, bytes]]) -> SeenFeatures:
     return seen
 
 
-# -- in order
-
-
-def _raw_rows(files: ShardFiles, schema: Schema | None) -> Iterator[bytes]:
-    return (text for _, text in _in_order(files))
-
-
-def _rows(files: ShardFiles, schema: Schema | None) -> Iterator[Row]:
-    records = _in_order(files)
-    first, nbytes = list[tuple[str, bytes]](), 0
-    for record in islice(records, _SAMPLE):
-        first.append(record)
-        nbytes += len(record[1])
-        if nbytes > _MOST_SAMPLED:
-            break
-    examples = learned(_seen(first), schema)
-    left = chain(first, records)
-    while batch := list(islice(left, _BATCH)):
-        try:
-            memory = placed([text for _, text in batch])
-            columns = examples.columns(*memory, range(len(examples.schema.columns)))
-        except BadExample as error:
-            raise error.of(batch[error.place][0]) from error
-        yield from Rows(Block(examples.schema, len(batch), tuple(columns))).exact()
-
-
-def _in_order(files: ShardFiles) -> Iterator[tuple[str, bytes]]:
-    """All records, and where they are, for messages."""
-    for number in range(len(files.nbytes)):
-        with open(open_regular(files.path(number)), "rb") as file:
-            for nth, text in enumerate(_framed(file, files.where(number))):
-                yield f"{files.where(number)}: record {nth}", text
-
-
 # -- the files: a record is its length, the length's CRC-32C, its bytes and theirs, all little-endian
 
 
 def _index_of(path: str) -> FileIndex:
-    """Where the records of a file lie: `bounds` (N + 1,), and their `crcs` (N,); or that it is compressed."""
+    """Where the records of a file lie: `bounds` (N + 1,), and their `crcs` (N,)."""
     with open(open_regular(path), "rb", 0) as file:
         size = os.fstat(file.fileno()).st_size
-        if _is_compressed(file.read(_HEAD)):
-            return FileIndex({}, {"is_compressed": True})
 
         def read(at: int, count: int) -> Bytes:
             file.seek(at)
@@ -276,11 +223,6 @@ def _index_of(path: str) -> FileIndex:
 
         bounds, crcs = _walked(read, size, path)
     return FileIndex({"bounds": bounds, "crcs": crcs})
-
-
-def _is_compressed(head: bytes) -> bool:
-    is_packed = head[:2] == b"\x1f\x8b" or (head[:1] == b"\x78" and not int.from_bytes(head[:2], "big") % 31)
-    return is_packed and bool(_wrong_heads(np.frombuffer(head.ljust(_HEAD, b"\0"), np.uint8)[None]).any())
 
 
 def _wrong_heads(heads: Bytes) -> Array:
@@ -331,50 +273,3 @@ def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[In
     if size:
         crcs.append(read(size - _FOOT, _FOOT).view("<u4"))
     return np.concatenate(bounds), np.concatenate([np.zeros(0, np.uint32), *crcs])
-
-
-def _framed(file: BinaryIO, where: str) -> Iterator[bytes]:
-    """The records of a file, compared with their checksums."""
-    left, count = bytearray(), 0
-    for piece in chain(_inflated(file, where), [b""]):
-        left += piece
-        at = 0
-        while len(left) - at >= _HEAD:
-            head = np.frombuffer(bytes(left[at : at + _HEAD]), np.uint8)
-            length = int(head[:8].view("<u8")[0])
-            if length > _LONGEST or _wrong_heads(head[None])[0]:
-                raise CorruptError(
-                    f"{where}: the length of record {count}, {length}, is damaged, or too large"
-                )
-            stop = at + _HEAD + length
-            if stop + _FOOT > len(left):
-                break
-            text = bytes(left[at + _HEAD : stop])
-            if masked(crc32c()(text)) != int.from_bytes(left[stop : stop + _FOOT], "little"):
-                raise CorruptError(f"{where}: record {count} is damaged: it does not fit its checksum")
-            yield text
-            at, count = stop + _FOOT, count + 1
-        del left[:at]
-    if left:
-        raise CorruptError(f"{where} is cut: it ends within record {count}; write it again")
-
-
-def _inflated(file: BinaryIO, where: str) -> Iterator[bytes]:
-    """The bytes of a file, decompressed if they are compressed, in pieces."""
-    is_compressed = _is_compressed(file.read(_HEAD))
-    file.seek(0)
-    if not is_compressed:
-        while piece := file.read(_PIECE):
-            yield piece
-        return
-    by, data = zlib.decompressobj(47), b""  # 47: gzip or zlib, as it says
-    try:
-        while data := data or file.read(_PIECE):
-            if by.eof:  # another part follows
-                by = zlib.decompressobj(47)
-            yield by.decompress(data, _PIECE)
-            data = by.unused_data if by.eof else by.unconsumed_tail
-    except zlib.error as error:
-        raise CorruptError(f"{where} cannot be decompressed: {error}; write it again") from error
-    if not by.eof:
-        raise CorruptError(f"{where} is cut: its compressed data has no end; write it again")

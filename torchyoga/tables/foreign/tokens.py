@@ -22,19 +22,19 @@ import numpy.typing as npt
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular
-from ...formats.gather import Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Memory
 from ...process.digests import hexdigest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...rows.data import Data, bounds_of
+from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
 from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
-from ...stores.kinds import Found
-from ...stores.objects import Remote
-from ...stores.shard_downloads import ShardDownloads, StoredShard
+from ...stores.downloads import ShardDownloads, StoredShard
+from ...stores.kinds import ObjectInfo
+from ...stores.objects import Objects
 from ..npy_header import LONGEST_HEADER, npy_header
 from .named_files import NamedFiles
 
@@ -139,7 +139,7 @@ def from_tokens(
     before, each as a whole, into a folder of bounded size.
 
     Args:
-        files: a path or URL, which may have wildcards in its last part; a folder, for all its files that end
+        files: a path or URL, which may have wildcards; a folder, for all its files that end
             with `.bin`; or a list of such. Files hold nothing but tokens, or they are called `.npy` and begin
             with NumPy's header, which is checked and passed over.
         dtype: of a token, such as "uint16".
@@ -181,13 +181,7 @@ def from_tokens(
         raise ValueError(f"end={end!r} is not a value of {kind}")
     if offset < 0:
         raise ValueError(f"offset={offset} must be at least 0")
-    named = NamedFiles.of(
-        files,
-        "*.bin",
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_bytes=cache_bytes,
-    )
+    named = NamedFiles.of(files, "*.bin", storage_options, cache_dir, cache_bytes, unpack=False)
     offset = _after_headers(named, kind, offset)
     for state in named.states:
         if state.nbytes < offset or (state.nbytes - offset) % kind.itemsize:
@@ -299,7 +293,7 @@ def from_megatron(
     path = path[:-4] if path.endswith((".bin", ".idx")) else path
     if is_url(path):
         folder, _, name = path.rpartition("/")
-        store = Remote(folder, storage_options)
+        store = Objects(folder, storage_options)
         where, about, size = store.where(name), *_found(store, f"{name}.bin")
         nbytes = _found(store, f"{name}.idx")[1]
         index = BytesIO(store.read(f"{name}.idx", min(nbytes, _MOST_INDEX)))
@@ -313,9 +307,7 @@ def from_megatron(
     if documents:
         bounds = bounds[ends]
     if not is_url(path):
-        named = NamedFiles.of(
-            f"{where}.bin", "", storage_options=None, cache_dir=cache_dir, cache_bytes=cache_bytes
-        )
+        named = NamedFiles.of(f"{where}.bin", "", None, cache_dir, cache_bytes, unpack=False)
         return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
     starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
     cache = cache_of(cache_dir, cache_bytes)
@@ -323,7 +315,7 @@ def from_megatron(
     return _opened(NamedFiles(ShardDownloads(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
 
 
-def _parts(name: str, about: Found, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
+def _parts(name: str, about: ObjectInfo, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
     """The first row of each part of a file, and the number of rows; and the parts, which have whole rows."""
     cuts = np.unique(bounds.searchsorted(np.arange(0, bounds[-1] + 1, _PART // itemsize)))
     starts = np.unique(np.append(cuts[cuts < len(bounds) - 1], [0, len(bounds) - 1]))
@@ -404,7 +396,7 @@ def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: In
     return InPlaceRef(_TokenRuns(*runs))
 
 
-def _found(store: Remote, name: str) -> tuple[Found, int]:
+def _found(store: Objects, name: str) -> tuple[ObjectInfo, int]:
     """A file of a store, and its size."""
     about = store.find_one(name)
     if about is None:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...formats.gather import Bytes, Memory
 from ...formats.items import MappedRuns
+from ...formats.mapped import Bytes, Memory
 from ...process.buffers import fresh
-from ...rows.data import bounds_of
+from ...rows.block import bounds_of
 from ...rows.types import Array, Ints
 
 FIRST, SECOND = 0x0A, 0x12  # tags of fields 1 and 2 that have a size

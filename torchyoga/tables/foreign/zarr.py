@@ -22,21 +22,18 @@ from ...reading.dataref import DataRef
 from ...reading.files_ref import Threads
 from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef
-from ...rows.block import Block
-from ...rows.data import Data, bounds_of
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.block import Block, Data, bounds_of
+from ...rows.schema import Projection, Schema
 from ...rows.types import Array, Ints, Json
 from ...stores.address import directory_of, is_url
-from ...stores.objects import Remote
-from ..gathered import contiguous
-from ..groups import GroupWords, RowGroups
+from ...stores.objects import Objects
+from ..groups import GroupWords, RowGroups, contiguous
 
 if TYPE_CHECKING:
     import zarr
 
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
-Place: TypeAlias = "zarr.Group | zarr.Array[Any] | Remote | str"
+Place: TypeAlias = "zarr.Group | zarr.Array[Any] | Objects | str"
 _MOST_GROUPS = 2**20  # chunks of an array; of more, several are read as one, for each takes memory
 _MOST_NAMED = 20  # arrays in a message
 _MOST_LOOKED, _DEEPEST = 200, 8  # arrays whose names are compared, and groups within each other
@@ -84,7 +81,7 @@ def from_zarr(
     place: Place
     if isinstance(group, (str, os.PathLike)):
         text = os.fspath(group)
-        place = Remote(text, storage_options) if is_url(text) else str(directory_of(text))
+        place = Objects(text, storage_options) if is_url(text) else str(directory_of(text))
     else:
         place = group
     return ZarrRef(_ZarrArrays(place, columns, cache_bytes, None))
@@ -142,10 +139,10 @@ def _opened(place: Place) -> Any:
         import zarr
     except ImportError:
         raise ImportError("from_zarr needs zarr; pip install 'torchyoga[zarr]'") from None
-    if not isinstance(place, (str, Remote)):
+    if not isinstance(place, (str, Objects)):
         return place
     options = None
-    if isinstance(place, Remote):
+    if isinstance(place, Objects):
         options = dict(place.options) or None
         place = place.url
     elif not os.path.exists(place):
@@ -269,7 +266,7 @@ class _ZarrArrays:
     @property
     def is_remote(self) -> bool:
         """True if it lies behind a URL."""
-        return isinstance(self._given[0], Remote)
+        return isinstance(self._given[0], Objects)
 
     @cached_property
     def content(self) -> str:
@@ -294,7 +291,7 @@ class _ZarrArrays:
     def array(self, key: str) -> Any:
         """An array, opened by this process if it has been named by a path or URL."""
         pid, arrays = self._opened
-        if pid != os.getpid() and isinstance(self._given[0], (str, Remote)):
+        if pid != os.getpid() and isinstance(self._given[0], (str, Objects)):
             arrays = _arrays_of(_opened(self._given[0]), self._given[1], self.name)
             self._opened = os.getpid(), arrays
         return arrays[key]

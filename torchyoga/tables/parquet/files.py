@@ -19,17 +19,14 @@ import pyarrow.parquet as pq
 from ...errors import CorruptError, SchemaError
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
-from ...rows.block import Block
-from ...rows.data import bounds_of
+from ...rows.block import Block, bounds_of
 from ...rows.node import leaf_paths, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
+from ...rows.schema import Projection, Schema
 from ...rows.types import Ints
 from ..arrow import Decimals, found_in, plan_of
-from ..buffers import num_leaves, retyped, type_without_views
-from ..gathered import contiguous
-from .footers import Footer, FooterIndex, footers_of
-from .levels import is_nested, nulls_below, some_groups
+from ..buffers import num_leaves, type_without_views
+from ..groups import contiguous
+from .footers import INT96_UNIT, Footer, FooterIndex, footers_of, is_nested, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 from .unified import as_type, can_become, common_type
 
@@ -65,14 +62,12 @@ class Options:
         words: what the codes of dictionaries stand for.
         decimals: what becomes of decimals of more than 18 digits.
         are_codes: True if dictionaries of words become codes, False if they become text.
-        int96_unit: of times of 96 bits: "s", "ms", "us" or "ns".
     """
 
     nulls: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimals: Decimals = "error"
     are_codes: bool = True
-    int96_unit: str = "ns"
 
     def conversion(self, fields: pa.Schema) -> Conversion:
         """The conversion of these fields."""
@@ -93,8 +88,6 @@ class ParquetFiles:
         keys: for each file, the values of the latter.
         kept: for each group, a bit for each row, packed; None if all are kept.
         options: for the conversion of Arrow's columns.
-        int96: for each file, its fields with times of 96 bits, and the types that they have to fit into.
-        fitting: file, group and field of those of them that have been seen to fit their types.
     """
 
     footers: tuple[Footer, ...]
@@ -106,8 +99,6 @@ class ParquetFiles:
     keys: tuple[Mapping[str, object], ...]
     kept: tuple[bytes | None, ...]
     options: Options
-    int96: tuple[Mapping[str, pa.DataType], ...]
-    fitting: set[tuple[int, int, str]] = field(default_factory=set)
 
     @cached_property
     def conversion(self) -> Conversion:
@@ -169,8 +160,7 @@ class ParquetFiles:
         kept = self._mask(group)
         done = 0
         with self._opened(group) as opened:
-            self._check_times(group, opened)
-            for batch in opened.file().iter_batches(
+            for batch in opened.file.iter_batches(
                 num_rows, [int(self.number[group])], opened.names, use_threads=self._threads(group)
             ):
                 table = _without_views(pa.Table.from_batches([batch]))
@@ -185,42 +175,12 @@ class ParquetFiles:
         """The rows of a group, as Arrow's table of `fields`."""
         number = int(self.number[group])
         with self._opened(group) as opened:
-            self._check_times(group, opened)
-            file = opened.file()
-            table = file.read_row_group(number, opened.names, use_threads=self._threads(group))
+            table = opened.file.read_row_group(number, opened.names, use_threads=self._threads(group))
             table = _without_views(table)
-            if table.num_rows != file.metadata.row_group(number).num_rows:
+            if table.num_rows != opened.file.metadata.row_group(number).num_rows:
                 raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         kept = self._mask(group)
         return self._completed(group, table if kept is None else table.filter(pa.array(kept)))
-
-    def check_times(self, group: int, names: Sequence[str]) -> None:
-        """Refuses times of 96 bits that do not fit their type: pyarrow would make other times of them.
-
-        Raises:
-            SchemaError: there is one in one of these fields.
-        """
-        if self.int96[self.file[group]]:
-            with self._opened(group, names) as opened:
-                self._check_times(group, opened)
-
-    def _check_times(self, group: int, opened: _OpenGroup) -> None:
-        file, number = int(self.file[group]), int(self.number[group])
-        kinds = self.int96[file]
-        left = [name for name in opened.names if name in kinds and (file, number, name) not in self.fitting]
-        if not left:
-            return
-        table = opened.file("s").read_row_group(number, left)  # in seconds all of them fit
-        for name in left:
-            try:
-                table.column(name).cast(kinds[name])
-            except pa.ArrowInvalid as error:
-                us = "pass coerce_int96_timestamp_unit='us' to from_parquet, or "
-                raise SchemaError(
-                    f"{self._where(group)}: column {name!r} has a time that does not fit: {error}; "
-                    f"{us if self.options.int96_unit == 'ns' else ''}leave the column out with columns="
-                ) from error
-            self.fitting.add((file, number, name))
 
     def _completed(self, group: int, table: pa.Table) -> pa.Table:
         """A table as `fields` say: of their types, and with columns that the file does not have."""
@@ -248,11 +208,11 @@ class ParquetFiles:
         count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
         return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
 
-    def _opened(self, group: int, names: Sequence[str] | None = None) -> _OpenGroup:
+    def _opened(self, group: int) -> _OpenGroup:
         footer = self.footers[self.file[group]]
         keys = self.keys[self.file[group]]
-        names = [name for name in names or self.fields.names if name not in keys]
-        return _OpenGroup(footer, int(self.number[group]), names, self._where(group), self.options.int96_unit)
+        names = [name for name in self.fields.names if name not in keys]
+        return _OpenGroup(footer, int(self.number[group]), names, self._where(group))
 
     def _threads(self, group: int) -> bool:
         """True if a group is worth several threads; never in child processes, of which there are several."""
@@ -265,40 +225,36 @@ class ParquetFiles:
 class _OpenGroup:
     """A file, opened to read some columns of one group; turns errors into ours."""
 
-    def __init__(self, footer: Footer, number: int, names: list[str], where: str, unit: str) -> None:
+    file: pq.ParquetFile
+
+    def __init__(self, footer: Footer, number: int, names: list[str], where: str) -> None:
         self.names = names
-        self._footer, self._number, self._where, self._unit = footer, number, where, unit
-        self._files: list[pq.ParquetFile] = []
+        self._footer, self._number, self._where = footer, number, where
 
     def __enter__(self) -> _OpenGroup:
         footer = self._footer
         footer.check()
-        self._metadata, place = footer.metadata, footer.place
+        metadata, place = footer.metadata, footer.place
+        source: object
         if isinstance(place, LocalFile):
-            self._source: object = place.path
+            source = place.path
         else:
-            runs = _runs_of(self._metadata, self._number, set(self.names))
-            self._source = Ranges(place, footer.identity.nbytes, runs)
-        return self
-
-    def file(self, unit: str | None = None) -> pq.ParquetFile:
-        """The file, with times of 96 bits in a unit."""
+            runs = _runs_of(metadata, self._number, set(self.names))
+            source = Ranges(place, footer.identity.nbytes, runs)
         try:
             # Pages of writers that note no checksums are read as before.
-            found = pq.ParquetFile(
-                self._source,
-                metadata=self._metadata,
+            self.file = pq.ParquetFile(
+                source,
+                metadata=metadata,
                 page_checksum_verification=True,
-                coerce_int96_timestamp_unit=unit or self._unit,
+                coerce_int96_timestamp_unit=INT96_UNIT,
             )
         except (pa.ArrowException, OSError) as error:
             raise self._told(error) from error
-        self._files.append(found)
-        return found
+        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        for file in self._files:
-            file.close()
+        self.file.close()
         if error is None:
             self._footer.check()  # it may have been written over while it was read
         elif isinstance(error, (pa.ArrowException, OSError)) and not isinstance(error, _OURS):
@@ -355,7 +311,7 @@ def opened(
     """
     opened = footers_of([one.place for one in located])
     keys, made = _keys_of(located, schema)
-    schemas = [_arrow_schema(file, options.int96_unit) for file in opened]
+    schemas = [file.fields.schema for file in opened]
     places = [one.place.name for one in located]
     if schema is None:
         tops = None if columns is None else {name.split("/")[0] for name in columns}
@@ -369,7 +325,6 @@ def opened(
                 f"{places[0]} has a column {name!r}, and its folder is called {name}=...; rename one of them"
             )
     fields = pa.schema(_wanted([*found, *made], columns))
-    _refuse_odd(opened, fields)
     read = [_groups_of(file, one, fields) for file, one in zip(opened, schemas, strict=True)]
     groups = [np.flatnonzero(file.rows) for file in opened]
     sizes = [file.rows[some] for file, some in zip(opened, groups, strict=True)]
@@ -383,7 +338,6 @@ def opened(
         keys=tuple(keys),
         kept=(None,) * sum(map(len, groups)),
         options=options,
-        int96=tuple(map(_int96_fields, opened, schemas)),
     )
     nested = [np.concatenate([one.nulls[number] for one in read]) for number in range(len(fields))]
     nulls = list(map(_nulls_in, fields, nested))
@@ -435,28 +389,6 @@ def _has_words(of: pa.DataType) -> bool:
     if pa.types.is_dictionary(of):
         return bool(pa.types.is_string(of.value_type) or pa.types.is_large_string(of.value_type))
     return any(_has_words(of.field(i).type) for i in range(of.num_fields))
-
-
-def _int96_fields(file: FooterIndex, schema: pa.Schema) -> dict[str, pa.DataType]:
-    names = [file.fields.owners[column] for column in file.int96]
-    return {name: retyped(schema.field(name).type, _at_least_us) for name in names}
-
-
-def _at_least_us(kind: pa.DataType) -> pa.DataType:
-    """The type that times fit into, if they are plausible: from those beyond its years, days overflow."""
-    is_coarse = pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
-    return pa.timestamp("us", kind.tz) if is_coarse else kind
-
-
-def _arrow_schema(file: FooterIndex, int96_unit: str) -> pa.Schema:
-    """The schema of a file, with times of 96 bits in a unit."""
-    if not file.int96:
-        return file.fields.schema
-    metadata = file.footer.metadata
-    found = pq.ParquetFile(
-        pa.BufferReader(b""), metadata=metadata, coerce_int96_timestamp_unit=int96_unit
-    ).schema_arrow
-    return pa.schema([field.with_type(type_without_views(field.type)) for field in found])
 
 
 def _without_views(table: pa.Table) -> pa.Table:
@@ -514,16 +446,6 @@ def _promoted(
             f"have {sorted(names)}"
         )
     return wanted
-
-
-def _refuse_odd(files: Sequence[FooterIndex], fields: pa.Schema) -> None:
-    for file in files:
-        for name in [file.fields.owners[column] for column in file.odd]:
-            if name in fields.names:
-                raise SchemaError(
-                    f"column {name!r} of {file.footer.place.name} holds integers of 128 bits, which pyarrow "
-                    "cannot read; leave it out with columns=, or cast it and write the file again"
-                )
 
 
 def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[pa.Field]:

@@ -3,11 +3,14 @@
 A file is known by a digest of its footer. It is the same for the same file elsewhere, and another one if the
 file is written again: the footer has the place and the size of each column of each group, and mostly its
 smallest and largest value.
+
+A value of Parquet's has a definition level: how many of the places above it that may be null, or hold any
+number of items, do hold something. So how often a footer counts each level tells null lists from empty ones,
+which the count of nulls does not (https://parquet.apache.org/docs/file-format/nestedencoding/).
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,19 +26,19 @@ import pyarrow.parquet as pq
 from ...errors import CorruptError, SchemaError
 from ...process.digests import hexdigest
 from ...process.threads import renew_in_children
-from ...rows.data import bounds_of
+from ...rows.block import bounds_of
+from ...rows.node import ITEMS, Path, path_name
 from ...rows.types import Array, Ints
 from ...stores.cache import FileIndex, IndexOf, cache_of, kept_index
-from ..buffers import num_leaves, type_without_views
+from ..buffers import is_list, num_leaves, storage_type, type_without_views
 from .places import Place
 from .thrift import described
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ = 64 * 2**10  # bytes at the end of a file, most of which hold the whole footer
-_NOTED, _SET_ASIDE = b"ARROW:schema", b"arrow:schema"  # keys of the types that a writer notes for Arrow
+INT96_UNIT = "us"  # of times of 96 bits: it is Spark's, and has room for all years
 _KEPT_BYTES = 128 * 2**20  # of footers, as they are in files
 _THREADS = 16
-_log = logging.getLogger("torchyoga")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Footer:
             raw = _raw(self.place, identity.nbytes)
             if hexdigest(raw) != self.digest:
                 raise self.changed()
-            found = _metadata(self.place.name, raw)
+            found = _metadata(raw)
             _known.add(key, found, len(raw))
         return found
 
@@ -107,13 +110,11 @@ class FooterIndex(NamedTuple):
 
     Attributes:
         footer: the file.
-        fields: of the file; times of 96 bits are in ns.
+        fields: of the file.
         rows: (groups,) of each group.
         unpacked: bytes of the values, before compression.
         nulls: -1 if it is not known.
         counts: how many definition levels are counted; `defined`: how often each of them occurs, end to end.
-        int96: columns that hold times of 96 bits.
-        odd: columns whose type pyarrow cannot read: integers of 128 bits.
     """
 
     footer: Footer
@@ -123,8 +124,6 @@ class FooterIndex(NamedTuple):
     nulls: Ints
     counts: Ints
     defined: Ints
-    int96: Sequence[int]
-    odd: Sequence[int]
 
     def levels(self, column: int) -> Ints | None:
         """How often each definition level of a column occurs, in all groups; None if they are not counted."""
@@ -167,16 +166,15 @@ def _read(place: Place, identity: IndexOf, index: FileIndex) -> FooterIndex:
     fields = _fields_of(arrays["schema"].tobytes())
     rows, defined = arrays["rows"], arrays["defined"]
     unpacked, nulls, counts = arrays["unpacked"], arrays["nulls"], arrays["counts"]
-    shape, every = (*rows.shape, len(fields.owners)), range(len(fields.owners))
-    marked = [info["int96"], info["odd"]]
+    shape = (*rows.shape, len(fields.owners))
     is_sound = rows.ndim == 1 and unpacked.shape == nulls.shape == counts.shape == shape
     is_sound = is_sound and all(one.dtype == np.int64 for one in (rows, defined, unpacked, nulls, counts))
     is_sound = is_sound and rows.min(initial=0) >= 0 <= counts.min(initial=0)
-    is_sound = is_sound and counts.sum() == defined.size and set(every) >= {*marked[0], *marked[1]}
+    is_sound = is_sound and counts.sum() == defined.size
     if not is_sound or type(info["digest"]) is not str:
         raise ValueError("the arrays do not fit each other")
     footer = Footer(place, identity, info["digest"])
-    return FooterIndex(footer, fields, rows, unpacked, nulls, counts, defined, *marked)
+    return FooterIndex(footer, fields, rows, unpacked, nulls, counts, defined)
 
 
 @lru_cache(256)
@@ -196,7 +194,7 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
         parsed = described(raw[:-8])
         if parsed is None:
             raise _is_encrypted(name)
-        metadata = _metadata(name, raw)
+        metadata = _metadata(raw)
         columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
         levels = [(one.max_repetition_level + 1, one.max_definition_level + 1) for one in columns]
         if ((parsed.counts != 0) & (parsed.counts != np.array(levels, np.int64).reshape(-1, 2))).any():
@@ -206,12 +204,18 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
             raise ValueError(f"its row groups have {parsed.rows.sum()} rows, but it says {parsed.num_rows}")
     except SchemaError:
         raise
+    except pa.ArrowNotImplementedError as error:
+        raise _is_unknown(name, error) from error
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise CorruptError(f"{name}: its footer is damaged: {error}; write the file again") from error
     try:
         schema = metadata.schema.to_arrow_schema()
+        if any(one.physical_type == "INT96" for one in columns):
+            source = pa.BufferReader(b"")
+            file = pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit=INT96_UNIT)
+            schema = file.schema_arrow
     except (pa.ArrowException, NotImplementedError) as error:
-        raise SchemaError(f"{name}: pyarrow cannot read its schema: {error}") from error
+        raise _is_unknown(name, error) from error
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise SchemaError(f"{place.name} has several columns called {twice[0]!r}; rename them")
@@ -224,34 +228,19 @@ def _made(place: Place, identity: IndexOf) -> FileIndex:
         "counts": parsed.counts[..., 1],
         "defined": parsed.defined,
     }
-    has_odd = _SET_ASIDE in (metadata.metadata or {})
-    info = {
-        "digest": hexdigest(raw),
-        "int96": [number for number, one in enumerate(columns) if one.physical_type == "INT96"],
-        "odd": [number for number, one in enumerate(columns) if has_odd and _is_odd(one)],
-    }
+    info = {"digest": hexdigest(raw)}
     _known.add((identity, info["digest"]), metadata, len(raw))
     return FileIndex(arrays, info)
 
 
-def _is_odd(column: pq.ColumnSchema) -> bool:
-    is_fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
-    return is_fixed and (column.length, column.logical_type.type) == (16, "NONE")
+def _is_unknown(name: str, error: Exception) -> SchemaError:
+    return SchemaError(
+        f"{name}: pyarrow cannot read its schema: {error}; write the file again with columns of other types"
+    )
 
 
-def _metadata(name: str, raw: bytes) -> pq.FileMetaData:
-    try:
-        return pq.read_metadata(pa.BufferReader(_MAGIC + raw))
-    except pa.ArrowNotImplementedError as error:
-        # Of a type that it lacks pyarrow reads no column at all, unless it does not see what Arrow calls it.
-        found = pq.read_metadata(pa.BufferReader(_MAGIC + raw.replace(_NOTED, _SET_ASIDE)))
-        _log.warning(
-            "%s: pyarrow cannot read the types that its writer noted (%s), so durations come as whole "
-            "numbers, and times with a zone in UTC",
-            name,
-            error,
-        )
-        return found
+def _metadata(raw: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(pa.BufferReader(_MAGIC + raw))
 
 
 def _raw(place: Place, nbytes: int) -> bytes:
@@ -319,3 +308,100 @@ class _Known:
 
 
 _known = _Known()
+
+
+_MOST_LOOKED_AT = 8  # groups
+
+
+def nulls_below(name: str, files: Sequence[FooterIndex]) -> dict[str, int] | None:
+    """Nulls at each place of a nested field that has some, if all files with it count levels; else None."""
+    total: dict[str, int] = {}
+    for file in files:
+        schema = file.fields.schema
+        if name not in schema.names or pa.types.is_null(schema.field(name).type):
+            continue
+        if not is_nested(schema.field(name).type):
+            return None
+        counted = [file.levels(column) for column in file.fields.columns_of(name).tolist()]
+        known = [levels for levels in counted if levels is not None]
+        found = nulls_at(schema.field(name), known) if len(known) == len(counted) else None
+        if found is None:
+            return None
+        for place, count in found.items():
+            total[place] = total.get(place, 0) + count
+    return total
+
+
+def some_groups(counts: Ints) -> list[int]:
+    """Groups that show where a nested field has nulls.
+
+    For each of its columns these are the first group that has some and the one that has the most; and the one
+    in which all of its columns have some, as they do below a null.
+
+    Args:
+        counts: (groups, columns) nulls and empty lists in each; below 0 if that is not known.
+
+    Example:
+        >>> some_groups(np.array([[0, 0], [2, 0], [5, 1], [0, 9]]))
+        [1, 2, 3]
+    """
+    known = np.where(counts < 0, np.iinfo(np.int64).max, counts)
+    found = set()
+    for column in [*known.T, known.min(axis=1)]:
+        if column.any():
+            found |= {int(np.flatnonzero(column)[0]), int(column.argmax())}
+    return sorted(found)[:_MOST_LOOKED_AT]
+
+
+def is_nested(of: pa.DataType) -> bool:
+    """True for values that hold others."""
+    return bool(pa.types.is_nested(storage_type(of)))
+
+
+def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:
+    """How many nulls there are at each place of a field that has some; None if the counts do not fit it.
+
+    Args:
+        field: Arrow's, as the file's schema says.
+        columns: for each of its columns in the file, how often each definition level occurs.
+
+    Example:
+        >>> field = pa.field("tags", pa.list_(pa.string()))  # None, [], [None], ["a", "b"]
+        >>> nulls_at(field, [np.array([1, 1, 1, 2])])
+        {'tags{items}': 1, 'tags': 1}
+    """
+    found: dict[str, int] = {}
+    try:
+        left = _count(field, (field.name,), 0, list(columns), found)[0]
+    except ValueError:
+        return None
+    return None if left else found
+
+
+def _count(
+    field: pa.Field, path: Path, level: int, columns: list[Ints], found: dict[str, int]
+) -> tuple[list[Ints], Ints]:
+    """Counts the nulls at a place and below; gives the columns that come next, and the first of its own."""
+    here = level if field.nullable else None
+    level += field.nullable
+    kind = storage_type(field.type)
+    inner: list[tuple[pa.Field, Path]] = []
+    if pa.types.is_map(kind):
+        level += 1
+        inner = [(kind.key_field, (*path, ITEMS, "key")), (kind.item_field, (*path, ITEMS, "value"))]
+    elif is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        level += 1
+        inner = [(kind.value_field, (*path, ITEMS))]
+    elif pa.types.is_struct(kind):
+        inner = [(kind.field(i), (*path, kind.field(i).name)) for i in range(kind.num_fields)]
+    firsts = []
+    for one, below in inner:
+        columns, first = _count(one, below, level, columns, found)
+        firsts.append(first)
+    if not inner:
+        if not columns or len(columns[0]) != level + 1:
+            raise ValueError("there are other columns, or other levels")
+        firsts, columns = columns[:1], columns[1:]
+    if here is not None and firsts[0][here]:
+        found[path_name(path)] = int(firsts[0][here])
+    return columns, firsts[0]

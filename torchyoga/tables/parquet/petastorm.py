@@ -21,9 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
-from ...rows.block import Block
+from ...rows.block import Block, Data, bounds_of
 from ...rows.column import Codec, Column, Meaning
-from ...rows.data import Data, bounds_of
 from ...rows.node import VALID, Node, leaf_paths, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array

@@ -14,12 +14,12 @@ from urllib.parse import unquote
 from ...errors import CorruptError, NotFoundError
 from ...stores.address import is_url
 from ...stores.cache import IndexOf
-from ...stores.objects import Remote
+from ...stores.objects import Objects
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
 _SUFFIXES = (".parquet", ".parq", ".pq")
-_KIND = "parquet footer 1"  # of what is kept of a file
+_KIND = "parquet footer 2"  # of what is kept of a file
 _WILD = re.compile(r"[*?\[]")
 _MOST_NAMED = 5  # in a message
 
@@ -61,7 +61,7 @@ class LocalFile:
 class RemoteFile:
     """A file behind a URL."""
 
-    folder: Remote
+    folder: Objects
     key: str
 
     @property
@@ -216,7 +216,7 @@ def within(folder: str | os.PathLike[str], name: str, options: Mapping[str, obje
     """
     path = os.fspath(folder)
     if is_url(path):
-        remote = RemoteFile(Remote(path.rstrip("/"), options), name)
+        remote = RemoteFile(Objects(path.rstrip("/"), options), name)
         if remote.folder.find_one(name) is None:
             raise NotFoundError(f"{path} has no {name}")
         return remote
@@ -264,22 +264,24 @@ def _neighbours(path: str) -> str:
 def _of_url(url: str, options: Mapping[str, object] | None) -> Iterator[Located]:
     url = url.rstrip("/")
     if _WILD.search(url.partition("://")[2]):
+        from fsspec.utils import glob_translate
+
         base = _fixed(url)
-        pattern = _pattern(url.removeprefix(base + "/"))
-        folder = Remote(base, options)
+        pattern = re.compile(glob_translate(url.removeprefix(base + "/")))
+        folder = Objects(base, options)
         for name in folder.find():
             if pattern.fullmatch(name):
                 yield Located(RemoteFile(folder, name), name)
         return
     parent, _, name = url.rpartition("/")
     if parent.endswith(":/") or not url.endswith(_SUFFIXES):
-        folder = Remote(url, options)
+        folder = Objects(url, options)
         names = list(_data_files(folder.find()))
         for found in names:
             yield Located(RemoteFile(folder, found), found)
         if names or parent.endswith(":/"):
             return
-    one = RemoteFile(Remote(parent, options), name)
+    one = RemoteFile(Objects(parent, options), name)
     if one.folder.find_one(name) is None:
         raise NotFoundError(
             f"there is no file {one.name}; pass a Parquet file, a folder of such, or a pattern"
@@ -298,25 +300,3 @@ def _fixed(pattern: str) -> str:
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if _WILD.search(part))
     return "/".join(parts[:first])
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """A glob as a regular expression: `*` stays within a folder, `**` does not."""
-    found = ""
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", text):
-        if token == "**/":
-            found += "(?:.*/)?"
-        elif token == "**":
-            found += ".*"
-        elif token in "*?":
-            found += "[^/]" + token.replace("?", "")
-        elif token[0] == "[" and len(token) > 1:
-            found += (
-                "["
-                + ("^" if token[1] == "!" else "")
-                + re.escape(token[1:-1].lstrip("!")).replace(r"\-", "-")
-                + "]"
-            )
-        else:
-            found += re.escape(token)
-    return re.compile(found)

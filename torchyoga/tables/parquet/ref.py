@@ -12,7 +12,6 @@ import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +27,18 @@ from ...reading.readahead import Prefetch
 from ...reading.stored_ref import StoredRef
 from ...rows.block import Block, joined
 from ...rows.node import VALID
-from ...rows.projection import Projection
+from ...rows.schema import Projection
 from ...rows.types import Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
+from ..buffers import type_without_views
 from ..groups import RowGroups
 from .condition import Condition, Filters, unknown_name
 from .files import Options, ParquetFiles, opened
+from .footers import INT96_UNIT
 from .places import LocalFile, Paths, Ranges, found_at
-from .unified import keeps_order
+from .unified import common_type
 
-_Unit = Literal["s", "ms", "us", "ns"]
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
 _THREADS = 4
 
@@ -64,7 +64,7 @@ class ParquetRef(StoredRef):
         self._groups = RowGroups(name, files.starts, self._group_bytes, self._decoded, cache_bytes)
 
     def _decoded(self, group: int) -> Block:
-        return self._of.block(self._files.block(group))
+        return self._files.block(group).projected(self._of)
 
     def _block(self, rows: Ints) -> Block:
         return self._groups.take(rows)
@@ -93,7 +93,7 @@ class ParquetRef(StoredRef):
             yield block.slice(start, block.num_rows) if start else block
             return
         most = max(1, rows * nbytes // size)
-        yield from map(self._of.block, self._files.blocks(group, start, most))
+        yield from (block.projected(self._of) for block in self._files.blocks(group, start, most))
 
     @property
     def file_starts(self) -> Ints:
@@ -151,7 +151,6 @@ def from_parquet(
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
     schema: pa.Schema | None = None,
-    coerce_int96_timestamp_unit: _Unit = "ns",
 ) -> DataRef:
     """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
 
@@ -189,8 +188,7 @@ def from_parquet(
         schema: of pyarrow's: the columns to read, and what their values become, such as int64 where some
             files have int32; None where a file has no such column. By default the columns of all files are
             the same, and of the same types, however text, bytes and lists are written.
-        coerce_int96_timestamp_unit: of times of 96 bits, which Spark and Impala write. In ns they range from
-            1677 to 2262, and others are an error when they are read; "us" has room for all years.
+    Times of 96 bits, which Spark and Impala write, have microseconds; digits below are left out.
 
     Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
     by its paths. Older writers do not say which are nulls within lists, and which are empty lists: then these
@@ -220,11 +218,7 @@ def from_parquet(
         10
     """
     named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
-    if coerce_int96_timestamp_unit not in get_args(_Unit):
-        raise ValueError(
-            f"the unit of times is one of s, ms, us, ns; found {coerce_int96_timestamp_unit!r:.80}"
-        )
-    options = Options(named, decimals=decimals, are_codes=not words, int96_unit=coerce_int96_timestamp_unit)
+    options = Options(named, decimals=decimals, are_codes=not words)
     ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options, schema)
     return without_nulls(ref, nulls, ref.nulls)
 
@@ -317,7 +311,7 @@ def _masks(
         partition = partition & one
     by_number = {int(files.number[group]): int(group) for group in groups}
     place = footer.place
-    format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=files.options.int96_unit)
+    format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT)
     try:
         if isinstance(place, LocalFile):
             fragment = format.make_fragment(place.path, pyarrow.fs.LocalFileSystem(), partition)
@@ -326,9 +320,6 @@ def _masks(
         wanted = [number for number in _possible(fragment, condition, fields) if number in by_number]
         if not wanted:
             return {}
-        about = [name for name in files.int96[index] if _is_about(fragment, condition, fields, name)]
-        for number in wanted if about else ():
-            files.check_times(by_number[number], about)
         some = fragment.subset(row_group_ids=wanted)
         use_threads = multiprocessing.parent_process() is None
         table = some.to_table(schema=fields, columns={"is_wanted": condition.holds}, use_threads=use_threads)
@@ -356,25 +347,20 @@ def _masks(
 def _possible(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa.Schema) -> list[int]:
     """The groups of a file in which a condition may hold, as their statistics say.
 
-    Statistics are of the file's own values: of columns whose order another type changes they say nothing.
+    Statistics are of the file's own values: of columns that become another type they say nothing.
     """
     own = fragment.physical_schema
     places = ((one, own.get_field_index(one.name)) for one in fields)
-    changed = {one.name for one, at in places if at >= 0 and not keeps_order(own.field(at).type, one.type)}
+    changed = {
+        one.name
+        for one, at in places
+        if at >= 0 and common_type(type_without_views(own.field(at).type), one.type) is None
+    }
     known = _only(one for one in condition.fields if one.name not in changed)
     # Where statistics cannot be compared with it, rows perhaps can.
     with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         fragment = fragment.subset(condition.may_hold(changed), schema=known)
     return [group.id for group in fragment.row_groups]
-
-
-def _is_about(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa.Schema, name: str) -> bool:
-    """True if a condition names a column: then it fits no fields without it."""
-    try:
-        fragment.subset(condition.holds, schema=_only(one for one in fields if one.name != name))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return True
-    return False
 
 
 def _only(fields: Iterable[pa.Field]) -> pa.Schema:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
-from ..buffers import is_list, type_without_views
+from ..buffers import is_list
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -84,30 +83,6 @@ def can_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
-
-
-def keeps_order(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """True if values of a type are known to compare as before once they are of another one.
-
-    Example:
-        >>> keeps_order(pa.int32(), pa.float64()), keeps_order(pa.int64(), pa.float64())
-        (True, False)
-    """
-    types, kind = pa.types, type_without_views(kind)
-    if common_type(kind, wanted) is not None:
-        return True
-    pairs = _within(kind, wanted)
-    if pairs is not None:
-        return all(keeps_order(one.type, other.type) for one, other in pairs)
-    if types.is_timestamp(kind) and types.is_timestamp(wanted):
-        units = ("s", "ms", "us", "ns")
-        return bool(kind.tz) == bool(wanted.tz) and units.index(kind.unit) <= units.index(wanted.unit)
-    are_numbers = all(types.is_integer(one) or types.is_floating(one) for one in (kind, wanted))
-    return (
-        are_numbers
-        and kind.bit_width < wanted.bit_width  # numpy casts int64 to float64 too
-        and bool(np.can_cast(kind.to_pandas_dtype(), wanted.to_pandas_dtype()))
-    )
 
 
 def as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

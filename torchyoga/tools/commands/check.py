@@ -28,7 +28,7 @@ from .places import (
 )
 
 if TYPE_CHECKING:
-    from ...stores.contract import Versions
+    from ...stores.contract import Store
 
 
 @storage_command("check", id_argument(required=False), version_argument())
@@ -65,7 +65,7 @@ def check(
     ctx.exit(1 if problems else 0)
 
 
-def _places(store: Versions, id: str | None, version: str | None, every: bool) -> list[VersionName]:
+def _places(store: Store, id: str | None, version: str | None, every: bool) -> list[VersionName]:
     if id is None:
         return [VersionName(*one) for one in store.published()]
     if not every:

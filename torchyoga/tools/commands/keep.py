@@ -140,7 +140,7 @@ def copy(
         asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
         return
     sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    asked.write({**plain, "sent": sent}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
+    asked.write({**plain, "sent": [*sent]}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
 
 
 @storage_command("gc", id_argument(required=False))

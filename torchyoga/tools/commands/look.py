@@ -272,7 +272,7 @@ def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | No
       yoga stats images 1.0 --columns label --json
       yoga stats s3://bucket/shards --rows 10000
     """
-    from ...rows.projection import Projection
+    from ...rows.schema import Projection
     from ...rows.statistics import TITLES, cells_of
 
     manifest = None

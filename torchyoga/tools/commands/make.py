@@ -57,9 +57,7 @@ def append(
     ref = fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
-    from ...reading.stored_ref import StreamedRef
-
-    if isinstance(rows, Sized) and not isinstance(rows, StreamedRef) and not len(rows):
+    if isinstance(rows, Sized) and not len(rows):
         raise SchemaError(f"{', '.join(source)} has no rows, so there is nothing to append")
     found = place.append(rows, old.id, new, after=after, message=message)
     asked.write_published(place, found)
@@ -258,7 +256,7 @@ def _numbers(text: str, length: int) -> Ints:
 @click.option(
     "--format", type=click.Choice(("lmdb", "hdf5")), help="The file format; lmdb for a path or URL."
 )
-@click.option("--compression", help="For hdf5: gzip or lzf, or with hdf5plugin blosc or zstd.")
+@click.option("--compression", help="For hdf5: gzip, or with hdf5plugin blosc or zstd.")
 @click.option(
     "--to",
     help="Publish under this version, ID@VERSION for a path or URL, and keep the old one; by default it is "
@@ -290,7 +288,7 @@ def convert(
             raise click.UsageError(
                 f"name what to publish {id} as, with --to ID@VERSION, such as --to images@1.0"
             )
-        ref = shown(asked.storage, id, version, in_order=True).ref
+        ref = shown(asked.storage, id, version).ref
         place = opened(asked.storage, create=True)
         made = place.submit(ref, new, of, format=format, compression=compression, message=message)
         asked.write_published(place, made)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import wraps
 from glob import glob, has_magic
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ...reading.version_ref import VersionRef
     from ...rows.schema import Schema
     from ...storage import Storage
-    from ...stores.contract import Versions
+    from ...stores.contract import Store
 
 F = TypeVar("F", bound=Callable[..., object])
 _VARIABLE, DEFAULT = "TORCHYOGA_STORAGE", "storage"
@@ -85,7 +84,7 @@ class VersionName(NamedTuple):
     version: str
 
 
-def versions_in(url: str, create: bool = False) -> Versions:
+def versions_in(url: str, create: bool = False) -> Store:
     """The versions of a directory or URL, for commands that read only manifests: torch is not loaded.
 
     Raises:
@@ -121,7 +120,7 @@ def opened(url: str, create: bool = False) -> Storage:
     return Storage(url)
 
 
-def placed(storage: Storage | Versions, id: str, version: str | None = None) -> VersionName:
+def placed(storage: Storage | Store, id: str, version: str | None = None) -> VersionName:
     """The id and version that names mean: `id version`, `id@tag`, `id @tag`, or the newest version of an id.
 
     Where there is no such tag, `id@version` is that version. The id may stand before a version twice.
@@ -129,10 +128,10 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     Raises:
         NotFoundError: there is no such id, version or tag; names what there is.
     """
-    from ...stores.contract import Versions
+    from ...stores.contract import Store
     from ...stores.history import newest, tagged_manifest, tags_of
 
-    store = storage if isinstance(storage, Versions) else versions_in(storage.url, create=True)
+    store = storage if isinstance(storage, Store) else versions_in(storage.url, create=True)
     known, tag = store.versions(id), None
     if version is None and _SIGN in id and not known:
         id, _, tag = id.rpartition(_SIGN)
@@ -160,7 +159,7 @@ def placed(storage: Storage | Versions, id: str, version: str | None = None) -> 
     return VersionName(id, version)
 
 
-def known_versions(store: Versions, id: str) -> list[str]:
+def known_versions(store: Store, id: str) -> list[str]:
     """The published versions of an id.
 
     Raises:
@@ -218,32 +217,24 @@ class Shown(NamedTuple):
     plain: dict[str, str]
 
 
-def shown(url: str, name: str, version: str | None = None, in_order: bool = False) -> Shown:
+def shown(url: str, name: str, version: str | None = None) -> Shown:
     """The rows under a name: of a version in a storage, or of another library, where they lie.
 
     Args:
         url: of the storage, which need not be there for a path or URL.
         name: an id, which may have a tag; a path or URL, where the storage has no such id.
         version: of the id.
-        in_order: take rows that can be read in order only, too.
 
     Raises:
         NotFoundError: there is no such storage, id or version, or nothing under a path.
-        ValueError: the format of what lies there is not told, or its rows have no numbers.
+        ValueError: the format of what lies there is not told.
     """
     if is_place(url, name):
-        from ...reading.stored_ref import StreamedRef
         from ..other_formats import read_at
 
         if version is not None:
             raise click.UsageError(f"{name} is a path or URL, which has no version {version!r}; leave it out")
-        found = read_at(name)
-        if isinstance(found, StreamedRef) and not in_order:
-            raise ValueError(
-                f"{found.in_order_only}; make a version of them by yoga convert {quote(name)} --to x@1.0, "
-                "and name x"
-            )
-        return Shown(found, name, {"path": name})
+        return Shown(read_at(name), name, {"path": name})
     ref = fetched(opened(url), name, version)
     id, of = ref.manifest.id, ref.manifest.version
     return Shown(ref, f"{id} {of}", {"id": id, "version": of})
@@ -302,7 +293,7 @@ def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return _offered(ctx, incomplete, lambda store: store.versions(str(ctx.params.get("id"))))
 
 
-def _offered(ctx: click.Context, incomplete: str, names: Callable[[Versions], Sequence[str]]) -> list[str]:
+def _offered(ctx: click.Context, incomplete: str, names: Callable[[Store], Sequence[str]]) -> list[str]:
     """Names that a shell completes, but those that it would not show as they are."""
     with suppress(Exception):  # there is nothing to complete
         before = ctx.find_root().params.get("storage") or os.environ.get(_VARIABLE) or DEFAULT

@@ -14,42 +14,52 @@ import torch
 
 from ..meter_advice import KEPT
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient
-from .rows import digest, is_dense, leaves, made, rows_of
+from .patient import Patient, digest, is_dense, leaves, made, rows_of
 from .walk import walk
 
-_MOST_ROWS, _SECONDS, _ENOUGH = 48, 1.0, 64 * 2**20
+_MOST_ROWS, _MOST_SEEN, _SECONDS, _ENOUGH = 48, 4096, 1.0, 64 * 2**20
 _LEAST_ROWS, _EACH = 16, 0.9  # rows, and the share of them that leave something behind
 _MOST_NAMED = 3
+_MUCH = 100_000  # results of a cache, which are as good as all
 _CACHE = type(functools.lru_cache(len))
 _MASKS = ("mask", "bias")  # columns that are added before a softmax, which makes 0 of -inf
 
 
 def _values(patient: Patient, seconds: float) -> dict[str, Any]:
-    """Facts about some rows, made one after the other and kept."""
+    """Facts about some rows, made one after the other and kept; "each" has the seconds of one."""
     dataset = patient.dataset
     for _, value, _ in walk(dataset, with_globals=True):
         if isinstance(value, _CACHE):
             value.cache_clear()  # which training may have filled
     sizes, not_finite = _sizes(dataset), dict[str, None]()
     kept: list[tuple[object, str | None]] = []
-    ends, nbytes = time.monotonic() + min(seconds / 4, _SECONDS), 0
+    most, nbytes = min(seconds / 4, _SECONDS), 0
+    ends = time.monotonic() + most
+    made_in, began = 0.0, time.monotonic()
     for row in rows_of(patient, _MOST_ROWS):
+        made_in += time.monotonic() - began
         kept.append((row, digest(row)))
-        for path, leaf in leaves(row):
-            if not _is_finite(path, leaf):
-                not_finite[path] = None
-            nbytes += leaf.nbytes if isinstance(leaf, np.ndarray) or is_dense(leaf) else 0
+        parts = [leaf for _, leaf in leaves(row)]
+        nbytes += sum(leaf.nbytes for leaf in parts if isinstance(leaf, np.ndarray) or is_dense(leaf))
         if time.monotonic() > ends or nbytes > _ENOUGH:
             break
-    count, loader = len(kept), patient.loader
+        began = time.monotonic()
+    count, loader, seen = len(kept), patient.loader, 0
     is_batch = not patient.is_alone and loader.batch_size != 1 and loader.batch_sampler is not None
     grown = [path for path, size in _sizes(dataset).items() if size - sizes.get(path, size) >= _EACH * count]
+    for row in rows_of(patient, _MOST_SEEN):  # more of them, which are not kept
+        seen += 1
+        not_finite |= dict.fromkeys(path for path, leaf in leaves(row) if not _is_finite(path, leaf))
+        if time.monotonic() > ends + most:
+            break
     changed = sum(first is not None and digest(row) != first for row, first in kept)
     if hasattr(dataset, "__getitems__") and is_batch:
         changed = _alike_at_once(patient)
     return {
         "rows": count,
+        "seen": seen,
+        "each": made_in / max(1, count),
+        "bytes": nbytes // max(1, count),
         "changed": changed,
         "in batches": is_batch,
         "grown": grown if count >= _LEAST_ROWS else [],
@@ -87,7 +97,7 @@ def _sizes(dataset: object) -> dict[str, int]:
         is_bounded = getattr(value, "maxlen", None) is not None
         if isinstance(value, (list, dict, set, deque)) and not is_ours and not is_bounded:
             sizes[path] = len(value)
-        elif isinstance(value, _CACHE) and value.cache_parameters()["maxsize"] is None:
+        elif isinstance(value, _CACHE) and (value.cache_info().maxsize or _MUCH) >= _MUCH:
             sizes[path] = value.cache_info().currsize
     return sizes
 
@@ -105,7 +115,7 @@ def _judged_values(patient: Patient, facts: dict[str, Any], seen: Seen) -> Itera
     if facts["not finite"]:
         yield Finding(
             "not-finite",
-            f"{_named(facts['not finite'])}: NaN or infinite values in {rows} rows that were looked at",
+            f"{_named(facts['not finite'])}: NaN or infinite values in {facts['seen']:,} rows that were seen",
             "One such value makes the loss, and then all weights, NaN.",
             "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
             "maybe",

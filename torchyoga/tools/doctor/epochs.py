@@ -1,24 +1,25 @@
-"""The order of rows in two epochs, and an epoch that does not reach the workers."""
+"""What two epochs, or two workers, have alike and should not: an order, an epoch's number, random numbers."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, numbers
-from .rows import Digest, digest, rows_of
+from .patient import Digest, Patient, digest, made, numbers, rows_of
 from .walk import walk
 
-_ORDERED, _FEWEST = 4096, 16  # rows
-_ROWS, _EPOCHS = 16, (1, 2, 1)
+_ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
+_SHOWN, _AGAIN = 16, (1, 2, 1)  # rows that are made, in these epochs
 
 
-def _drawn(patient: Patient, seconds: float) -> dict[str, bool]:
+def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
     """If rows come otherwise than they lie in the dataset ("shuffles"), and alike in two epochs ("same")."""
     loader = patient.loader
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
@@ -27,6 +28,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, bool]:
     except TypeError:
         shuffles = True
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
+    is_list = is_list and len(first) < len(patient.dataset)  # rows that were chosen
     was_set = any(_epochs_at(_sampler(loader)).values()) or patient.sets_epoch
     is_same = len(first) >= _FEWEST and first == second and not (is_list or was_set)
     return {"shuffles": shuffles, "same": is_same}
@@ -44,7 +46,7 @@ def _sampler(loader: Any) -> Any:
 
 def _epochs_at(sampler: Any) -> dict[str, int]:
     """The attributes that say which epoch a sampler is at."""
-    kept = getattr(sampler, "__dict__", {})
+    kept = {**vars(type(sampler)), **getattr(sampler, "__dict__", {})}
     return {name: one for name, one in kept.items() if "epoch" in name and isinstance(one, int)}
 
 
@@ -86,43 +88,199 @@ def _has_order(patient: Patient) -> bool:
     return not (patient.is_ours or patient.is_iterable or patient.is_evaluation)
 
 
-ORDER = Check("order", _has_order, _drawn, _judged_order)
+ORDER = Check("order", _has_order, _ordered, _judged_order)
 
 
-def _unreached(patient: Patient, seconds: float) -> str | None:
-    """The path of what was given an epoch that a persistent worker's rows do not show."""
-    keys = [] if patient.is_iterable else patient.keys(_ROWS)
+def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
+    """The "path" of what makes other rows in another epoch; "stale" if persistent workers do not show it, and
+    "unset" if it was given none.
+    """
+    keys = [] if patient.is_iterable else patient.keys(_SHOWN)
     for path, held, is_ours in walk(patient.dataset):
         set_epoch: Any = getattr(held, "set_epoch", None)
         if is_ours or isinstance(held, Sampler) or not callable(set_epoch):
             continue
-        here, there = [], []
-        probe = patient.probe(Digest(), keys, 1)
-        for epoch in _EPOCHS:
+        begun, here, there = _epochs_at(held), list[Any](), list[Any]([[]])
+        if patient.loader.persistent_workers:
+            probe, there = patient.probe(Digest(), keys, 1), []
+            for epoch in _AGAIN:
+                set_epoch(epoch)
+                there.append([*islice(probe, _SHOWN)])
+        for epoch in _AGAIN:
             set_epoch(epoch)
-            there.append([*islice(probe, _ROWS)])
-        for epoch in _EPOCHS:
-            set_epoch(epoch)
-            here.append([digest([row]) for row in rows_of(patient, _ROWS)])
-        is_known = None not in here[0] and here[0] == here[2] != here[1]
-        if is_known and there[0] and there[0] == there[1] == there[2]:
-            return path
+            here.append([digest([row]) for row in rows_of(patient, _SHOWN)])
+        if None not in here[0] and here[0] == here[2] != here[1]:
+            is_stale = bool(there[0]) and there[0] == there[1] == there[2]
+            is_unset = patient.is_iterable and bool(begun) and not (any(begun.values()) or patient.sets_epoch)
+            return {"path": path, "stale": is_stale, "unset": is_unset}
     return None
 
 
-def _judged_epoch(patient: Patient, path: str | None, seen: Seen) -> Iterator[Finding]:
-    if path is not None:
+def _judged_epoch(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
+    if facts is not None and facts["stale"]:
         yield Finding(
             "stale-epoch",
-            f"{path}.set_epoch changes rows that are made in this process; those of a persistent worker "
-            "were equal in two epochs",
+            f"{facts['path']}.set_epoch changes rows that are made in this process; those of a persistent "
+            "worker were equal in two epochs",
             "Persistent workers keep the copy of the dataset they started with: each epoch is the first.",
             "persistent_workers=False; or keep the epoch where workers see it: "
             "torch.zeros((), dtype=torch.int64).share_memory_()",
             "wrong",
         )
+    elif facts is not None and facts["unset"] and not patient.is_evaluation:
+        yield Finding(
+            "same-order",
+            f"{facts['path']}.set_epoch changes the rows of the stream, and its epoch is still 0",
+            "Each epoch gives the same rows in the same order.",
+            f"{facts['path']}.set_epoch(epoch) before each epoch",
+            "maybe",
+        )
 
 
 STALE_EPOCH = Check(
-    "set_epoch", lambda patient: patient.loader.persistent_workers, _unreached, _judged_epoch, in_workers=True
+    "set_epoch",
+    lambda patient: patient.loader.persistent_workers or patient.is_iterable,
+    _shown,
+    _judged_epoch,
+    in_workers=True,
+)
+
+
+# In both workers, and in both epochs, the same two rows are made, each twice. A row that differs from itself
+# in one worker is random. If both workers, or both epochs, then have the same numbers, they are equal and
+# should differ, which proves it; where the generators stood says which one it was.
+_ROWS, _TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 2, 2
+_SHARED = ("random", "numpy.random", "torch")
+Record = dict[str, Any]
+
+
+def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
+    """What two workers, and two epochs, had alike.
+
+    Returns:
+        A dict of `stood`, which has [name, among, again] of each generator that stood at the same place as
+        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too; and
+        `alike`, the shared generators that rows seed with the same number.
+    """
+    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
+    # Batches go to the workers in turn, so that each row reaches each of them.
+    keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
+    spied = patient.probe(_Spy(), keys, workers)
+    epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
+    one, other, later = (
+        [record for record in epochs[epoch] if record["worker"] == worker]
+        for epoch, worker in ((0, 0), (0, 1), (1, 0))
+    )
+    if patient.is_evaluation:  # its epochs should be alike
+        later = []
+    twice = [*zip(one[::_TIMES], one[1::_TIMES], strict=False)]
+    if not is_stream and all(a["row"] is not None and a["row"] == b["row"] for a, b in twice):
+        return {"stood": [], "alike": [] if patient.is_ours else _seeded_alike(patient)}
+    equal = [not is_stream and _is_equal(one, some) for some in (other, later)]
+    names = {name for record in one for name in record["stood"]}
+    if not is_stream:  # where each row seeds by itself, the same row is to be the same
+        names = {name for name in names if any(a["stood"][name] != b["stood"].get(name) for a, b in twice)}
+    if patient.is_ours:  # its loader seeds these for each row
+        names -= {*_SHARED}
+    stood = [[name, *(_stood_alike(one, some, name) for some in (other, later))] for name in sorted(names)]
+    stood = [fact for fact in stood if any(fact[1:])]
+    if not stood and not patient.is_ours and any(equal):
+        stood = [["a generator that was not found", *equal]]
+    return {"stood": stood, "equal": equal, "alike": []}
+
+
+def _stood_alike(some: list[Record], others: list[Record], name: str) -> bool:
+    """True if a generator was at the same place before each row, but the first, that drew from it.
+
+    What is drawn before the first row of a stream may well be the same: an order that workers share.
+    """
+    mine, theirs = ([record["stood"].get(name) for record in records] for records in (some, others))
+    pairs = zip(mine, mine[1:], theirs, strict=False)
+    alike = [before == their for before, after, their in pairs if before != after]
+    return bool(alike) and all(alike)
+
+
+def _is_equal(some: list[Record], others: list[Record]) -> bool:
+    """True if the rows are known and the same, one after the other."""
+    rows = [(a["row"], b["row"]) for a, b in zip(some, others, strict=False)]
+    return bool(rows) and all(a is not None and a == b for a, b in rows)
+
+
+class _Spy:
+    """A `collate_fn` that gives a digest of a row, and where the generators stand after it."""
+
+    def __call__(self, batch: Any) -> Record:
+        info = get_worker_info()
+        assert info is not None
+        row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
+        return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
+
+
+def _states(dataset: object) -> dict[str, str | None]:
+    """Where the generators that all code shares stand, and those that the dataset holds or names."""
+    legacy: Any = np.random.get_state()
+    found: dict[str, object] = {
+        "random": random.getstate(),
+        "numpy.random": legacy,
+        "torch": torch.get_rng_state(),
+    }
+    for path, value, is_ours in walk(dataset, with_globals=True):
+        if is_ours:
+            continue
+        if isinstance(value, np.random.Generator):
+            found[path] = value.bit_generator.state
+        elif isinstance(value, (np.random.RandomState, torch.Generator)):
+            found[path] = value.get_state()
+        elif isinstance(value, random.Random):
+            found[path] = value.getstate()
+    return {name: digest(state) for name, state in found.items()}
+
+
+def _seeded_alike(patient: Patient) -> list[str]:
+    """Shared generators that stand at the same place after two rows, wherever they stood before."""
+    after = []
+    for number, row in enumerate(patient.keys(_ROWS), 1):
+        random.seed(number)
+        np.random.seed(number)
+        torch.manual_seed(number)
+        made(patient.dataset, row)
+        after.append(_states(None))
+    return [name for name in _SHARED if len(after) == _ROWS and after[0][name] == after[1][name]]
+
+
+def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
+    for name in facts["alike"]:
+        yield Finding(
+            "same-random-numbers",
+            f"two rows seeded {name} with the same number: it stood at the same place after each",
+            "Different rows are augmented alike, and so are all that draw from it later.",
+            "leave seeding out of __getitem__, or seed by row and epoch; yoga.DataLoader seeds each row",
+            "maybe",
+        )
+    for name, among, again in facts["stood"]:
+        is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
+        held = name.replace("dataset", "get_worker_info().dataset", 1)
+        yield Finding(
+            "same-random-numbers",
+            f"rows drew from {name}, which stood at the same place "
+            + " and ".join(["in two workers"] * among + ["in two epochs"] * again)
+            + (
+                "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
+            ),
+            "Different rows are augmented alike"
+            + (", and each epoch repeats the one before" if again else "")
+            + ": there is less variety than there seems to be.",
+            "leave seeding out of worker_init_fn and __getitem__; yoga.DataLoader seeds each row"
+            if name in _SHARED
+            else f"in worker_init_fn, make {held} again from torch.initial_seed()",
+            "wrong" if is_proved else "maybe",
+        )
+
+
+RANDOM_NUMBERS = Check(
+    "random numbers",
+    lambda patient: patient.num_workers > 0,
+    _drawn,
+    _judged,
+    in_workers=True,
 )

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient
-from .walk import is_of_library, walk
+from .walk import walk
 
 _MOST_NAMED = 8
 _MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SAMPLE, _DEEP = 32, 3
-_HOLDERS = (list, tuple, dict, set, frozenset, FunctionType, MethodType, functools.partial)
 _STANDARD = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
 
 
 def open_handles(dataset: object) -> list[tuple[str, str]]:
     """(path, what it is) of each open handle, without those inside of others."""
     found: list[tuple[str, str]] = []
-    libraries: list[str] = []  # objects of packages: what they hold is named by them
     for path, value, is_ours in walk(dataset, with_globals=True):
-        if is_ours or any(_is_in(path, outer) for outer, _ in found):
-            continue
-        what = _handle(value)
-        holder = next((outer for outer in libraries if _is_in(path, outer)), None)
+        what = None if is_ours or any(_is_in(path, outer) for outer, _ in found) else _handle(value)
         if what is not None:
-            found.append((path, what) if holder is None else (holder, f"of a library, and holds {what}"))
-            if len(found) == _MOST_NAMED:
-                break
-        elif holder is None and _is_of_library(value):
-            libraries.append(path)
-    return found
-
-
-def _is_of_library(value: object) -> bool:
-    return not isinstance(value, (*_HOLDERS, Dataset)) and is_of_library(type(value))
+            found.append((path, what))
+    return found[:_MOST_NAMED]
 
 
 def _is_in(path: str, outer: str) -> bool:
@@ -56,7 +40,7 @@ def _handle(value: object) -> str | None:
     for place, (what, is_open) in _KINDS.items():
         module, _, name = place.rpartition(".")
         kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None and isinstance(value, kind):
+        if kind is not None and issubclass(type(value), kind):  # some say that they have no class
             return what if is_open(value) else None
     return None
 
@@ -89,6 +73,10 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **{f"h5py.{name}": (f"an open h5py.{name}", bool) for name in ("File", "Group", "Dataset")},
     "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_not_closed(value.info)),
     "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_not_closed(lambda: value.total_changes)),
+    "sqlite3.Cursor": (
+        "a sqlite3.Cursor",
+        lambda value: _is_not_closed(lambda: value.connection.total_changes),
+    ),
     "socket.socket": ("an open socket", lambda value: value.fileno() >= 0),
     "io.IOBase": ("an open file", _is_file),
     "torch.Tensor": ("a tensor on an accelerator", lambda value: value.is_cuda),
@@ -123,7 +111,7 @@ def _largest(patient: Patient, seconds: float) -> list[Any] | None:
     """[path, objects, bytes] of the largest container of Python objects, as estimated from a sample of it."""
     found: list[list[Any]] = []
     for path, value, is_ours in walk(patient.dataset, with_globals=True):
-        if is_ours or any(path.startswith((f"{outer}.", f"{outer}[")) for outer, *_ in found):
+        if is_ours or any(_is_in(path, outer) for outer, *_ in found):
             continue
         if isinstance(value, _CONTAINERS) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
             objects, nbytes = _weight([*value.flat] if isinstance(value, np.ndarray) else value)

@@ -1,17 +1,23 @@
-"""A loader or a dataset -> what the doctor has to know of it, and loaders like it to try things with."""
+"""A loader or a dataset as the doctor sees it: its rows, digests to compare them by, and loaders like it."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import datetime
+import hashlib
 import multiprocessing
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from itertools import islice
-from typing import Any, cast
+from types import FunctionType
+from typing import Any, TypeGuard, cast
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, RandomSampler, SequentialSampler
@@ -19,7 +25,7 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sequential
 from ...loading.loader import DataLoader
 
 _BATCH, _WORKERS = 64, 2  # of a dataset that comes without a loader
-_ENDLESS = 2**40  # rows
+_OF_WORKERS = ("worker_init_fn", "multiprocessing_context", "prefetch_factor")
 _MOST_KEYS, _DEEPEST = 4096, 3
 _OF_ALL = (RandomSampler, SequentialSampler)
 _EVALUATION = {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"}
@@ -135,28 +141,6 @@ class Patient:
             return loader.batch_size
         return max(1, len(next(iter(loader.batch_sampler), [0])))
 
-    def like(self, num_workers: int, size: int | None, **more: Any) -> TorchLoader[Any]:
-        """A loader that makes batches as the patient does, of rows in any order. Make and use it in a trial.
-
-        Args:
-            num_workers: its workers.
-            size: rows of a batch; None for single rows.
-            **more: other arguments for it.
-        """
-        loader, dataset = self.loader, self.dataset
-        given: dict[str, Any] = {"num_workers": num_workers, "batch_size": size, **more}
-        if size is None or loader.batch_sampler is not None:
-            given["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
-        if num_workers:
-            for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor"):
-                given[name] = getattr(loader, name)
-        if isinstance(loader, DataLoader):
-            seeds = loader.seed_rows
-            return DataLoader(dataset, seed=0, shuffle=True, num_replicas=1, rank=0, seed_rows=seeds, **given)
-        if not self.is_iterable:
-            given["sampler"] = RandomSampler(dataset, replacement=True, num_samples=_ENDLESS)
-        return TorchLoader(dataset, generator=torch.Generator().manual_seed(0), **given)
-
     def probe(self, collate_fn: Any, keys: Sequence[Any], num_workers: int, **more: Any) -> TorchLoader[Any]:
         """A loader of torch's over the dataset itself, whose batches are what a function makes of a row.
 
@@ -173,13 +157,31 @@ class Patient:
         given |= {"collate_fn": collate_fn, "num_workers": num_workers, **more}
         return TorchLoader(self.dataset, **given)
 
-    def again(self, in_workers: bool = True) -> TorchLoader[Any]:
-        """The loader itself, from its next epoch on, with workers of its own. Make and use it in a trial."""
-        loader = copy.copy(self.loader)
-        vars(loader)["_iterator"] = None  # of workers that persist: they are the other one's
-        if not in_workers:
-            vars(loader).update(num_workers=0, persistent_workers=False, prefetch_factor=None, timeout=0)
-        return loader
+    def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
+        """The loader with workers of its own, from its next epoch on. Make and use it in a trial.
+
+        One of torchyoga's is made anew, and gives rows in any order.
+
+        Args:
+            num_workers: another number of workers, which live from epoch to epoch.
+        """
+        loader, count = self.loader, self.num_workers if num_workers is None else num_workers
+        changed: dict[str, Any] = {"num_workers": count}
+        if num_workers is not None:
+            changed["persistent_workers"] = count > 0
+        if not isinstance(loader, DataLoader):
+            loader = copy.copy(loader)
+            if count != loader.num_workers:  # torch's own defaults
+                changed |= {"prefetch_factor": 2 if count else None, "timeout": 0}
+            vars(loader).update(changed, _iterator=None)  # workers that persist are the other one's
+            return loader
+        size = self.batch_size()
+        if size is None or loader.batch_sampler is not None:
+            changed["collate_fn"] = loader.collate_fn  # torch's for single rows collates nothing
+        if count:
+            changed |= {name: getattr(loader, name) for name in _OF_WORKERS}
+        changed |= {"seed": 0, "shuffle": True, "num_replicas": 1, "rank": 0, "seed_rows": loader.seed_rows}
+        return DataLoader(self.dataset, size, **changed)
 
 
 def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:
@@ -189,3 +191,115 @@ def numbers(loader: TorchLoader[Any]) -> Iterator[Any]:
         return
     for batch in loader.batch_sampler:
         yield from batch
+
+
+_MOST_LEAVES, _DEEP = 256, 8
+_SAID = re.compile(r"\(made as row (.+)\)$", re.MULTILINE)
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.timedelta, list, tuple)
+
+
+def made(dataset: Any, row: Any) -> object:
+    """A row of a dataset with row numbers, as a collate_fn gets it; several for a list of numbers."""
+    if not hasattr(dataset, "__getitems__") or isinstance(row, (list, tuple)):
+        return dataset[row]
+    rows = dataset.__getitems__([row])
+    return rows[0] if isinstance(rows, list) and rows else rows
+
+
+def rows_of(patient: Patient, most: int) -> Iterator[object]:
+    """Some rows from all over the dataset, or the first ones of a stream."""
+    if patient.is_iterable:
+        return islice(iter(patient.dataset), most)
+    return (made(patient.dataset, key) for key in patient.keys(most))
+
+
+def leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """The values that a row or a batch is made of, each with the path to it."""
+    parts: list[tuple[str, object]] = []
+    if isinstance(value, Mapping):
+        parts = [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        parts = [(f"{path}.{name}" if path else name, one) for name, one in value._asdict().items()]
+    elif isinstance(value, (list, tuple)) and not _is_numbers(value):
+        parts = [(f"{path}[{number}]", one) for number, one in enumerate(value)]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [(f"{path}.{name}" if path else name, one) for name, one in vars(value).items()]
+    if not parts or depth == _DEEP:
+        yield path, value
+        return
+    for inner, one in parts[:_MOST_LEAVES]:
+        yield from leaves(one, inner, depth + 1)
+
+
+def _is_numbers(value: list[object] | tuple[object, ...]) -> bool:
+    return len(value) > 8 and all(isinstance(one, (int, float)) for one in value)
+
+
+def digest(value: object) -> str | None:
+    """A digest of a row, or of a generator's state; None if a part of it is of an unknown kind."""
+    found = hashlib.blake2b(digest_size=8)
+    for path, leaf in leaves(value):
+        data = _bytes_of(leaf)
+        if data is None:
+            return None
+        found.update(f"{path}:{type(leaf).__name__}{getattr(leaf, 'shape', '')}:".encode())
+        found.update(data)
+    return found.hexdigest()
+
+
+def _bytes_of(leaf: object) -> bytes | None:
+    if is_dense(leaf):
+        return bytes(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    if isinstance(leaf, np.ndarray) and leaf.dtype.hasobject:
+        return repr(leaf.tolist()).encode()
+    if isinstance(leaf, (np.ndarray, np.generic)) or type(leaf).__module__.startswith("PIL."):
+        data: bytes = leaf.tobytes()  # type: ignore[attr-defined]
+        return data
+    is_plain = isinstance(leaf, _PLAIN) or (isinstance(leaf, Mapping) and not leaf)
+    return repr(leaf).encode() if is_plain else None
+
+
+def is_dense(value: object) -> TypeGuard[torch.Tensor]:
+    """True for a tensor whose values lie in the memory of this machine."""
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+
+
+class Digest:
+    """A `collate_fn` that gives the digest of a row."""
+
+    def __call__(self, batch: Any) -> str | None:
+        """The digest of the only row of a batch."""
+        return digest(batch if isinstance(batch, list) else [batch])
+
+
+def row_said(text: str) -> str | None:
+    """The row that an error's text says was being made, as it is written in Python; None if it says none."""
+    found = _SAID.findall(text)
+    return found[-1] if found else None
+
+
+def name_rows(dataset: object) -> None:
+    """Lets errors that rows of a dataset raise note the row, in this process and those that it forks."""
+    kind: Any = type(dataset)
+    for name in ("__getitem__", "__getitems__"):
+        method = getattr(kind, name, None)
+        if isinstance(method, FunctionType):  # not of a list, say
+            setattr(kind, name, _noting(method, dataset))
+
+
+def _noting(function: Callable[..., Any], dataset: object) -> Callable[[Any, Any], Any]:
+    """A method of rows that notes in an error which row was being made."""
+
+    @wraps(function)
+    def noting(self: Any, rows: Any) -> Any:
+        try:
+            return function(self, rows)
+        except Exception as raised:
+            error: Any = raised
+            row = rows[0] if isinstance(rows, (list, tuple)) and len(rows) == 1 else rows
+            if self is dataset and not isinstance(row, (list, tuple)):
+                with suppress(Exception):  # Python 3.10, or an error that keeps no attributes
+                    error.add_note(f"(made as row {int(row) if isinstance(row, np.integer) else row!r})")
+            raise
+
+    return noting

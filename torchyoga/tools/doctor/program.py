@@ -105,18 +105,14 @@ def _together(reports: list[dict[str, Any]]) -> Diagnosis:
 
 
 def _of_ranks(reports: list[dict[str, Any]]) -> list[Finding]:
-    """Findings about the receipts and rows of ranks that ran together, loader by loader."""
+    """Findings about the rows that ranks which ran together begin with, loader by loader."""
     if len(reports) < 2:
         return []
-    from .sharding import alike, disagreeing
+    from .sharding import alike
 
-    averages = any(report.get("averages") for report in reports)
     findings: list[Finding] = []
-    names = reports[0].get("names", [])
-    for name, *rows in zip(names, *(report.get("rows", []) for report in reports), strict=False):
-        same = Diagnosis([*alike(rows, averages)])
-        findings += (same.of(name) if len(names) > 1 else same).findings
-    for receipts in zip(*(report["receipts"] for report in reports), strict=False):
-        if all(isinstance(one, dict) and one.get("rows") for one in receipts):
-            findings += disagreeing(receipts)
+    loaders = [*zip(*(report["loaders"] for report in reports), strict=False)]
+    for ranks in loaders:
+        same = Diagnosis([*alike([one["rows"] for one in ranks], any(one["must_differ"] for one in ranks))])
+        findings += (same.of(ranks[0]["name"]) if len(loaders) > 1 else same).findings
     return findings

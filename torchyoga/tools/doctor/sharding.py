@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,12 +13,9 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import DistributedSampler, Subset, get_worker_info
 
-from ...errors import StateError
 from ...loading.loader import DataLoader
-from ...order.proof import prove
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, numbers
-from .rows import digest, leaves, rows_of
+from .patient import Patient, digest, leaves, numbers, rows_of
 from .walk import walk
 
 _WORKERS, _STREAMED, _LEAST = 2, 16, 4  # rows of a stream
@@ -127,21 +124,22 @@ def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Itera
         ranks: the first rows of a stream on two ranks.
     """
     count, loader = world(), patient.loader
+    sampler: Any = loader.sampler
     if patient.is_alone or count == 1:
         return
+    pads = isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset)
+    if pads and (patient.is_evaluation or not sampler.shuffle):
+        yield Finding(
+            "padded-evaluation",
+            f"the ranks get {sampler.total_size:,} rows, of {len(patient.dataset):,} in the dataset",
+            "DistributedSampler gives some rows twice, so that ranks have as many: metrics count both.",
+            "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
+            "maybe",
+        )
     if patient.is_evaluation:
-        sampler = loader.sampler
-        if isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset):
-            yield Finding(
-                "padded-evaluation",
-                f"the ranks get {sampler.total_size:,} rows, of {len(patient.dataset):,} in the dataset",
-                "DistributedSampler gives some rows twice, so that ranks have as many: metrics count both.",
-                "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
-                "maybe",
-            )
         return
     parts = (value for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST)
-    if _replicas(loader) > 1 or any(_is_part(value, count) for value in parts):
+    if replicas(loader) > 1 or any(_is_part(value, count) for value in parts):
         return
     first = ranks[0] if ranks else []
     is_known = len(first) >= _LEAST and None not in first and len(set(first)) > len(first) / 2
@@ -165,7 +163,7 @@ def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Itera
     )
 
 
-def _replicas(loader: TorchLoader[Any]) -> int:
+def replicas(loader: TorchLoader[Any]) -> int:
     """The number of ranks that a loader deals rows to."""
     if isinstance(loader, DataLoader):
         return loader.total_batch_size // (loader.batch_size or 1)
@@ -188,51 +186,29 @@ def _is_part(value: Any, world: int) -> bool:
 
 
 def first_rows(patient: Patient) -> list[str]:
-    """The rows that a loader of torch's begins with on this rank: their numbers, or digests. In a trial."""
-    if patient.is_ours:
-        return []  # receipts say more
+    """The rows that a loader begins with on this rank: their numbers, or digests. In a trial."""
     if patient.is_iterable:
         return [str(digest(row)) for row in rows_of(patient, _STREAMED)]
     return [str(number) for number in islice(numbers(patient.loader), _NUMBERED)]
 
 
-def alike(ranks: Sequence[Sequence[str]], averages: bool) -> Iterator[Finding]:
+def alike(ranks: Sequence[Sequence[str]], must_differ: bool) -> Iterator[Finding]:
     """A finding if all ranks begin with the same rows.
 
     Args:
         ranks: the rows of each, as texts.
-        averages: True if gradients are averaged over the ranks, so that rows should differ.
+        must_differ: True if rows are dealt to several ranks, or gradients are averaged over them.
     """
     first = ranks[0]
     if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
         return
     yield Finding(
         "not-sharded",
-        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
-        + ("; their gradients are averaged" if averages else ""),
+        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other",
         f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
-        "sampler=DistributedSampler(dataset), or yoga.DataLoader; in __iter__, every n-th row",
-        "wrong" if averages else "maybe",  # ranks of tensor parallelism are to have the same rows
+        "DistributedSampler(dataset) or yoga.DataLoader with the rank of each; in __iter__, every n-th row",
+        "wrong" if must_differ else "maybe",  # ranks of tensor parallelism are to have the same rows
     )
-
-
-def disagreeing(receipts: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
-    """A finding if receipts of ranks show that rows came twice, or that ranks are missing or doubled."""
-    if not receipts:
-        return
-    try:
-        problem = prove(receipts).problem
-    except StateError as error:
-        problem = str(error)
-    # Ranks of a job that was stopped have come to different steps, which loses nothing.
-    if problem and "different numbers of batches" not in problem:
-        yield Finding(
-            "sharded-twice",
-            f"{len(receipts)} receipts: {problem}",
-            "Rows were trained on twice, or never.",
-            "the same seed= on all ranks, and a rank= of its own on each",
-            "wrong",
-        )
 
 
 RANKS = Check(

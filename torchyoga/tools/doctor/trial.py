@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .rows import row_said
+from .patient import row_said
 from .walk import is_library_file
 
 ENDED = "it ended the process that tried it"
@@ -33,8 +33,7 @@ BUSY = 0.2  # of the CPUs, that other processes take: seconds say little then
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
-_LOOK_SECONDS, _LOOKS = 0.5, 10  # for how long processes are looked at, and how often
-_IDLE = 0.2  # of those looks, at which idle ones may run
+_LOOK_SECONDS, _IDLE = 0.5, 0.2  # for which processes are looked at, and the share for which idle ones run
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
@@ -50,7 +49,7 @@ class Hang(NamedTuple):
         is_locked: True if, besides, all threads of one of them waited, without a limit, for locks that no
             other process can open.
         is_busy: other processes took much of the CPUs.
-        where: the line of the user's code that one of them was at; "" if there is none.
+        at: in words, the line of the user's code that one of them was at; "" if there is none.
         is_twice: a fresh process did not end, either.
     """
 
@@ -58,7 +57,7 @@ class Hang(NamedTuple):
     is_idle: bool = False
     is_locked: bool = False
     is_busy: bool = False
-    where: str = ""
+    at: str = ""
     is_twice: bool = False
 
 
@@ -223,16 +222,10 @@ class Others:
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    others, could_run = Others(session), 0
-    for _ in range(_LOOKS):
-        time.sleep(_LOOK_SECONDS / _LOOKS)
-        states = [
-            text.rpartition(")")[2].split()[0]
-            for pid in _of_session(session)
-            for text in _of_threads(pid, "stat")
-        ]
-        could_run += "R" in states
-    is_busy, is_idle = others.share >= BUSY, could_run <= _IDLE * _LOOKS
+    others, before = Others(session), running_seconds(session)
+    time.sleep(_LOOK_SECONDS)
+    is_busy = others.share >= BUSY
+    is_idle = running_seconds(session) - before <= _IDLE * _LOOK_SECONDS
     pids = [*_of_session(session)]
     is_locked = is_idle and any(map(_waits_for_locks, pids))
     for pid in pids:
@@ -241,8 +234,8 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
             time.sleep(0.02)  # so that their stacks come one after the other
     time.sleep(0.1)
     stacks.seek(0)
-    where = _users_line(stacks.read().decode(errors="replace"))
-    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, where=where)
+    at = _users_line(stacks.read().decode(errors="replace"))
+    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, at=at)
 
 
 def _waits_for_locks(pid: int) -> bool:
@@ -265,5 +258,5 @@ def _users_line(text: str) -> str:
             if file == __file__:  # what comes then called the doctor
                 break
             if os.path.exists(file) and not is_library_file(file):
-                return f"{os.path.basename(file)}:{line}, {function}"
+                return f"; it was at {os.path.basename(file)}:{line}, {function}"
     return ""

@@ -32,12 +32,11 @@ from .epochs import order_stands
 from .examination import examined
 from .patient import Patient
 from .program import FOLDER, SECONDS
-from .sharding import dealt, first_rows, world
+from .sharding import dealt, first_rows, replicas, world
 from .trial import tried
 
 _MOST_LOADERS = 4  # the last ones; each is kept until the end
 _MOST_STARTS = 8  # iterations of a loader
-_DEFAULT_SECONDS = 30.0
 _FIRST_SECONDS = 5.0  # for the rows that a loader begins with
 _AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 
@@ -51,14 +50,20 @@ class _Seen:
         line: where that was.
         evaluates: True if each iteration began without gradients.
         rows: the rows that it begins with on this rank, as texts; empty if there is one process only.
-        averages: True if a model whose gradients are averaged over ranks was there.
+        must_differ: True if ranks should get others: the loader deals them, or gradients are averaged.
         starts: what decided the order as each iteration began; of the last ones.
     """
 
-    def __init__(self, loader: Any, names: list[str], line: str) -> None:
-        self.loader, self.names, self.line, self.evaluates = loader, names, line, True
-        self.rows, self.averages = _first_rows(loader)
-        self.starts: list[str] = []
+    def __init__(self, loader: Any, frame: FrameType) -> None:
+        self.loader, self.evaluates, self.starts = loader, True, list[str]()
+        self.names = [name for name, one in [*frame.f_locals.items()] if one is loader]
+        self.line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        self.rows, self.must_differ = list[str](), False
+        if world() > 1:
+            patient = Patient.of(loader)
+            self.rows = tried(partial(first_rows, patient), _FIRST_SECONDS).value or []
+            averages = any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
+            self.must_differ = averages or replicas(loader) > 1
 
 
 class _Watch:
@@ -71,19 +76,16 @@ class _Watch:
         self._file = getattr(sys.modules["__main__"], "__file__", None)
         self._seen: list[_Seen] = []
 
-    def see(self, loader: Any, frame: FrameType | None = None) -> None:
-        """Keeps a loader that is being iterated by the code of a frame, or is only there if there is none."""
+    def see(self, loader: Any, frame: FrameType) -> None:
+        """Keeps a loader that is being iterated by the code of a frame."""
         if os.getpid() != self._process or type(loader).__name__ == "_Inner":  # within one of torchyoga's
             return
         seen = next((one for one in self._seen if one.loader is loader), None)
         if seen is None:
-            found = {} if frame is None else frame.f_locals
-            names = [name for name, one in [*found.items()] if one is loader]
-            file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-            seen = _Seen(loader, names, f"{os.path.basename(file)}:{line}" if file else "")
+            seen = _Seen(loader, frame)
             self._seen = [*self._seen, seen][-_MOST_LOADERS:]
         seen.evaluates &= not torch.is_grad_enabled()
-        if not isinstance(loader, DataLoader) and frame is not None:
+        if not isinstance(loader, DataLoader):
             seen.starts = [*seen.starts, order_stands(loader)][-_MOST_STARTS:]
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -97,16 +99,14 @@ class _Watch:
             return
         if self._file is not None:  # Python has taken it away, and rows or spawned workers may need it
             vars(sys.modules["__main__"]).setdefault("__file__", self._file)
-        rank = _rank()
-        found: dict[str, Any] = {"process": self._process, "rank": rank, "loaders": 0, "receipts": []}
+        rank, names = _rank(), _called(self._seen)
+        found: dict[str, Any] = {"process": self._process, "loaders": []}
         try:
-            _find_alive(self.see)
-            found["loaders"], found["names"] = len(self._seen), _called(self._seen)
-            loaders = [one.loader for one in self._seen]
-            found["receipts"] = [_receipt(one) for one in loaders if hasattr(one, "receipt")]
-            found["rows"] = [[] if one.evaluates else one.rows for one in self._seen]
-            found["averages"] = any(one.averages for one in self._seen)
-            found["diagnoses"] = _examined(self._seen, self._seconds, rank)
+            found["loaders"] = [
+                {"name": name, "rows": [] if one.evaluates else one.rows, "must_differ": one.must_differ}
+                for one, name in zip(self._seen, names, strict=True)
+            ]
+            found["diagnoses"] = _examined(self._seen, names, self._seconds, rank)
         except KeyboardInterrupt:
             found["error"] = "it was interrupted while it was examined"
         except Exception as error:
@@ -122,10 +122,7 @@ def begin() -> None:
     folder = os.environ.get(FOLDER)
     if not folder or multiprocessing.parent_process() is not None or not os.path.isdir(folder):
         return
-    seconds = _DEFAULT_SECONDS
-    with suppress(ValueError):
-        seconds = float(os.environ.get(SECONDS, seconds))
-    watch = _Watch(folder, seconds)
+    watch = _Watch(folder, float(os.environ[SECONDS]))
     sys.addaudithook(watch.hear)
     there = TorchLoader.__iter__
 
@@ -139,32 +136,7 @@ def begin() -> None:
     atexit.register(watch.report)
 
 
-def _find_alive(see: Any) -> None:
-    """Loaders that are still there, of classes whose own `__iter__` takes the place of torch's."""
-    for one in gc.get_objects():
-        kind = type(one)
-        is_theirs = issubclass(kind, TorchLoader) and not issubclass(kind, DataLoader)
-        if is_theirs and kind.__iter__ is not TorchLoader.__iter__:
-            see(one)
-
-
-def _receipt(loader: Any) -> object:
-    try:
-        return loader.receipt()
-    except Exception:  # nothing was delivered, or its sampler keeps none
-        return None
-
-
-def _first_rows(loader: Any) -> tuple[list[str], bool]:
-    """The rows that a loader begins with on this rank, and whether ranks average their gradients."""
-    if world() == 1:
-        return [], False
-    patient = Patient.of(loader)
-    rows = tried(partial(first_rows, patient), _FIRST_SECONDS).value
-    return rows or [], any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
-
-
-def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, object]]:
+def _examined(seen: list[_Seen], names: list[str], seconds: float, rank: int) -> list[dict[str, object]]:
     """The diagnoses; ranks after the first are only asked how their rows are dealt, as CPUs are shared."""
     patients = [
         Patient.of(one.loader, one.names, evaluates=one.evaluates, starts=tuple(one.starts)) for one in seen
@@ -174,7 +146,7 @@ def _examined(seen: list[_Seen], seconds: float, rank: int) -> list[dict[str, ob
     else:
         diagnoses = [examined(one, seconds=seconds / len(patients)) for one in patients]
     if len(seen) > 1:
-        diagnoses = [one.of(name) for one, name in zip(diagnoses, _called(seen), strict=True)]
+        diagnoses = [one.of(name) for one, name in zip(diagnoses, names, strict=True)]
     return [one.to_dict() for one in diagnoses]
 
 

@@ -1,22 +1,21 @@
-"""The CPUs that workers may use, rows a second with 0, 1, 2, 4 ... of them, and how many are enough."""
+"""How many workers are enough: as the loader's meter says, or by rows a second with 0, 1, 2, 4 ..."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...loading.loader import DataLoader
 from ...process.control_group import usable_cpus
-from ...reading.dataref import DataRef
-from ..meter_advice import Costs, most_workers, seconds_text
-from .diagnosis import Check, Finding, Measured, Seen
+from ..meter_advice import Verdict, most_workers, seconds_text, verdict_of
+from .diagnosis import Check, Finding, Measured, Seen, Severity
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
 
 _AS_GOOD = 0.95  # of the best rate
+_WORTH = 0.8  # of the best rate: what is better says nothing
 _WAITS = 0.5  # of the time of one worker, in which it computes or wants to: its rows wait
 _RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers
 
@@ -24,6 +23,15 @@ _RATE_SECONDS, _LEAST_SECONDS = 2.0, 0.2  # for each number of workers
 def counts(usable: int, current: int) -> list[int]:
     """The numbers of workers to measure: 0, 1, 2, 4 ... up to the CPUs there are, and the present one."""
     return sorted({0, 1, usable, current} | {2**power for power in range(1, 12) if 2**power <= usable})
+
+
+def _of_meter(patient: Patient) -> Verdict | None:
+    """The verdict of the loader's meter; None if it has none, or has counted too few batches."""
+    if not isinstance(patient.loader, DataLoader):
+        return None
+    meter = patient.loader.meter
+    found = verdict_of(meter.last, meter._setting)
+    return found if found.is_sure else None
 
 
 def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
@@ -39,8 +47,9 @@ def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
     each = min(_RATE_SECONDS, 2 * seconds / (len(wanted) + len(more)))
     rates, waits, ends = list[tuple[int, float]](), False, time.monotonic() + 2.5 * seconds
     others = Others(os.getsid(0))
+    is_measured = each >= _LEAST_SECONDS and _of_meter(patient) is None
     # Rows that this process makes may start threads, which would be in the way of workers.
-    for count in [*(count for count in wanted if count), 0, *more] if each >= _LEAST_SECONDS else ():
+    for count in [*(count for count in wanted if count), 0, *more] if is_measured else ():
         if time.monotonic() > ends or (count in more and not waits):
             break
         rate, running = _rate(patient, count, size, each)
@@ -53,8 +62,7 @@ def _rate(patient: Patient, count: int, size: int | None, seconds: float) -> tup
     """Rows a second with so many workers, once each has made a batch, and the seconds of each second in which
     threads of the loader ran, or wanted to.
     """
-    more: dict[str, Any] = {"persistent_workers": True} if count else {}
-    batches = _without_end(patient.like(count, size, **more))
+    batches = _without_end(patient.again(count))
     warm_until = time.perf_counter() + seconds
     for _ in range(max(1, count)):
         next(batches)
@@ -68,93 +76,6 @@ def _rate(patient: Patient, count: int, size: int | None, seconds: float) -> tup
     return made / elapsed, (running_seconds(os.getsid(0)) - before) / elapsed
 
 
-def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
-    usable, current, others = facts["usable"], patient.num_workers, facts["others"]
-    if current > usable and not (patient.is_alone or facts["waits"]):  # else they do not take turns
-        yield Finding(
-            "few-cpus",
-            f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
-            "Workers that compute take turns, and each needs memory.",
-            f"num_workers={usable}",
-            "maybe",
-        )
-    rates = {int(count): rate for count, rate in facts["rates"]}
-    if rates and others >= BUSY:
-        busy = f"other processes took {others:.0%} of the CPUs: too much to tell how many workers are enough"
-        yield Measured("workers", busy)
-    elif rates:
-        yield Measured(
-            "workers",
-            f"rows/s: {_text(rates)}; {recommended(rates)} are enough for within 5 % of the best of these",
-        )
-        yield from few_workers(rates, patient, usable)
-
-
-def recommended(rates: Mapping[int, float]) -> int:
-    """The smallest number of workers within 5 % of the best."""
-    best = max(rates.values())
-    return min(count for count, rate in rates.items() if rate >= _AS_GOOD * best)
-
-
-def _text(rates: Mapping[int, float]) -> str:
-    return ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items())) + " workers"
-
-
-def few_workers(rates: Mapping[int, float], patient: Patient, usable: int = sys.maxsize) -> Iterator[Finding]:
-    """A finding if the loop would wait a fifth less with another number of workers than the loader's.
-
-    It is the meter's arithmetic: what the meter of the loader has seen of the loop counts here, too. Where it
-    has seen none, a wait was not measured.
-    """
-    current = patient.num_workers
-    if patient.is_alone or current not in rates or len(rates) < 2 or min(rates.values()) <= 0:
-        return
-    costs = _costs(rates, current, patient)
-    # Workers that live from epoch to epoch: those that do not are another finding.
-    advice = costs.advice(current, is_persistent=True)
-    if advice is None:
-        return
-    best = advice.num_workers
-    loop = (
-        f"the loop computes {seconds_text(costs.loop)} with each"
-        if costs.loop
-        else f"it matters where the loop computes less than {seconds_text(costs.measured[current])} with each"
-    )
-    yield Finding(
-        "num-workers",
-        f"rows/s: {_text(rates)}; the loader has {current}",
-        f"With {best} a batch comes every {seconds_text(costs.measured[best])}, now every "
-        f"{seconds_text(costs.measured[current])}; {loop}."
-        + (" Rows wait, so that workers need no CPU each, though torch warns." if best > usable else ""),
-        f"num_workers={best}",
-        "slow" if costs.loop else "maybe",
-    )
-
-
-def _costs(rates: Mapping[int, float], current: int, patient: Patient) -> Costs:
-    """The seconds of a batch, from the rates, and what the loader's meter says of the loop."""
-    loader, dataset = patient.loader, patient.dataset
-    size, loop = loader.batch_size or 1, 0.0
-    measured = {count: size / rate for count, rate in rates.items()}
-    if isinstance(loader, DataLoader) and loader.meter.last.batches:
-        last = loader.meter.last
-        loop = last.away / last.batches
-        # Training was no slower than it was: less can be saved than it has waited.
-        step = loop + last.steady(bool(current))
-        measured[current] = min(measured[current], step)
-    fewest = min(measured)
-    copies = isinstance(dataset, DataRef) and dataset._only_copies and isinstance(loader, DataLoader)
-    return Costs(
-        make=measured[fewest] * max(1, fewest),
-        cpu=0.0,  # what was measured knows of the CPUs
-        loop=loop,
-        cpus=max(rates),
-        is_ahead=copies,
-        are_threads=copies,
-        measured=measured,
-    )
-
-
 def _without_end(loader: Any) -> Iterator[object]:
     while True:
         count = 0
@@ -163,6 +84,55 @@ def _without_end(loader: Any) -> Iterator[object]:
             yield batch
         if not count:
             raise ValueError("the loader gives no batch")
+
+
+def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
+    usable, current, others = facts["usable"], patient.num_workers, facts["others"]
+    rates = {int(count): rate for count, rate in facts["rates"]}
+    said = _of_meter(patient)
+    if said is not None:
+        yield Measured("workers", f"as the loader's meter says, {said.text}")
+        if said.num_workers is not None:
+            yield _number(said.num_workers, said.text, "The meter has counted it as the loop ran.", "slow")
+        return
+    if rates and others >= BUSY:
+        busy = f"other processes took {others:.0%} of the CPUs: too much to tell how many workers are enough"
+        yield Measured("workers", busy)
+    elif rates:
+        text = ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items()))
+        text, best = f"rows/s: {text} workers", enough(rates)
+        yield Measured("workers", f"{text}; {best} are enough for within 5 % of the best of these")
+        if not patient.is_alone and rates.get(current, rates[best]) < _WORTH * rates[best]:
+            now, then = ((patient.loader.batch_size or 1) / rates[count] for count in (current, best))
+            why = (
+                f"With {best} a batch comes every {seconds_text(then)}, now every {seconds_text(now)}; it "
+                "matters where the loop computes less than that with each."
+                + (
+                    " Rows wait, so that workers need no CPU each, though torch warns."
+                    if best > usable
+                    else ""
+                )
+            )
+            yield _number(best, f"{text}; the loader has {current}", why, "maybe")
+            return
+    if current > usable and not (patient.is_alone or facts["waits"]):  # else they do not take turns
+        yield Finding(
+            "few-cpus",
+            f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
+            "Workers that compute take turns, and each needs memory.",
+            "fewer workers: the doctor, where no other process computes, says how many",
+            "maybe",
+        )
+
+
+def _number(best: int, measured: str, why: str, severity: Severity) -> Finding:
+    return Finding("num-workers", measured, why, f"num_workers={best}", severity)
+
+
+def enough(rates: Mapping[int, float]) -> int:
+    """The smallest number of workers within 5 % of the best rate."""
+    best = max(rates.values())
+    return min(count for count, rate in rates.items() if rate >= _AS_GOOD * best)
 
 
 WORKERS = Check("workers", lambda patient: True, _rates, _judged, in_workers=True)

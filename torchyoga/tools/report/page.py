@@ -270,9 +270,6 @@ def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
         "host": lineage.host,
         "seconds": None if lineage.seconds is None else number(lineage.seconds),
         "made from": ", ".join(parents),
-        "built by": ", ".join(
-            f"{one.name} ({count_of(one.parts, 'part')}, {one.rows:,} rows)" for one in lineage.builders
-        ),
         "build": manifest.build,
     }
     return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}

@@ -31,7 +31,6 @@ from typing import Any
 from ...process.numbers import as_int
 from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
-from ...reading.stored_ref import StreamedRef
 from ...storage import Storage
 from ..report.page import policy_of
 from .answer import HTML, TEXT, Answer, Refused, link
@@ -113,7 +112,7 @@ def view(
     Raises:
         NotFoundError: there is no such id or version; names those there are.
         CorruptError: that version is damaged.
-        TypeError: `shown` is neither, or its rows can be read in order only.
+        TypeError: `shown` is neither.
         ValueError: an argument is out of range.
         OSError: the port is taken.
 
@@ -135,8 +134,6 @@ def view(
         raise ValueError("id and version are for a storage, and this is a dataset already; leave them out")
     if version is not None and id is None:
         raise ValueError(f"version={version!r} needs the id that it is of")
-    if isinstance(shown, StreamedRef):
-        len(shown)  # an error, now and not on each page
     page, shelf = "", Shelf(shown)
     if isinstance(shown, Storage) and id is not None:
         if version is None:

@@ -22,13 +22,11 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from ...process.numbers import as_int, distinct
-from ...rows.block import Block
+from ...rows.block import Block, Data, bounds_of, numbered_within
 from ...rows.collate import fill_value
 from ...rows.column import Column, stacked
-from ...rows.data import Data, bounds_of, numbered_within
 from ...rows.node import WRAPPERS, Node, outermost, path_name
-from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema, schema_under
+from ...rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
 from ...rows.types import Array, Ints
 from .plan import Documents
 
@@ -109,6 +107,12 @@ def _counted_to(count: int) -> Ints:
     return found
 
 
+def write_tokens(made: Made, out: Ints) -> None:
+    """Writes the tokens, as numbers of 8 bytes."""
+    assert made.tokens is not None
+    out[...] = made.tokens.values
+
+
 def write_labels(ignored: int, shifted: bool, made: Made, out: Ints) -> None:
     """Writes the tokens, but the first of each document is ignored.
 
@@ -125,10 +129,11 @@ def write_labels(ignored: int, shifted: bool, made: Made, out: Ints) -> None:
 
 
 LabelKind: TypeAlias = Literal["same", "shifted"]  # labels as the tokens, or each that of the next token
+PackNames: TypeAlias = Literal["transformers"]  # whose models' names the columns of packs have
 
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 _IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs", "document_ids")
-_BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
+_BY_TOKEN = ("tokens", "input_ids", "position_ids", "document_ids", "labels")
 _MOST_WIDTH = 2**24
 _LEAF = Node("leaf")
 
@@ -182,6 +187,7 @@ class Layout:
         documents: bool = False,
         in_pieces: bool = False,
         padding: tuple[int, float | Mapping[str, float]] | None = None,
+        names: PackNames | None = None,
     ) -> Layout:
         """The rows of `DataRef.packed`, over rows of a schema.
 
@@ -195,6 +201,7 @@ class Layout:
             in_pieces: True if documents may be pieces of rows.
             padding: how many tokens every pack is filled up to, and with what: of the measured column, or by
                 the name of the column. None if packs are not filled up.
+            names: "transformers" for nothing but `input_ids` of the measured column, and what goes with them.
 
         Raises:
             KeyError: there is no such column.
@@ -207,39 +214,48 @@ class Layout:
         if width is not None:
             as_int("the width of padded packs", width, 1, _MOST_WIDTH)
         asked = labels
+        if labels is None and names is not None:
+            asked = "labels" if "labels" in along else "same"
         labels, shifted = _labels_of(asked, along[0])
+        if shifted and names is not None:
+            raise ValueError(
+                f'labels={asked!r}: models of transformers shift labels themselves; use "same", or a column'
+            )
         if labels is not None and labels not in along:
             raise _unknown_labels(labels, () if isinstance(asked, Mapping) else get_args(LabelKind), along)
-        if labels is not None:
-            own = Projection.at(schema, labels).schema.columns[0]
-            is_known = own.kind != "tensor" or hasattr(np, own.dtype)
-            if not is_known or not np.can_cast(own.storage, np.int64):
+        for what, name in (("labels", labels), ("input_ids", None if names is None else along[0])):
+            own = None if name is None else Projection.at(schema, name).schema.columns[0]
+            if own is not None and not _are_whole(own):
                 raise ValueError(
-                    f"labels={labels!r} are int64, but the column holds {own.dtype}; take whole numbers"
+                    f"{what}={name!r} are int64, but the column holds {own.dtype}; take whole numbers"
                 )
-        added = [
-            "position_ids",
-            *(["labels"] * (labels is not None)),
-            *(["document_ids"] * (documents or bool(width))),
-        ]
-        added += ["rows", PACK_LENGTHS, *(["begins"] * in_pieces)]
-        _check_names(schema, {*added, *_IN_BATCHES} - ({"labels"} if labels == "labels" else set()))
-        tree, found = _packed_tree(schema, along, labels)
+        made_of = {"labels": labels or ""}
+        if names is None:
+            added = ["position_ids", *(["labels"] * (labels is not None))]
+            added += ["document_ids"] * (documents or bool(width))
+            added += ["rows", PACK_LENGTHS, *(["begins"] * in_pieces)]
+            _check_names(schema, {*added, *_IN_BATCHES} - ({"labels"} if labels == "labels" else set()))
+            tree, found = _packed_tree(schema, along, labels)
+        else:
+            made_of["input_ids"] = along[0]
+            added = ["input_ids", "labels", "position_ids", *(["document_ids"] * documents), PACK_LENGTHS]
+            tree, found = Node("dict", (), ()), []
         numbers = {path_name(path): first for path, _, first in _places(schema)}
-        found += [_made(name, numbers.get(labels or "", -1)) for name in added]
+        found += [_made(name, numbers.get(made_of.get(name, ""), -1)) for name in added]
         keys, children = (*tree.keys, *added), (*tree.children, *[_LEAF] * len(added))
         tree = replace(tree, keys=keys, children=children)
         columns = list(schema_under(tree, (column for _, column in found)).columns)
         fills: tuple[tuple[str, float], ...] = ()
         if width is not None:
             some = [n for n, (source, _) in enumerate(found) if source.way in _BY_TOKEN]
-            fills = _fills([columns[n] for n in some], along[0], fill, ignored, first_position)
+            measured = along[0] if names is None else "input_ids"
+            fills = _fills([columns[n] for n in some], measured, fill, ignored, first_position)
             for n in some:
                 columns[n] = replace(columns[n], shape=(width,))
         by_token = [
             column.name for (source, _), column in zip(found, columns, strict=True) if source.way in _BY_TOKEN
         ]
-        whole = Schema(tree, tuple(columns), (*by_token, PACK_LENGTHS))
+        whole = Schema(tree, tuple(columns), (*by_token, PACK_LENGTHS), names or "")
         sources = tuple(source for source, _ in found)
         return Layout(whole, sources, numbers[along[0]], first_position, ignored, width, fills, shifted)
 
@@ -290,8 +306,10 @@ class Layout:
                 return tokens_of(source.column)
             if source.way == "document_ids":
                 return Data(cut.numbers, cut.ends[bounds])
-            if source.way == "labels":
-                write: Callable[[Made, Ints], None] = partial(write_labels, self.ignored, self.shifted)
+            if source.way in ("labels", "input_ids"):
+                write: Callable[[Made, Ints], None] = write_tokens
+                if source.way == "labels":
+                    write = partial(write_labels, self.ignored, self.shifted)
                 made = Made(cut.lengths, bounds, write, tokens_of(source.column))
             else:
                 made = Made(cut.lengths, bounds, partial(write_positions, self.first_position))
@@ -367,6 +385,12 @@ def are_tokens(schema: Schema, node: Node, first: int) -> bool:
     is_one = node.kind == "leaf" or (node.kind == "varying" and node.children[0].kind == "leaf")
     is_number = column.kind not in (*_TEXTS, "none", "decimal") and column.storage.kind in "biufc"
     return is_one and column.is_ragged and column.ndim == 1 and is_number
+
+
+def _are_whole(column: Column) -> bool:
+    """True for numbers that int64 can hold."""
+    is_known = column.kind != "tensor" or hasattr(np, column.dtype)
+    return is_known and np.can_cast(column.storage, np.int64)
 
 
 class _CutTokens(NamedTuple):
@@ -488,7 +512,7 @@ def _check_names(schema: Schema, taken: Container[str]) -> None:
 
 
 def _made(name: str, column: int) -> _Found:
-    return PackSource(name, column if name == "labels" else -1), Column(name, "ndarray", "<i8", None, 1)
+    return PackSource(name, column), Column(name, "ndarray", "<i8", None, 1)
 
 
 def _packed_tree(schema: Schema, along: Sequence[str], labels: str | None) -> tuple[Node, list[_Found]]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ...order.by_file import Permutations
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
-from ...rows.data import bounds_of, numbered_within
+from ...rows.block import bounds_of, numbered_within
 from ...rows.types import Ints
 
 _MOST_LOOKED = 32  # packs of different rooms that are looked at for one that fits, with several budgets
@@ -283,10 +283,7 @@ class PackPlan:
     begins: Ints
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = list(self.parts.values())
-        is_small = all(int(part.max(initial=0)) < 2**32 for part in parts)
-        words = np.concatenate(parts, dtype=np.uint32 if is_small else np.int64, casting="unsafe")
-        return _of_words, (words, list(map(len, parts)), self.rows.dtype.str)
+        return PackPlan, (self.rows, self.sizes, self.costs, self.groups, self.pieces, self.begins)
 
     def __len__(self) -> int:
         return int(self.groups.counts.sum())
@@ -310,14 +307,6 @@ class PackPlan:
             little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             parts += [f"{name} {len(array)} {array.dtype.itemsize};", little.data]
         return hexdigest(*parts)
-
-
-def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> PackPlan:
-    """A plan that was pickled."""
-    rows, *others = np.split(words, bounds_of(sizes)[1:-1])
-    kinds, costs, counts, bounds, classes, each, pieces, begins = (part.astype(np.int64) for part in others)
-    groups = Groups(counts, bounds, classes, each)
-    return PackPlan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
 
 
 class Slots(NamedTuple):
@@ -482,10 +471,7 @@ def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
 
 
-_MOST_LISTED = 2**22  # documents of which a list is made, 4 bytes each
-_PATIENCE = 32  # a list is made once this share of the documents was looked up
 _FEW = 16  # packs of a plan, on average, below which all plans are looked up together
-_CHUNK = 32768  # slots turned at once, so that they stay in the processor's cache
 
 
 class Documents(NamedTuple):
@@ -525,8 +511,6 @@ class Members:
     def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
         self._plan = plan
         self._seed, self._epoch = seed, epoch
-        self._looked_up = 0
-        self._list: npt.NDArray[np.unsignedinteger] | None = None
 
     def documents(self, packs: Ints) -> Documents:
         """The documents of the packs of these numbers (B,), each in 0..len - 1."""
@@ -538,7 +522,7 @@ class Members:
         which = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)
         slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
         classes = slots.classes[which]
-        documents = self._documents_at(slot, classes)
+        documents = self._permutations.within(slot, slots.starts, classes, forward=True)
         return Documents(bounds, self._rows_of(documents), plan.costs[classes], self._begins_of(documents))
 
     def _rows_of(self, documents: Ints) -> Ints:
@@ -558,28 +542,6 @@ class Members:
         group = int(slots.packs.searchsorted(pack, "right")) - 1
         some = slice(slots.bounds[group], slots.bounds[group + 1])
         return slots.firsts[some] + slots.steps[some] * (pack - slots.packs[group]), slots.classes[some]
-
-    def _documents_at(self, slots: Ints, classes: Ints) -> Ints:
-        """The documents that are in these slots."""
-        if self._list is not None:
-            return self._list[slots].astype(np.int64)
-        total = len(self._plan.rows)
-        self._looked_up += len(slots)
-        if total <= _MOST_LISTED and self._looked_up * _PATIENCE >= total:
-            self._list = self._listed()
-            return self._list[slots].astype(np.int64)
-        return self._permutations.within(slots, self._plan.slots.starts, classes, forward=True)
-
-    def _listed(self) -> npt.NDArray[np.unsignedinteger]:
-        """The document in each slot."""
-        found = np.empty(len(self._plan.rows), np.uint32)
-        starts, sizes = self._plan.slots.starts, self._plan.sizes
-        classes = np.repeat(np.arange(len(sizes)), sizes)
-        for start in range(0, len(found), _CHUNK):
-            some = slice(start, start + _CHUNK)
-            slots = np.arange(start, min(start + _CHUNK, len(found)))
-            found[some] = self._permutations.within(slots, starts, classes[some], forward=True)
-        return found
 
     @cached_property
     def _permutations(self) -> Permutations:

@@ -4,7 +4,6 @@
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.builds/<id>/<version>/                what many builders agree on; see `building.board`
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
-<url>/.hashes/                               the same again, with the row hashes that are kept beside versions
 
 Note 18. The manifest is created, never overwritten blindly.
 The builder that creates it first has published. Which version may be replaced is settled before anything is
@@ -13,10 +12,6 @@ built: its build and tag come down to here, and the store compares the tag in th
 Note 18. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
 the answer that the object that they have just created exists already.
-
-`clean` sees in the listing which versions have nothing to remove.
-If there are files of one build only, older than the manifest, they belong to that manifest. An empty dataset,
-which has no files, leaves an object with the name of no build next to the files that it replaces.
 """
 
 from __future__ import annotations
@@ -35,21 +30,18 @@ from typing import TYPE_CHECKING, TypeVar
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
-from ..process.exceptions import contextmanager
 from ..process.lazy import later
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
-from ..versions.manifest import LARGEST_MANIFEST, Manifest
-from ..versions.names import HASHES, decoded, encoded, folder_of, natural
-from ..versions.outline import Outline
+from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline
+from ..versions.names import decoded, encoded, folder_of, natural
 from .cache import Cache
-from .contract import Held, Seen, Shown, Sweep, Versions, nearest, opening, sealed
-from .kinds import Found
+from .contract import LocalPaths, Seen, Shown, Store, Sweep, nearest, opening, sealed
+from .kinds import ObjectInfo
 from .lease import Lease
-from .local import Store, transfer_bar
-from .notes import RemoteNotes
-from .objects import Remote
+from .local import LocalStore, transfer_bar
+from .objects import Objects
 from .sharing import Sharing
 
 if TYPE_CHECKING:
@@ -68,10 +60,9 @@ _FOREVER = 2.0**31  # seconds
 _PART_SECONDS = 3600.0  # in which the builder of a part writes something
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
-_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
 
 
-class Mirror(Versions):
+class RemoteStore(Store):
     """The versions under a URL. Reading takes no locks and writes nothing there.
 
     Args:
@@ -80,17 +71,17 @@ class Mirror(Versions):
         lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
-    def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
+    def __init__(self, remote: Objects, cache: Cache, lease_seconds: float = 60.0) -> None:
         self._remote = remote
         self._cache = cache
         self._lease_seconds = lease_seconds
         key = blake2b(remote.url.encode(), digest_size=8).hexdigest()
-        self._local = Store(cache.root.at(f"building/{key}"))
+        self._local = LocalStore(cache.root.at(f"building/{key}"))
         self._leases: dict[tuple[str, str], Lease] = {}
         self._has_warned = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Mirror, (self._remote, self._cache, self._lease_seconds)
+        return RemoteStore, (self._remote, self._cache, self._lease_seconds)
 
     @property
     def name(self) -> str:
@@ -122,22 +113,17 @@ class Mirror(Versions):
     def _downloads(self, manifest: Manifest, cache: Cache) -> _reading.VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
         groups = [replace(group, files=()) for group in manifest.column_groups]
-        return _reading.VersionDownloads(self._remote, folder, cache, groups, self._lease_seconds)
+        return _reading.VersionDownloads(self._remote, folder, cache, groups)
 
-    @contextmanager
+    @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[_reading.VersionDownloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
             yield self._downloads(manifest, scratch)
 
-    @property
-    def hashes(self) -> Mirror:
-        """The versions under a folder that no id has."""
-        return Mirror(self._remote.at(HASHES), self._cache, self._lease_seconds)
-
-    def notes(self, folder: str) -> RemoteNotes:
-        """The notes in a folder behind the URL."""
-        return RemoteNotes(self._remote.at(folder))
+    def notes(self, folder: str) -> Objects:
+        """The objects in a folder behind the URL."""
+        return self._remote.at(folder)
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted, 1.9 before 1.10; costs a listing of the whole store."""
@@ -162,7 +148,7 @@ class Mirror(Versions):
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """The files next to a manifest, except hidden ones; one request each where a store does not list."""
         folder = folder_of(manifest.id, manifest.version)
-        found: dict[str, Found | None] = {**self._remote.find(folder)}
+        found: dict[str, ObjectInfo | None] = {**self._remote.find(folder)}
         for entry in manifest.own_files:
             if entry.name not in found or found[entry.name].nbytes is None:  # type: ignore[union-attr]
                 found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
@@ -179,7 +165,7 @@ class Mirror(Versions):
 
     # -- writing
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         self._remote.refuse_read_only()
@@ -247,19 +233,12 @@ class Mirror(Versions):
                 self._remote.upload(path, f"{folder}/{file.name}")
         return found
 
-    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
-        """Deletes the files."""
-        self._remote.delete(f"{folder_of(id, version)}/{file.name}" for file in files)
-
     def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
         """Creates the manifest."""
         id, version = manifest.id, manifest.version
         lease = self._leases[id, version]
         manifest = replace(manifest, lineage=sendable(manifest.lineage))
-        text = sealed(manifest)
-        if lease.is_another_deleting():
-            lease.check()
-        self._create(manifest, text, replaces)
+        self._create(manifest, replaces)
         if (lease.may_be_deleted or lease.is_another_deleting()) and self.missing(manifest):
             raise LostError(
                 f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
@@ -269,7 +248,7 @@ class Mirror(Versions):
     def receive(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
         hosts: Sequence[str] | None = None,
@@ -292,33 +271,23 @@ class Mirror(Versions):
                 with opened(entry) as path:
                     crc, there = _crc_of(path, entry), present.get(name)
                     if there is None or there.nbytes != entry.nbytes:  # no other build uses its name
-                        self._remote.put(path, f"{folder}/{name}")
+                        self._remote.upload(path, f"{folder}/{name}")
                 bar.update(entry.nbytes)
                 return name, crc
 
             pairs = zip(manifest.own_files, named.own_files, strict=True)
             crcs = dict(_in_turn(pairs, upload, _UPLOADS, "torchyoga upload"))
-        missing = self.missing(named)  # one listing, rather than a request for each file
-        for entry, copy in zip(manifest.own_files, named.own_files, strict=True):
-            if copy.name in missing:
-                with opened(entry) as path:
-                    self._remote.upload(path, f"{folder}/{copy.name}")
         published = named.with_own(lambda file: replace(file, crc=crcs[file.name]))
-        text = sealed(published)
-        if not manifest.own_files and any(map(is_data_file, present)):
-            # `clean` takes files of a single build for those of the manifest, but these are not.
-            self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
-        if lease.is_another_deleting():
-            lease.check()
-        self._create(published, text, replaces, hosts)
+        self._create(published, replaces, hosts)
         if lease.is_another_deleting() or self.missing(published):
             return self._put_again(manifest, held, published, progress, hosts, tries - 1)
         return published
 
-    def _create(
-        self, published: Manifest, text: bytes, replaces: Seen | None, hosts: Sequence[str] | None = None
-    ) -> None:
+    def _create(self, published: Manifest, replaces: Seen | None, hosts: Sequence[str] | None = None) -> None:
         """Creates a manifest; NotFoundError if a version whose files it shares goes meanwhile."""
+        text, lease = sealed(published), self._leases[published.id, published.version]
+        if lease.is_another_deleting():
+            lease.check()
         self.refuse_unshared(published, hosts)
         self._write_manifest(published.id, published.version, text, replaces)
         try:
@@ -334,20 +303,21 @@ class Mirror(Versions):
     def _write_manifest(self, id: str, version: str, text: bytes, replaces: Seen | None) -> None:
         """Creates the manifest, in place of the one that was seen and of no other; else ExistsError."""
         name = f"{folder_of(id, version)}/{MANIFEST}"
-        try:
-            if replaces is None:
-                self._remote.create(name, text)
-            else:
-                self._remote.replace(name, text, replaces.tag, lambda: self.seen(id, version) == replaces)
-        except FileExistsError as error:
+        if replaces is None:
+            is_written = self._remote.create(name, text)
+        else:
+            is_written = self._remote.replace(
+                name, text, replaces.tag, lambda: self.seen(id, version) == replaces
+            )
+        if not is_written:
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
-            ) from error
+            )
 
     def _put_again(
         self,
         manifest: Manifest,
-        held: Held,
+        held: LocalPaths,
         published: Manifest,
         progress: bool | None,
         hosts: Sequence[str] | None,
@@ -393,10 +363,7 @@ class Mirror(Versions):
         """Deletes the manifest, and what interrupted builds have left on this machine."""
         folder, lease = folder_of(id, version), self._leases[id, version]
         names = self._remote.find(folder)
-        seen = None
-        if known is not None and MANIFEST in names and self._remote.lists_tags:
-            seen = Seen(known.build, names[MANIFEST].tag)
-        seen = seen or self.seen(id, version)
+        seen = self.seen(id, version)
         if seen is None:
             self.manifest(id, version)  # its error lists what is published
             seen = self.seen(id, version)  # it was published just now
@@ -434,13 +401,13 @@ class Mirror(Versions):
         """Removes files that builds have left, and files that were replaced, unless a build is running."""
         now = self.now()
         before = now - grace
-        folders: dict[str, dict[str, Found]] = {}
-        notes: dict[str, float | None] = {}
+        folders: dict[str, dict[str, ObjectInfo]] = {}
+        notes: dict[str, ObjectInfo] = {}
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
             if name.startswith(".builds/"):
-                notes[name.removeprefix(".builds/")] = one.written
+                notes[name.removeprefix(".builds/")] = one
         found, planned = self.clean_plans(notes, before, id, dry_run)
         old: dict[str, dict[str, dict[str, int]]] = {}
         for folder, names in folders.items():
@@ -457,11 +424,8 @@ class Mirror(Versions):
             forgotten = partial(self._forgotten, of, before=before)
             found |= (sweep(of) if sweep else Sharing(self, of).clean)(files, forgotten, dry_run)
         if id is None:
-            if any(folder.startswith(f"{HASHES}/") for folder in folders):
-                found |= self.clean_hashes(grace, dry_run)
             # Parts of builds that go on may be built here.
             found |= self._local.clean(max(grace, _PART_SECONDS) if planned else grace, None, dry_run)
-            found |= {} if dry_run else dict.fromkeys(self._cache.tidy(), 0)
         return dict(sorted(found.items()))
 
     def _forgotten(self, id: str, version: str, before: float) -> dict[str, int]:
@@ -495,19 +459,15 @@ def _crc_of(path: str, entry: FileEntry) -> int:
     return crc
 
 
-def _forgotten(names: dict[str, Found], before: float) -> dict[str, int]:
-    """Old files next to a version and their bytes, unless it shows that its manifest names all of them."""
+def _forgotten(names: dict[str, ObjectInfo], before: float) -> dict[str, int]:
+    """Old files next to a version, which its manifest may name, and their bytes."""
+    if MANIFEST in names and not _is_before(names[MANIFEST], before):
+        return {}  # readers that have the manifest before this one may still be reading
     data = {name: one for name, one in names.items() if is_data_file(name)}
-    old = {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
-    if old and MANIFEST in names:
-        if not _is_before(names[MANIFEST], before):
-            return {}  # readers that have the manifest before this one may still be reading
-        if _is_one_build(data, names[MANIFEST]):
-            return {}
-    return old
+    return {name: one.nbytes or 0 for name, one in data.items() if _is_before(one, before)}
 
 
-def _old_claims(names: dict[str, Found], before: float) -> list[str]:
+def _old_claims(names: dict[str, ObjectInfo], before: float) -> list[str]:
     """The claims of a lease that may go, if none was written since a time; the last one stays, so that no
     other builder gets its number."""
     claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
@@ -516,20 +476,5 @@ def _old_claims(names: dict[str, Found], before: float) -> list[str]:
     return [name for name in claims if is_silent and name != last]
 
 
-def _is_before(found: Found, time: float) -> bool:
+def _is_before(found: ObjectInfo, time: float) -> bool:
     return found.written is not None and found.written < time
-
-
-def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
-    """True for the files of one build, none missing, and a manifest that was written after them and so names
-    them.
-
-    So `clean` need not read all the manifests of a store to find the few with other files next to them.
-    """
-    numbers = sorted(int(name[17:].partition(".")[0]) for name in data)
-    return (
-        len({name[:16] for name in data}) == 1
-        and numbers == list(range(len(numbers)))
-        and manifest.written is not None
-        and not any(one.written is None or one.written > manifest.written for one in data.values())
-    )

@@ -1,43 +1,231 @@
-"""Several DataRefs as one, in proportions that hold in every prefix."""
+"""Several DataRefs as one, in proportions that hold in every prefix, and how many rows of each were read."""
 
 from __future__ import annotations
 
 import json
 import numbers
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...errors import SchemaError
-from ...order.by_file import equal_runs
-from ...order.change import changed
-from ...order.contract import Arrangement, Shuffle, described
-from ...order.mixed import MixOrder, unpacked
-from ...order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
-from ...order.state import State
-from ...process.digests import hexdigest
-from ...process.lazy import cached_property
-from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, nameless_pin, row_numbers
-from ...reading.dataref import DataRef
-from ...rows.block import Block, Rows
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.data import Data, bounds_of
-from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import Schema
-from ...rows.types import Ints, Row, Seeds
-from ..chosen import check_alike, in_one_order
-from ..joined import Evenly, JoinedRef, by_source
-from ..over import ChangedBlocks, ProjectedRef
-from .arranged import Account, MixArrangement, SourceAccount, account_of, accounts_of, warn_if_arranged
+from ..errors import SchemaError, StateError
+from ..order.by_file import equal_runs
+from ..order.change import changed, counts_at, going_on, where_of
+from ..order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle, described
+from ..order.mixed import MixOrder, unpacked
+from ..order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
+from ..order.state import State
+from ..process.digests import hexdigest
+from ..process.lazy import cached_property
+from ..process.messages import warn_user
+from ..process.numbers import as_int, distinct
+from ..reading.contract import identity, nameless_pin, title_of
+from ..reading.dataref import DataRef
+from ..rows.block import Block, Data, Rows
+from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.node import Node, path_name
+from ..rows.schema import Projection, Schema
+from ..rows.types import Ints, Row, RowT, Seeds
+from .chosen import check_alike, in_one_order
+from .joined import Evenly, JoinedRef, RowMap, by_source
+from .over import ChangedBlocks, ProjectedRef, RowView
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class SourceAccount(NamedTuple):
+    """The rows that were read of a source.
+
+    Attributes:
+        name: its name.
+        size: how many rows it has.
+        rows: how many were delivered, a row of each pass counted by itself.
+        passes: how often it was read.
+    """
+
+    name: str
+    size: int
+    rows: int
+    passes: float
+
+
+class Account(NamedTuple):
+    """The rows that were read of each source of a mixture: a table, for logs and for model cards.
+
+    Attributes:
+        where: the place up to which it counts.
+        sources: of each source.
+
+    Example:
+        >>> data = yoga.from_arrays({"x": np.arange(10)})
+        >>> mix = yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20)
+        >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
+        >>> batches = list(loader)
+        >>> print(mix.account(at=loader.state_dict()))
+        source  rows  share  passes
+        a         10  50.0%    1.00
+        b         10  50.0%    2.00
+    """
+
+    where: str
+    sources: tuple[SourceAccount, ...]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The titles of its columns, and the text of each source."""
+        total = sum(source.rows for source in self.sources) or 1
+        rows = [
+            [source.name, f"{source.rows:,}", f"{source.rows / total:.1%}", f"{source.passes:.2f}"]
+            for source in self.sources
+        ]
+        return ["source", "rows", "share", "passes"], rows
+
+    def markdown(self) -> str:
+        """The table as Markdown, for a model card."""
+        titles, rows = self.table()
+        rule = ["---", *["---:"] * (len(titles) - 1)]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in [titles, rule, *cells])
+
+    def numbers(self) -> dict[str, float]:
+        """Rows and passes of each source as one flat dict, for exporters: `web/rows` and so on."""
+        flat: dict[str, float] = {}
+        for source in self.sources:
+            flat |= {f"{source.name}/rows": float(source.rows), f"{source.name}/passes": source.passes}
+        return flat
+
+    def __str__(self) -> str:
+        titles, rows = self.table()
+        lines = [titles, *rows]
+        widths = [max(len(line[number]) for line in lines) for number in range(len(titles))]
+        shown = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+        return "\n".join(
+            "  ".join([line[0].ljust(widths[0]), *cells[1:]])
+            for line, cells in zip(lines, shown, strict=True)
+        )
+
+
+def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:
+    """What was read of each source, by how many rows each has given."""
+    return tuple(
+        SourceAccount(source.name, source.rows, count, mixture.passes_of(number, count))
+        for number, (source, count) in enumerate(zip(mixture.sources, counts, strict=True))
+    )
+
+
+def account_of(mixture: Mixture, state: State) -> Account:
+    """The rows delivered of each source of a mixture up to a state.
+
+    Raises:
+        StateError: the state does not say it, as if epochs were left early.
+    """
+    if state.left_out.rows:
+        raise StateError(
+            f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does not "
+            "say how many of each source; finish epochs, or ask at a state before them"
+        )
+    mixture, counts = counts_at(mixture, state)
+    return Account(where_of(state), accounts_of(mixture, counts))
+
+
+_OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
+
+
+def warn_if_arranged(ref: DataRef, what: str) -> None:
+    """Warns if rows are taken of a view that decides which of them come: here they are always the same.
+
+    Args:
+        ref: what is taken.
+        what: is made of it, for the message.
+    """
+    if ref._arrangement is not None:
+        warn_user(
+            f"{what}: {title_of(ref)} decides itself which rows come when. What is made of it has the rows "
+            "of its first epoch without shuffle, again and again. Make it the other way round: of each "
+            "source first, then mix, weigh, stage or bucket"
+        )
+
+
+class ArrangedRef(RowView[RowT]):
+    """Rows of another DataRef, each as often as an arrangement says.
+
+    Its own rows, 0 to its length, are those of an epoch without shuffle.
+
+    Args:
+        whole: the other DataRef.
+    """
+
+    @abstractmethod
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
+        """The order of every epoch."""
+
+    def unpacked(self, numbers: Ints) -> Ints:
+        """The rows of the whole that numbers of its orders (B,) stand for."""
+        return (numbers - ARRANGED.start) % len(self.whole)
+
+    @property
+    def _arrangement(self) -> Arrangement:
+        """The maker of its orders."""
+        return Arrangement(self.order)
+
+    @cached_property
+    def _plain(self) -> AnyOrder:
+        """The order of its own rows."""
+        return self.order(0, False, True, 1)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole behind rows of this view, or behind numbers of its orders."""
+        own = np.flatnonzero(numbers < ARRANGED.start)
+        if len(own):
+            numbers = numbers.copy()
+            numbers[own] = self._plain.rows(0, numbers[own])
+        return self.unpacked(numbers)
+
+    @property
+    def file_starts(self) -> Ints:
+        """Runs of rows: those of files are mixed."""
+        return equal_runs(len(self))
+
+
+class MixArrangement(Arrangement):
+    """The arrangement of a mixture, which goes on from states of fewer rows."""
+
+    def __init__(self, order: Callable[[int, Shuffle, bool, int], AnyOrder], mixture: Mixture) -> None:
+        super().__init__(order)
+        self._mixture = mixture
+
+    def going_on(
+        self,
+        order: AnyOrder,
+        saved: State,
+        appended: Appended | None,
+        fingerprint: str | None,
+        pins: Mapping[str, Pin],
+    ) -> tuple[AnyOrder, State]:
+        """The order in which a state goes on, if its sources, rows or weights are not those of the mixture.
+
+        What identifies the data is taken from here, if the state is of other sources.
+        """
+        assert isinstance(order, MixOrder)
+        mixture = going_on(self._mixture, saved, appended)
+        if mixture is None:
+            return order, saved
+        made = replace(order, mixture=mixture)
+        own = {**pins, **made.pins(saved.epoch)}
+        if saved.pins["sources"] == own["sources"]:
+            return made, saved
+        taken: dict[str, Pin] = {name: own[name] for name in own if name in _OF_DATA}
+        return made, replace(saved, fingerprint=fingerprint, pins={**saved.pins, **taken})
+
+    def account(self, order: AnyOrder, saved: State) -> Account:
+        """The rows delivered of each source up to a state."""
+        assert isinstance(order, MixOrder)
+        return account_of(order.mixture, saved)
 
 
 class NumberedRef(ChangedBlocks):
@@ -92,7 +280,7 @@ def with_column(schema: Schema, name: str) -> Schema:
     tree = schema.tree
     widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
     column = Column(path_name((name,)), "int", "<i8", (), 0)
-    return Schema(widened, (*schema.columns, column), schema.packed)
+    return replace(schema, tree=widened, columns=(*schema.columns, column))
 
 
 def with_numbers(rows: Sequence[Row], schema: Schema | None, name: str, numbers: Ints) -> Sequence[Row]:
@@ -315,8 +503,8 @@ class MixRef(JoinedRef):
     def __init__(
         self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
     ) -> None:
-        self._numbers = _MixNumbers(mixture.first_epoch)
-        super().__init__(sources, self._numbers)
+        super().__init__(sources, RowMap(range(0)))  # which rows there are says the mixture
+        self._own = mixture.first_epoch
         self.mixture = mixture
         self._column = source_column
         self._passes: dict[int, tuple[tuple[int, DataRef], ...]] = {}
@@ -555,8 +743,34 @@ class MixRef(JoinedRef):
         return self._named(super()._take_seeded(rows, seeds), rows)
 
     def _apart(self, rows: Ints) -> tuple[Ints, Ints]:
-        source, _, numbers = self._numbers.apart(rows)
+        source, _, numbers = self.unpacked(rows)
         return source, numbers
+
+    def unpacked(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
+        """The source of each row number (B,), its own or of its orders, which pass over it, and the row."""
+        own = np.flatnonzero(numbers < self._own.rows)
+        if len(own):
+            numbers = numbers.copy()
+            numbers[own] = self._plain.rows(0, numbers[own])
+        return unpacked(self._own, numbers)
+
+    @cached_property
+    def _plain(self) -> MixOrder:
+        """The order of its own rows."""
+        return MixOrder(self._own, shuffle=False)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
+        source, _, rows = self.unpacked(numbers)
+        return self._own.starts[source] + rows
+
+    def _counts(self) -> Ints:
+        return self._own.counts(np.array([self._own.rows]))[:, 0]
+
+    @property
+    def file_starts(self) -> Ints:
+        """Equal runs: rows of all files are mixed."""
+        return equal_runs(self._own.rows)
 
     @cached_property
     def _evenly(self) -> Evenly | None:
@@ -571,7 +785,7 @@ class MixRef(JoinedRef):
 
     def dealt(self, rows: Ints) -> Iterator[tuple[DataRef, int, Ints, Ints]]:
         """For each source, in each pass that matters to it: it, its number, the places of its rows, these."""
-        source, passes, numbers = self._numbers.apart(rows)
+        source, passes, numbers = self.unpacked(rows)
         for index, some in by_source(source):
             if not self._changes[index]:
                 yield self.sources[index], index, some, numbers[some]
@@ -580,23 +794,6 @@ class MixRef(JoinedRef):
             for turn in distinct(turns).tolist():
                 places = some[turns == turn]
                 yield self.in_pass(index, turn), index, places, numbers[places]
-
-    def members_by(
-        self, read: Callable[[Any, Ints], tuple[Ints, Ints]], numbers: SupportsIndex | Sequence[int] | Ints
-    ) -> tuple[Ints, Ints]:
-        """How many documents each of some rows (B,) is made of, and which; `read` says it of a source.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        rows = row_numbers(np.atleast_1d(np.asarray(numbers)), len(self))
-        begins = bounds_of([len(source.whole) for source in cast(Any, self.sources)])
-        found: list[Ints] = [rows] * len(rows)
-        for source, number, places, own in self.dealt(rows):
-            counts, documents = read(source, own)
-            each = np.split(documents + begins[number], bounds_of(counts)[1:-1])
-            for place, some in zip(places.tolist(), each, strict=True):
-                found[place] = some
-        return np.array(list(map(len, found)), np.int64), np.concatenate([rows[:0], *found])
 
     def in_pass(self, index: int, turn: int) -> DataRef:
         """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
@@ -620,7 +817,7 @@ class MixRef(JoinedRef):
         """The rows with the source column, if there is one."""
         if self._column is None or not len(numbers):
             return rows
-        source, _, _ = self._numbers.apart(numbers)
+        source, _, _ = self.unpacked(numbers)
         return with_numbers(rows, super().schema, self._column, source)
 
     def in_epoch(self, epoch: int) -> Self:
@@ -749,44 +946,3 @@ def _of_source(name: str, ref: DataRef, make: Callable[[DataRef], DataRef]) -> D
         return make(ref)
     except (KeyError, TypeError, ValueError) as error:
         raise type(error)(f"source {name!r}: {error.args[0] if error.args else error}") from error
-
-
-class _MixNumbers:
-    """The row numbers of a mixture, and the rows of its sources that they name."""
-
-    def __init__(self, mixture: Mixture) -> None:
-        self._mixture = mixture
-
-    def __len__(self) -> int:
-        return self._mixture.rows
-
-    @property
-    def pin(self) -> str:
-        """Nothing: states tell the weights."""
-        return ""
-
-    @cached_property
-    def _plain(self) -> MixOrder:
-        """The order of its own rows."""
-        return MixOrder(self._mixture, shuffle=False)
-
-    def apart(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
-        """The source of each row number (B,), which pass over it, and the row there."""
-        own = np.flatnonzero(numbers < self._mixture.rows)
-        if len(own):
-            numbers = numbers.copy()
-            numbers[own] = self._plain.rows(0, numbers[own])
-        return unpacked(self._mixture, numbers)
-
-    def rows(self, numbers: Ints) -> Ints:
-        """The rows of the sources laid end to end."""
-        source, _, rows = self.apart(numbers)
-        return self._mixture.starts[source] + rows
-
-    def counts(self, starts: Ints) -> Ints:
-        """How many of its own rows each source has."""
-        return self._mixture.counts(np.array([self._mixture.rows]))[:, 0]
-
-    def starts(self, file_starts: Ints) -> Ints:
-        """Where files begin: rows of all of them are mixed."""
-        return equal_runs(self._mixture.rows)

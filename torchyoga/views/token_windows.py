@@ -1,43 +1,34 @@
-"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on.
-
-Documents are shuffled in two steps, blocks of 4,096, then documents within each.
-So an epoch needs the sum of the lengths of each block, in their order, and no list of all documents. The
-order within a block is made when a token of it is first wanted, and kept: 16 bytes for each document.
-"""
+"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, NamedTuple, Protocol, SupportsIndex, get_args
+from typing import Literal, NamedTuple, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ...order.contract import described
-from ...order.full import Order
-from ...process.buffers import BufferPool
-from ...process.digests import hexdigest, keyed_words, random_words
-from ...process.lazy import cached_property
-from ...process.messages import warn_user
-from ...process.numbers import as_int, distinct
-from ...reading.contract import identity, known_schema, nameless_pin, row_numbers
-from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, Prefetch
-from ...reading.stream import in_epoch
-from ...rows.block import Block, Rows
-from ...rows.collector import block_of
-from ...rows.column import Column
-from ...rows.data import Data, bounds_of, check_parts, numbered_within, taken_runs
-from ...rows.node import Node, path_name
-from ...rows.projection import Projection
-from ...rows.schema import PACK_LENGTHS, Schema
-from ...rows.types import Array, Ints, Json, Row
-from ..mixes.arranged import warn_if_arranged
-from ..mixes.mix import MixRef
-from ..over import named_rows
-from ..packs.layout import LabelKind
+from ..order.contract import described
+from ..process.buffers import BufferPool
+from ..process.digests import hexdigest, keyed_words
+from ..process.lazy import cached_property
+from ..process.messages import warn_user
+from ..process.numbers import as_int, distinct
+from ..reading.contract import identity, known_schema, nameless_pin, row_numbers
+from ..reading.dataref import DataRef
+from ..reading.readahead import Grouped, Prefetch
+from ..reading.stream import in_epoch
+from ..rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
+from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.node import Node, path_name
+from ..rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
+from ..rows.types import Array, Ints, Json, Row
+from .mix import MixRef, warn_if_arranged
+from .over import named_rows
+from .packs.layout import LabelKind
 
 _ROWS, _BYTES = 2**18, 2**25  # at once, at most
 _ROW_BYTES = 2**15  # of a document, where they are not known
@@ -100,9 +91,7 @@ def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
     return taken_runs(data.values, first + starts, first + stops)
 
 
-_BLOCK_BITS = 12
 _STEPS = 6
-_BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other
 
 
 class Pieces(NamedTuple):
@@ -121,141 +110,43 @@ class Pieces(NamedTuple):
     stops: Ints
 
 
-class Line(Protocol):
-    """All documents, none of them empty, laid end to end."""
-
-    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """For runs of tokens (B,) from a position to a last one: the places of the first and last document.
-
-        What `starts` and `documents` say is known from the one to the other.
-        """
-
-    def starts(self, places: Ints) -> Ints:
-        """The positions (P,) at which the documents at these places begin."""
-
-    def documents(self, places: Ints) -> Ints:
-        """The documents (P,) at these places."""
-
-
-def cut(line: Line, positions: Ints, size: int) -> Pieces:
+def cut(ends: Ints, positions: Ints, size: int) -> Pieces:
     """The pieces of the runs of `size` tokens that begin at these positions (B,).
 
+    Args:
+        ends: (D + 1,) the position at which each document begins, and the number of tokens; none is empty.
+        positions: where runs begin.
+        size: of a run.
+
     Example:
-        >>> cut(Stored(np.array([0, 3, 8, 9])), np.array([1, 6]), 3)[1:]
+        >>> cut(np.array([0, 3, 8, 9]), np.array([1, 6]), 3)[1:]
         (array([0, 1, 1, 2]), array([1, 0, 3, 0]), array([3, 1, 5, 1]))
     """
-    ends = positions + size
-    first, last = line.places(positions, ends - 1)
-    counts = last - first + 1
+    stops = positions + size
+    first = np.searchsorted(ends, positions, "right") - 1
+    counts = _last(ends, first, stops - 1) - first + 1
     if int(counts.max(initial=1)) == 1:
-        begins = line.starts(first)
-        return Pieces(counts, line.documents(first), positions - begins, ends - begins)
-    places = np.repeat(first, counts) + numbered_within(counts)
-    begins, following = line.starts(places), line.starts(places + 1)
-    starts = np.maximum(np.repeat(positions, counts) - begins, 0)
-    stops = np.minimum(np.repeat(ends, counts), following) - begins
-    return Pieces(counts, line.documents(places), starts, stops)
+        begins = ends[first]
+        return Pieces(counts, first, positions - begins, stops - begins)
+    documents = np.repeat(first, counts) + numbered_within(counts)
+    begins, following = ends[documents], ends[documents + 1]
+    return Pieces(
+        counts,
+        documents,
+        np.maximum(np.repeat(positions, counts) - begins, 0),
+        np.minimum(np.repeat(stops, counts), following) - begins,
+    )
 
 
-class Stored:
-    """Documents as they are stored.
-
-    Args:
-        ends: (D + 1,) the position at which each document begins, and the number of tokens.
-    """
-
-    def __init__(self, ends: Ints) -> None:
-        self._ends = ends
-
-    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """The documents that runs of tokens begin and end in."""
-        first = np.searchsorted(self._ends, positions, "right") - 1
-        found = first
-        for _ in range(_STEPS):  # a few documents further, which is faster than another search
-            is_beyond = self._ends[found + 1] <= last
-            if not is_beyond.any():
-                return first, found
-            found = found + is_beyond
-        return first, np.searchsorted(self._ends, last, "right") - 1
-
-    def starts(self, places: Ints) -> Ints:
-        """The positions at which documents begin."""
-        return self._ends[places]
-
-    def documents(self, places: Ints) -> Ints:
-        """The places themselves."""
-        return places
-
-
-class Shuffled:
-    """Documents in an order that follows from a seed and an epoch.
-
-    Args:
-        ends: (D + 1,) where each document begins as stored, and the number of tokens.
-        seed: any int.
-        epoch: its number.
-
-    Example:
-        >>> line = Shuffled(np.array([0, 3, 8, 9]), seed=7, epoch=0)
-        >>> first, last = line.places(np.arange(9), np.arange(9))
-        >>> sorted(line.documents(first).tolist())
-        [0, 0, 0, 1, 1, 1, 1, 1, 2]
-    """
-
-    def __init__(self, ends: Ints, seed: int, epoch: int) -> None:
-        self._ends = ends
-        self._key = seed, epoch
-        count = len(ends) - 1
-        bounds = np.append(np.arange(0, count, _BLOCK), count)
-        # Another seed than that of an order of as many rows, or blocks would follow it.
-        (word,) = keyed_words(1, "blocks of documents", seed).tolist()
-        self._order = Order(len(bounds) - 1, word)
-        self._blocks = blocks = self._order.rows(epoch, np.arange(len(bounds) - 1))
-        self._block_places = bounds_of(np.diff(bounds)[blocks])  # where they begin, in documents
-        self._block_starts = bounds_of(np.diff(ends[bounds])[blocks])  # in tokens
-        self._is_known = np.zeros(len(blocks), np.bool_)
-        # Of the blocks that are known; pages cost nothing before.
-        self._starts = np.empty(count + 1, np.int64)
-        self._documents = np.empty(count, np.int64)
-        self._starts[self._block_places] = self._block_starts
-
-    def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """The places of the documents that runs of tokens begin and end in."""
-        one = np.searchsorted(self._block_starts, positions, "right") - 1
-        other = np.searchsorted(self._block_starts, last, "right") - 1
-        counts = other - one + 1
-        self._know(np.repeat(one, counts) + numbered_within(counts))
-        return self._found(positions, one), self._found(last, other)
-
-    def starts(self, places: Ints) -> Ints:
-        """The positions at which the documents at these places begin."""
-        return self._starts[places]
-
-    def documents(self, places: Ints) -> Ints:
-        """The documents at these places."""
-        return self._documents[places]
-
-    def _know(self, slots: Ints) -> None:
-        """Makes the order within the blocks that come there."""
-        for slot in distinct(slots[~self._is_known[slots]]).tolist():
-            first, stop = self._block_places[slot : slot + 2].tolist()
-            block = int(self._blocks[slot])
-            (word,) = keyed_words(1, "documents", *self._key, block).tolist()
-            own = np.argsort(random_words(word, stop - first), kind="stable") + (block << _BLOCK_BITS)
-            lengths = self._ends[own + 1] - self._ends[own]
-            # Threads that do so at the same time write the same.
-            self._documents[first:stop] = own
-            self._starts[first + 1 : stop + 1] = self._block_starts[slot] + np.cumsum(lengths)
-            self._is_known[slot] = True
-
-    def _found(self, positions: Ints, slots: Ints) -> Ints:
-        """The place of the document in which each position lies, whose block is known."""
-        place = self._block_places[slots]
-        ends = self._block_places[slots + 1] - 1
-        for bit in reversed(range(_BLOCK_BITS)):
-            ahead = np.minimum(place + (1 << bit), ends)
-            place = np.where(self._starts[ahead] <= positions, ahead, place)
-        return place
+def _last(ends: Ints, first: Ints, last: Ints) -> Ints:
+    """The documents in which runs of tokens end that begin in others, given the last token of each."""
+    found = first
+    for _ in range(_STEPS):  # a few documents further, which is faster than another search
+        is_beyond = ends[found + 1] <= last
+        if not is_beyond.any():
+            return found
+        found = found + is_beyond
+    return np.searchsorted(ends, last, "right") - 1
 
 
 _MOST_TOKENS = 2**30  # of a window
@@ -277,7 +168,6 @@ class Cutting:
     size: int
     stride: int
     labels: LabelKind | None
-    shuffle_documents: bool
     jitter: bool
     separator: float | None
     documents: bool
@@ -318,7 +208,6 @@ def token_windows(
     *,
     stride: SupportsIndex | None = None,
     labels: LabelKind | Literal[False] | None = "same",
-    shuffle_documents: bool = False,
     jitter: bool = False,
     separator: float | None = None,
     documents: bool = False,
@@ -326,7 +215,8 @@ def token_windows(
     lengths: npt.ArrayLike | None = None,
     seed: SupportsIndex = 0,
     ignore_index: SupportsIndex | None = None,
-) -> TokenWindowsRef | MixedWindows:
+    as_tuple: bool = False,
+) -> TokenWindowsRef | MixRef:
     """Rows that are windows of tokens: all documents laid end to end, and cut.
 
     A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
@@ -341,8 +231,6 @@ def token_windows(
         labels: "same" as the tokens, for models that shift them by one, as those of transformers do.
             "shifted" by one here, for loops that compare scores with labels as they are; then a window
             needs one token more than its own. None or False for no labels.
-        shuffle_documents: lay the documents in another order each epoch: blocks of 4,096 change places,
-            and so do the documents within each. Else they lie as they are stored.
         jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
             as many windows in each.
         separator: a token that is laid after each document, such as that of the end of a text.
@@ -354,10 +242,11 @@ def token_windows(
         dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
             must be able to hold all values of that.
         lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
-        seed: the orders and beginnings of all epochs follow from it.
+        seed: the beginnings of all epochs follow from it.
         ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
             end of the document before. Labels are int64 then. By default -100 with `documents`, where
             that goes for what a window begins with, too; None leaves labels as they are without.
+        as_tuple: True for rows (tokens, labels) in place of dicts: `for x, y in loader`.
 
     Raises:
         KeyError: there is no such column.
@@ -386,24 +275,34 @@ def token_windows(
         size,
         size if stride is None else as_int("stride", stride),
         None if labels is False else labels,
-        bool(shuffle_documents),
         bool(jitter),
         separator,
         bool(documents),
         as_int("seed", seed),
         None if ignore_index is None else as_int("ignore_index", ignore_index),
     )
+    if as_tuple and (documents or not labels):
+        raise ValueError(
+            f"as_tuple=True is for tokens and their labels; found labels={labels!r}, documents={documents!r}"
+        )
     if ref._recipe is not None:
         if lengths is not None:
             raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
         return ref._recipe.made_of(
-            MixedWindows, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None)
+            MixRef,
+            "token_windows",
+            lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple),
         )
-    return _token_windows(ref, column, cutting, dtype, lengths)
+    return _token_windows(ref, column, cutting, dtype, lengths, as_tuple)
 
 
 def _token_windows(
-    ref: DataRef, column: str, cutting: Cutting, dtype: npt.DTypeLike | None, lengths: npt.ArrayLike | None
+    ref: DataRef,
+    column: str,
+    cutting: Cutting,
+    dtype: npt.DTypeLike | None,
+    lengths: npt.ArrayLike | None,
+    as_tuple: bool,
 ) -> TokenWindowsRef:
     """Windows of tokens that are not those of a mixture: see `token_windows`."""
     warn_if_arranged(ref, "token_windows")
@@ -416,6 +315,8 @@ def _token_windows(
         separator = _checked_separator(cutting.separator, kept, one.schema.columns[0])
         cutting = replace(cutting, separator=separator)
     schema = _schema(column, kept, cutting)
+    if as_tuple:
+        schema = schema_under(replace(schema.tree, kind="tuple", keys=()), schema.columns)
     found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
     if cutting.separator is not None:
         found = found + 1
@@ -578,14 +479,8 @@ class TokenWindowsRef(DataRef):
         covered = count * size if stride >= size else (count - 1) * stride + size
         return self._num_tokens - (covered if count else 0)
 
-    @cached_property
-    def _line(self) -> Line:
-        if self._cutting.shuffle_documents and len(self._ends) > 2:
-            return Shuffled(self._ends, self._cutting.seed, self._epoch)
-        return Stored(self._ends)
-
     def _pieces(self, numbers: Ints) -> Pieces:
-        return cut(self._line, self._offset + self._cutting.stride * numbers, self._cutting.read)
+        return cut(self._ends, self._offset + self._cutting.stride * numbers, self._cutting.read)
 
     def _rows_of(self, documents: Ints) -> Ints:
         return documents if self._rows is None else self._rows[documents]
@@ -604,7 +499,7 @@ class TokenWindowsRef(DataRef):
         own = _shortened(pieces, cutting.shift) if cutting.documents else pieces
         lengths, bounds = own.stops - own.starts, bounds_of(own.counts)
         found = []
-        for key, column in zip(self._schema.tree.keys, self._schema.columns, strict=True):
+        for key, column in zip(self._keys, self._schema.columns, strict=True):
             is_label = key == _LABELS and cutting.labels is not None
             if cutting.documents and key in _OF_PIECES:
                 of_each = {"rows": self._rows_of(own.documents), PACK_LENGTHS: lengths}
@@ -641,7 +536,12 @@ class TokenWindowsRef(DataRef):
         """True unless all columns that are left follow from lengths."""
         cutting = self._cutting
         computed = {_DOCUMENTS, _POSITIONS, *_OF_PIECES} if cutting.documents else set()
-        return self._schema is not None and not computed.issuperset(self._schema.tree.keys)
+        return self._schema is not None and not computed.issuperset(self._keys)
+
+    @property
+    def _keys(self) -> tuple[object, ...]:
+        """The names of its columns; a tuple has tokens and labels."""
+        return () if self._schema is None else self._schema.tree.keys or ("tokens", _LABELS)
 
     def _tokens(self, pieces: Pieces) -> Array:
         """The tokens of pieces, end to end, with separators."""
@@ -673,8 +573,8 @@ class TokenWindowsRef(DataRef):
         return pieces.counts, self._rows_of(pieces.documents)
 
     def in_epoch(self, epoch: int) -> TokenWindowsRef:
-        """The windows as they are cut in an epoch; itself, without jitter and shuffled documents."""
-        if epoch == self._epoch or not (self._cutting.jitter or self._cutting.shuffle_documents):
+        """The windows as they are cut in an epoch; itself, without jitter."""
+        if epoch == self._epoch or not self._cutting.jitter:
             return self
         return TokenWindowsRef(self._all._replace(epoch=epoch))
 
@@ -703,9 +603,7 @@ class TokenWindowsRef(DataRef):
 
     @property
     def file_starts(self) -> Ints:
-        """Where the windows of each file begin, without jitter; equal runs for shuffled documents."""
-        if self._cutting.shuffle_documents:
-            return super().file_starts
+        """Where the windows of each file begin, without jitter."""
         starts = self.whole.file_starts
         documents = starts if self._rows is None else np.searchsorted(self._rows, starts)
         first = -(-self._ends[documents] // self._cutting.stride)
@@ -743,26 +641,3 @@ class TokenWindowsRef(DataRef):
 
     def _title(self) -> str:
         return f"windows of {self._cutting.size:,} tokens of {super()._title()}"
-
-
-class MixedWindows(MixRef):
-    """Windows of documents of several sources in fixed shares: what `mix(...).token_windows(...)` is."""
-
-    sources: tuple[TokenWindowsRef, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all documents of all sources, with separators."""
-        return sum(source.num_tokens for source in self.sources)
-
-    @property
-    def tokens_left_out(self) -> int:
-        """Tokens that are in no window of a pass over their source."""
-        return sum(source.tokens_left_out for source in self.sources)
-
-    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """How many documents each of these windows (B,) has tokens of, and which, window after window.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        return self.members_by(type(self.sources[0]).members, numbers)

@@ -19,23 +19,22 @@ from typing import Literal, NamedTuple, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ...order.by_file import Permutations
-from ...order.full import Order
-from ...process.digests import hexdigest, keyed_words
-from ...process.lazy import cached_property
-from ...process.messages import warn_user
-from ...process.numbers import as_int
-from ...process.seeding import seeds_within
-from ...reading.contract import known_schema, row_numbers, taken_of
-from ...reading.dataref import DataRef
-from ...reading.readahead import Grouped, Prefetch
-from ...rows.collate import Padding, is_ours, jagged
-from ...rows.data import bounds_of, numbered_within
-from ...rows.projection import Projection
-from ...rows.types import Batch, Collate, Ints, Seeds
-from ..mixes.arranged import warn_if_arranged
-from ..mixes.mix import MixRef
-from ..over import Over
+from ..order.by_file import Permutations
+from ..order.full import Order
+from ..process.digests import hexdigest, keyed_words
+from ..process.lazy import cached_property
+from ..process.messages import warn_user
+from ..process.numbers import as_int
+from ..process.seeding import seeds_within
+from ..reading.contract import known_schema, row_numbers, taken_of
+from ..reading.dataref import DataRef
+from ..reading.readahead import Grouped, Prefetch
+from ..rows.block import bounds_of, numbered_within
+from ..rows.collate import Padding, is_ours, jagged
+from ..rows.schema import Projection
+from ..rows.types import Batch, Collate, Ints, Seeds
+from .mix import MixRef, warn_if_arranged
+from .over import Over
 from .token_windows import checked_lengths, lengths_of
 
 _Numbers = npt.NDArray[np.integer]
@@ -430,10 +429,3 @@ class MixedBatches(MixRef):
             1 - elements / taken if taken else 0.0,
             sum(one.dropped for one in some),
         )
-
-    def members(self, numbers: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """How many rows each of these batches (B,) is made of, and which, batch after batch.
-
-        They are numbered as if all sources were laid end to end.
-        """
-        return self.members_by(type(self.sources[0]).members, numbers)

@@ -1,1 +1,0 @@
-"""Documents as tokens in a line, cut into windows; rows of like length as batches of equal budget."""
