@@ -11,7 +11,7 @@ someone who looks for two rows of one hash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, repeat
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from xxhash import xxh3_128_digest
 
 from ..process.digests import splitmix, word_of
-from ..process.lazy import torch
 from .block import Block, Data, bounds_of
 from .column import Column
 from .node import Node, outermost, path_name
@@ -196,13 +195,12 @@ Bools = npt.NDArray[np.bool_]
 _MOST_WORDS = 10  # in a line
 
 
-def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None = None) -> Bools:
-    """(N, columns) where rows of two blocks of the same columns differ.
+def differing(one: Block, other: Block) -> Bools:
+    """(N, columns) where rows of two blocks of the same columns differ in a bit.
 
     Args:
         one: N rows.
         other: as many, with the same columns in any order, each of the same look.
-        tolerances: for columns of floats, by name, by how much values may differ; else their bits count.
 
     Example:
         >>> from torchyoga.rows.collector import block_of
@@ -214,8 +212,7 @@ def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None =
     found = np.zeros((one.num_rows, len(one.data)), np.bool_)
     theirs = {column.name: data for column, data in zip(other.schema.columns, other.data, strict=True)}
     for number, (column, mine) in enumerate(zip(one.schema.columns, one.data, strict=True)):
-        tolerance = (tolerances or {}).get(column.name)
-        found[:, number] = _differing(column, mine, theirs[column.name], one.num_rows, tolerance)
+        found[:, number] = _differing(column, mine, theirs[column.name], one.num_rows)
     return found
 
 
@@ -225,9 +222,9 @@ def equal_blocks(one: Block, other: Block) -> bool:
     return is_alike and not differing(one, other).any()
 
 
-def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance: float | None) -> Bools:
+def _differing(column: Column, one: Data, other: Data, num_rows: int) -> Bools:
     if not column.is_ragged:
-        apart = _unequal(column, one.values, other.values, tolerance)
+        apart = _unequal(column, one.values, other.values)
         return np.asarray(apart.reshape(num_rows, -1 if num_rows else 0).any(axis=1))
     lengths = np.diff(one.part("offsets"))
     found: Bools = lengths != np.diff(other.part("offsets"))
@@ -235,35 +232,21 @@ def _differing(column: Column, one: Data, other: Data, num_rows: int, tolerance:
         found |= (one.part("shapes") != other.part("shapes")).any(axis=1)
     if found.any():
         for row in np.flatnonzero(~found).tolist():
-            found[row] = _unequal(column, one.row(row), other.row(row), tolerance).any()
+            found[row] = _unequal(column, one.row(row), other.row(row)).any()
         return found
-    unequal = _unequal(column, one.values, other.values, tolerance)
+    unequal = _unequal(column, one.values, other.values)
     counts, bounds = bounds_of(unequal), bounds_of(lengths)
     return counts[bounds[1:]] > counts[bounds[:-1]]
 
 
-def _unequal(column: Column, one: Array, other: Array, tolerance: float | None) -> Bools:
+def _unequal(column: Column, one: Array, other: Array) -> Bools:
     """Which of as many values differ, as an array of one dimension."""
     one, other = (np.ascontiguousarray(values, column.storage).reshape(-1) for values in (one, other))
     size = column.storage.itemsize
     if not one.size or not size:
         return np.zeros(one.size, np.bool_)
-    if tolerance is None or column.letter not in "fc":
-        mine, theirs = (values.view(np.uint8).reshape(-1, size) for values in (one, other))
-        return np.asarray((mine != theirs).any(axis=1))
-    one, other = _floats(column, one), _floats(column, other)
-    with np.errstate(invalid="ignore"):  # of infinities, which are equal to themselves
-        is_near = np.abs(one - other) <= tolerance
-    both_nan = np.isnan(one) & np.isnan(other)
-    found: Bools = ~(is_near | (one == other) | both_nan)
-    return found
-
-
-def _floats(column: Column, values: Array) -> Array:
-    if column.storage.kind in "fc":
-        # So that differences of halves do not overflow, and are not rounded to the tolerance.
-        return values.astype(np.promote_types(values.dtype, np.float64))
-    return torch.from_numpy(values).view(getattr(torch, column.dtype)).double().numpy()
+    mine, theirs = (values.view(np.uint8).reshape(-1, size) for values in (one, other))
+    return np.asarray((mine != theirs).any(axis=1))
 
 
 @dataclass(frozen=True)
