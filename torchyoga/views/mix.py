@@ -21,7 +21,7 @@ from ..order.mixture import MixStage, MixTerms, Mixture, Source, Version, fracti
 from ..order.state import State
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
-from ..process.messages import warn_user
+from ..process.messages import in_columns, warn_user
 from ..process.numbers import as_int, distinct
 from ..reading.contract import identity, nameless_pin, title_of
 from ..reading.dataref import DataRef
@@ -101,13 +101,7 @@ class Account(NamedTuple):
 
     def __str__(self) -> str:
         titles, rows = self.table()
-        lines = [titles, *rows]
-        widths = [max(len(line[number]) for line in lines) for number in range(len(titles))]
-        shown = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-        return "\n".join(
-            "  ".join([line[0].ljust(widths[0]), *cells[1:]])
-            for line, cells in zip(lines, shown, strict=True)
-        )
+        return "\n".join(in_columns([titles, *rows], range(1, len(titles))))
 
 
 def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:

@@ -220,7 +220,9 @@ class Packing(NamedTuple):
 
 def packing_of(ref: DataRef, request: Request) -> Packing:
     """The packs of the rows of a DataRef; reads nothing but the columns that are measured."""
-    found = measured(ref, request.budgets, request.cost, request.long)
+    looked, costs = _costs_of(ref, request)
+    found = _fitting(costs, request.budgets, request.long)
+    del costs  # there may be no memory for them and the plan
     budgets = list(request.budgets.values())
     plan = planned(
         found.rows,
@@ -239,63 +241,35 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
         tokens=int((plan.sizes * plan.costs).sum()),
         budget=budgets[0],
         most=int(np.diff(plan.slots.bounds).max(initial=0)),
-        **found.left._asdict(),
+        **found.left,
     )
-    return Packing(plan, report, found.looked, request.told, request.most)
+    return Packing(plan, report, looked, request.told, request.most)
 
 
-class _Left(NamedTuple):
-    """What became of rows that are not packed as they are.
-
-    Attributes:
-        empty: rows that cost nothing, and are in no pack.
-        dropped: rows over the budget that are in no pack.
-        cut: tokens over the budget that are in no pack.
-        split: rows that were cut into pieces.
-    """
-
-    empty: int = 0
-    dropped: int = 0
-    cut: int = 0
-    split: int = 0
-
-
-class _Measured(NamedTuple):
+class _Fitting(NamedTuple):
     """The documents to be packed.
 
     Attributes:
         rows: (M,) the row of each; None for all rows, in order.
         costs: (M, D) what it costs, of each budget.
         begins: (C,) the token that each of the last ones begins with; None if all are whole rows.
-        left: what became of other rows.
-        looked: the columns that were looked at.
+        left: by the name in a report, what became of other rows.
     """
 
     rows: Ints | None
     costs: Ints
     begins: Ints | None
-    left: _Left
-    looked: tuple[str, ...]
+    left: dict[str, int]
 
 
-def measured(ref: DataRef, budgets: Mapping[str, int], cost: PackCost | None, long: Long) -> _Measured:
-    """The costs of all rows, and those over a budget by what is to become of them; see `DataRef.packed`.
-
-    Args:
-        ref: the rows.
-        budgets: by name; without `cost`, of columns.
-        cost: what rows cost, of each budget, given many of them.
-        long: what becomes of rows over the budget.
-    """
-    looked: tuple[str, ...]
-    if cost is None:
-        looked = tuple(budgets)
-        whole = (_of_columns(given, looked, start) for start, _, given in scan(ref, looked))
-        costs = _together(whole, len(ref), len(budgets))
-    else:
-        looked, of_all = _by_function(ref, tuple(budgets), cost)
-        costs = _together(of_all, len(ref) if of_all else 0, len(budgets))
-    return _fitting(costs, budgets, long, looked)
+def _costs_of(ref: DataRef, request: Request) -> tuple[tuple[str, ...], Ints]:
+    """The columns that are measured, and (N, D) what all rows cost."""
+    names = tuple(request.budgets)
+    if request.cost is None:
+        whole = (_of_columns(given, names, start) for start, _, given in scan(ref, names))
+        return names, _together(whole, len(ref), len(names))
+    looked, of_all = _by_function(ref, names, request.cost)
+    return looked, _together(of_all, len(ref) if of_all else 0, len(names))
 
 
 def _together(whole: Iterable[Ints], count: int, budgets: int) -> Ints:
@@ -422,28 +396,29 @@ def _checked(found: object, names: tuple[str, ...], count: int, start: int) -> I
 # -- rows over the budget
 
 
-def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[str, ...]) -> _Measured:
+def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long) -> _Fitting:
+    """The documents of rows of these costs, (N, D), which are changed if rows are cut."""
     most = np.array(list(budgets.values()), np.int64)
     counts = costs.any(1)
     over: npt.NDArray[np.bool_] = np.asarray((costs > most).any(1))
-    left = _Left(empty=len(costs) - int(np.count_nonzero(counts)))
+    left = {"empty": len(costs) - int(np.count_nonzero(counts))}
     longer = np.flatnonzero(over)
     first = next(iter(budgets))
     if len(longer) and long == "error":
         raise _too_long(costs, over, budgets)
     budget, lengths = budgets[first], costs[longer, 0].astype(np.int64)
     if len(longer) and long == "cut":
-        left = left._replace(cut=int((lengths - budget).sum()))
+        left["cut"] = int((lengths - budget).sum())
         np.minimum(costs, budget, out=costs)
         over[:] = False
     counts &= ~over
     if counts.all():
-        return _Measured(None, costs, None, left, looked)
+        return _Fitting(None, costs, None, left)
     pieces = np.zeros(0, np.int64)
     if long == "split":
         pieces = -(-lengths // budget)
     elif long == "drop":
-        left = left._replace(dropped=len(longer))
+        left["dropped"] = len(longer)
     # Room for the pieces from the beginning: there may be no memory for another copy.
     whole = int(np.count_nonzero(counts))
     rows = np.empty(whole + int(pieces.sum()), np.uint32 if len(costs) <= 2**32 else np.int64)
@@ -455,11 +430,11 @@ def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[
         kept[filled : filled + len(some)] = costs[start : start + _AT_ONCE][some]
         filled += len(some)
     if not len(pieces):
-        return _Measured(cast(Ints, rows), kept, None, left, looked)
+        return _Fitting(cast(Ints, rows), kept, None, left)
     begins = numbered_within(pieces) * budget
     rows[whole:] = np.repeat(longer, pieces)
     kept[whole:, 0] = np.minimum(np.repeat(lengths, pieces) - begins, budget)
-    return _Measured(cast(Ints, rows), kept, begins, left._replace(split=len(longer)), looked)
+    return _Fitting(cast(Ints, rows), kept, begins, {**left, "split": len(longer)})
 
 
 def _too_long(costs: Ints, over: npt.NDArray[np.bool_], budgets: Mapping[str, int]) -> ValueError:
