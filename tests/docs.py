@@ -9,6 +9,7 @@ import pickle
 import pkgutil
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,19 @@ ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: Tr
 _APART_MODULES = FRAMEWORK_MODULES + TRAINER_MODULES
 WITH_EXAMPLES = [name for name in _MODULES if name not in _APART_MODULES and ">>> " in _text_of(name)]
 
+# Files of a page's examples, as the other libraries wrote them, by their paths below golden/foreign.
+_WRITTEN_BY_OTHERS = {
+    "old/index.json": "mds/zstd/index.json",
+    "old/shard.00000.mds.zstd": "mds/zstd/shard.00000.mds.zstd",
+    "old/shard.00001.mds.zstd": "mds/zstd/shard.00001.mds.zstd",
+    "chunks/index.json": "litdata/numbers/index.json",
+    "chunks/chunk-0-0.bin": "litdata/numbers/chunk-0-0.bin",
+    "records/x.tfrecord-00000-of-00002": "tfrecord/x.tfrecord-00000-of-00002",
+    "records/x.tfrecord-00001-of-00002": "tfrecord/x.tfrecord-00001-of-00002",
+    "corpus.bin": "megatron/uint16.bin",
+    "corpus.idx": "megatron/uint16.idx",
+}
+
 
 class _Squares(torchyoga.DataRef):
     def __len__(self) -> int:
@@ -86,6 +100,9 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_blocks(page: Path, **given: Any) -> None:
     """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
     can use."""
+    for name, source in _WRITTEN_BY_OTHERS.items() if page.name == "foreign.md" else ():
+        Path(name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "golden" / "foreign" / source, name)
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
