@@ -9,7 +9,6 @@ import pickle
 import pkgutil
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,18 +69,9 @@ ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: Tr
 _APART_MODULES = FRAMEWORK_MODULES + TRAINER_MODULES
 WITH_EXAMPLES = [name for name in _MODULES if name not in _APART_MODULES and ">>> " in _text_of(name)]
 
-# Files of a page's examples, as the other libraries wrote them, by their paths below golden/foreign.
-_WRITTEN_BY_OTHERS = {
-    "old/index.json": "mds/zstd/index.json",
-    "old/shard.00000.mds.zstd": "mds/zstd/shard.00000.mds.zstd",
-    "old/shard.00001.mds.zstd": "mds/zstd/shard.00001.mds.zstd",
-    "chunks/index.json": "litdata/numbers/index.json",
-    "chunks/chunk-0-0.bin": "litdata/numbers/chunk-0-0.bin",
-    "records/x.tfrecord-00000-of-00002": "tfrecord/x.tfrecord-00000-of-00002",
-    "records/x.tfrecord-00001-of-00002": "tfrecord/x.tfrecord-00001-of-00002",
-    "corpus.bin": "megatron/uint16.bin",
-    "corpus.idx": "megatron/uint16.idx",
-}
+# What the blocks of foreign.md read: files that other libraries wrote, below golden/foreign.
+_FOREIGN = {"old": "mds/zstd", "chunks": "litdata/numbers", "records": "tfrecord"}
+_FOREIGN |= {f"corpus.{ending}": f"megatron/uint16.{ending}" for ending in ("bin", "idx")}
 
 
 class _Squares(torchyoga.DataRef):
@@ -100,9 +90,8 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_blocks(page: Path, **given: Any) -> None:
     """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
     can use."""
-    for name, source in _WRITTEN_BY_OTHERS.items() if page.name == "foreign.md" else ():
-        Path(name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / "tests" / "golden" / "foreign" / source, name)
+    for name, source in _FOREIGN.items() if page.name == "foreign.md" else ():
+        Path(name).symlink_to(ROOT / "tests" / "golden" / "foreign" / source)
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
@@ -145,7 +134,6 @@ def run_examples(module: str, folder: Path) -> None:
 
 
 def _write_as_tensorpack(path: Path) -> None:
-
     with lmdb.open(str(path), subdir=False, map_size=2**20) as env, env.begin(write=True) as file:
         keys = [b"%08d" % i for i in range(3)]
         for i, key in enumerate(keys):
