@@ -69,6 +69,10 @@ ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: Tr
 _APART_MODULES = FRAMEWORK_MODULES + TRAINER_MODULES
 WITH_EXAMPLES = [name for name in _MODULES if name not in _APART_MODULES and ">>> " in _text_of(name)]
 
+# What the blocks of foreign.md read: files that other libraries wrote, below golden/foreign.
+_FOREIGN = {"old": "mds/zstd", "chunks": "litdata/numbers", "records": "tfrecord"}
+_FOREIGN |= {f"corpus.{ending}": f"megatron/uint16.{ending}" for ending in ("bin", "idx")}
+
 
 class _Squares(torchyoga.DataRef):
     def __len__(self) -> int:
@@ -86,6 +90,8 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_blocks(page: Path, **given: Any) -> None:
     """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
     can use."""
+    for name, source in _FOREIGN.items() if page.name == "foreign.md" else ():
+        Path(name).symlink_to(ROOT / "tests" / "golden" / "foreign" / source)
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
@@ -128,7 +134,6 @@ def run_examples(module: str, folder: Path) -> None:
 
 
 def _write_as_tensorpack(path: Path) -> None:
-
     with lmdb.open(str(path), subdir=False, map_size=2**20) as env, env.begin(write=True) as file:
         keys = [b"%08d" % i for i in range(3)]
         for i, key in enumerate(keys):

@@ -29,12 +29,7 @@ DATA_PAGE = ROOT / "docs" / "data.md"
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
-@pytest.mark.slow(
-    "docs/measure.md",
-    "docs/versions.md",
-    "docs/tutorials/*",
-    "docs/howto/script.md",
-)
+@pytest.mark.slow("docs/measure.md", "docs/versions.md", "docs/tutorials/*", "docs/howto/script.md")
 @pytest.mark.parametrize(
     "page",
     [
@@ -92,10 +87,7 @@ def test_tables_of_speed_have_only_figures_of_runs() -> None:
     assert len(compared) >= 19
     for one, other, ratio in compared:
         quotient = float(one.replace(",", "")) / float(other.replace(",", ""))
-        assert float(ratio) == pytest.approx(quotient, rel=0.1), (
-            one,
-            other,
-        )  # of rounds, where there are some
+        assert float(ratio) == pytest.approx(quotient, rel=0.1), (one, other)  # of rounds
     for row in (row for table in others for row in table):
         said = re.sub(r"`[^`]*`|\([^)]*\)|10\^\d", "", " ".join(row))
         _all_of(run=bench, figures=re.findall(r"(?<![\w.])\d[\d,.]*\d\b", said))
