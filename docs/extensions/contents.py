@@ -42,8 +42,8 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "generated/commands/index", "measure", "look"],
-    "Reference": ["generated/reference/*"],
+    "Tools and more": ["commands", "measure", "look"],
+    "Reference": ["generated/commands/index", "generated/reference/*"],
     "The project": [
         "generated/readme",
         "generated/changelog",

@@ -216,13 +216,13 @@ def test_parts_of_containers_are_what_is_left() -> None:
     ]
     block = block_of(rows)
     part = Projection.of(block.schema, ["m/x", "l{items}/b", "n/k"])
-    assert Rows(part.block(block)).exact()[:2] == [
+    assert Rows(block.projected(part)).exact()[:2] == [
         {"m": {"x": 1}, "l": [{"b": [2]}], "n": None},
         {"m": {"x": 3}, "l": [], "n": {"k": None}},
     ]
     # None in what is None: one column says both, so that it can be stored.
     one = Projection.at(block.schema, "n/k")
-    assert Rows(one.block(block)).exact() == [None, None, 7]
+    assert Rows(block.projected(one)).exact() == [None, None, 7]
     assert Schema.from_json(one.schema.to_json()) == one.schema
     for name in ("l{items}/e", "n/z"):
         with pytest.raises(KeyError, match="there is no column"):
@@ -257,7 +257,7 @@ def test_batches_hold_numbers_where_none_is_none() -> None:
         ("d", r"masked\(\['d'\]\)"),
     ):
         with pytest.raises(TypeError, match=f"column '{name}' is None in 1 of these 2 rows.*{advice}"):
-            default_collate(Rows(Projection.of(rows.block.schema, [name]).block(rows.block)))
+            default_collate(Rows(rows.block.projected(Projection.of(rows.block.schema, [name]))))
 
 
 def test_batches_of_lists_and_times() -> None:

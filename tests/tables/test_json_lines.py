@@ -193,6 +193,8 @@ def test_compressed_files_have_rows_by_number(ending: str, tmp_path: Path) -> No
     storage = yoga.Storage(tmp_path / "storage")
     made = storage.submit(ref, "lines", "1.0", progress=False)
     assert list(made) == FULL + FULL[:3]
+    if ending == "gz":  # as tapes do
+        path.write_bytes(path.read_bytes() + bytes(9000))
     fsspec.filesystem("memory").put(str(path), f"/packed-{ending}/x.jsonl.{ending}")
     assert list(yoga.from_jsonl(f"memory://packed-{ending}/*", cache_dir=tmp_path / "cache")) == FULL
 

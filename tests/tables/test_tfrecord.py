@@ -118,6 +118,11 @@ def test_compressed_files_have_rows_by_number(name: str, tmp_path: Path) -> None
             list(yoga.from_tfrecord(tmp_path / name))
 
 
+def test_a_record_whose_length_begins_as_gzip_does(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [bytes(0x088B1F), b"few"])
+    assert [len(record) for record in yoga.from_tfrecord(path, raw=True)] == [0x088B1F, 3]
+
+
 def test_kits_views_and_resumes(plain: Path) -> None:
     ref = yoga.from_tfrecord(plain)
     assert [row["n"] for row in ref] == list(range(50))

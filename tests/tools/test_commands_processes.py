@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, made, process
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE
 
 import torchyoga as yoga
 
@@ -54,19 +55,19 @@ def test_a_closed_output_and_a_full_disk(program: Path) -> None:
         assert len(found.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_ends_it_quietly(program: Path, tmp_path: Path) -> None:
-    code = "import pathlib, time\n\n\ndef rows():\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
-    (tmp_path / "slow.py").write_text(code)
-    running = subprocess.Popen(
-        [str(program), "append", "images", "2", "slow:rows"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **ENVIRONMENT},
-        preexec_fn=hears_ctrl_c,
-    )
-    eventually((tmp_path / "begun").exists)
-    running.send_signal(signal.SIGINT)
-    assert b"".join(running.communicate(timeout=PATIENCE)).strip() == b""
+def test_ctrl_c_ends_it_quietly(program: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        running = subprocess.Popen(
+            [str(program), "head", f"http://127.0.0.1:{server.getsockname()[1]}/rows.jsonl"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **ENVIRONMENT},
+            preexec_fn=hears_ctrl_c,
+        )
+        with server.accept()[0]:  # it waits for an answer
+            running.send_signal(signal.SIGINT)
+            assert b"".join(running.communicate(timeout=PATIENCE)).strip() == b""
     assert running.returncode == 130
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from own import Made
+from own import Made, Own
 from PIL import Image
 from viewing import Answered, ask, links
 
@@ -238,6 +238,13 @@ def test_images_are_laid_out_in_a_grid(shown: str) -> None:
     assert "Table of rows" in ask(shown + table).text
 
 
+class Forged:
+    """A value that fails wherever it is looked at."""
+
+    def __array__(self, *_: object) -> Any:
+        raise RuntimeError("cannot be an array")
+
+
 def test_boxes_and_masks_are_drawn_on_their_image(tmp_path: Path) -> None:
     """In thumbnails, in a grid and in full; an image without them is sent as it is."""
     image, mask = np.zeros((40, 60, 3), np.uint8), np.zeros((40, 60), np.uint8)
@@ -259,6 +266,14 @@ def test_boxes_and_masks_are_drawn_on_their_image(tmp_path: Path) -> None:
                 assert not pixels[:3, :20].any()
             plain = ask(f"{shown.url}file?id=d&version=1&row={number}&name=image")
             assert not np.asarray(Image.open(io.BytesIO(plain.body))).any()
+
+
+@pytest.mark.parametrize("beside", [{"labels": [[1], [1, 2]]}, {"boxes": Forged()}, {"labels": {"a": 1}}])
+def test_marks_that_are_something_else_are_left_out(beside: dict[str, Any]) -> None:
+    row = {"image": np.zeros((40, 60, 3), np.uint8), "boxes": [[30, 5, 50, 35], [1, 1, 9, 9]], **beside}
+    with yoga.view(Own([row])) as shown:
+        assert ask(shown.url + "rows?image=image").status == 200
+        assert ask(shown.url + "row?row=0").status == 200
 
 
 def test_grids_that_are_none(shown: str) -> None:

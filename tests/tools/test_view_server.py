@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from commanding import ENVIRONMENT, hears_ctrl_c
 from own import Made
 from viewing import ask
+from waiting import eventually
 
 import torchyoga as yoga
 
@@ -53,6 +55,15 @@ def test_silent_clients_keep_no_page_from_loading(shown: str, sent: bytes) -> No
     with clients(shown, 400, sent):
         for _ in range(3):
             assert ask(shown).status == 200
+    assert ask(shown).status == 200
+
+
+def test_clients_without_number_leave_files_to_the_program(shown: str) -> None:
+    before = threading.active_count()
+    with clients(shown, 700):
+        eventually(lambda: threading.active_count() - before >= 400)
+        assert threading.active_count() - before <= 512
+    eventually(lambda: threading.active_count() == before)
     assert ask(shown).status == 200
 
 

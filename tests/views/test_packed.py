@@ -412,6 +412,13 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("packed takes a column and a budget", 9, error=TypeError)
     refused("there is no column 'id'; there are 'ids'", "id", 9, error=KeyError)
     refused("found text: str", "text", 9, error=TypeError)
+    alike = yoga.Schema.of({"ids": [1, 2]})
+    with pytest.raises(
+        TypeError, match=r"found 2 columns, as all lists have that length; .* ragged=\['ids'\]"
+    ):
+        Own([{"ids": [1, 2]}], alike).packed("ids", 9)
+    with pytest.raises(KeyError, match=r"there is no column 'ids'; .* pass dicts: \{'ids': row\}"):
+        Own([[1, 2]], yoga.Schema.of([1, 2])).packed("ids", 9)
     refused('long must be "error", "cut"', "ids", 9, long="keep")
     refused("max_rows must be at least 1|max_rows must be in", "ids", 16, max_rows=0)
     refused("long='split' needs one budget", {"ids": 9, "label": 9}, long="split")

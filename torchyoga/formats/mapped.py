@@ -551,7 +551,8 @@ class _Range:
             pieces = deque((view, numbers[cut], target[cut]) for cut in cuts)
             done: _Done = queue.SimpleQueue()
             if is_shared:
-                _helper().help(pieces, done)
+                with contextlib.suppress(RuntimeError):  # the system refuses another thread
+                    _helper().help(pieces, done)
             _copy_pieces(pieces, done)
             for _ in cuts:
                 if (error := done.get()) is not None:

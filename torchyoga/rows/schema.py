@@ -514,6 +514,16 @@ def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
     return zip(node.keys or range(len(node.children)), node.children, strict=True)
 
 
+def of_one_length(schema: Schema, name: str) -> str:
+    """A column, or how to declare it if its lists all have one length, and so are several columns."""
+    if len(schema.columns) < 2:
+        return str(schema.columns[0])
+    return (
+        f"{len(schema.columns)} columns, as all lists have that length; where others may come, pass "
+        f"schema=yoga.Schema.of(row, ragged=[{name!r}]) to submit"
+    )
+
+
 def unknown_column(schema: Schema, name: str) -> KeyError:
     """An error that says which columns there are, those with a similar name first."""
     values = [path_name(path) for path, _ in outermost(schema.tree)]
@@ -523,4 +533,5 @@ def unknown_column(schema: Schema, name: str) -> KeyError:
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)
     listed = ", ".join(map(repr, [*near, *others])) + (f" and {more} more" if more else "")
-    return KeyError(f"there is no column {name!r}; there are {listed or 'none'}")
+    wrap = "" if schema.tree.kind == "dict" else f"; to name what rows are, pass dicts: {{{name!r}: row}}"
+    return KeyError(f"there is no column {name!r}; there are {listed or 'none'}{wrap}")

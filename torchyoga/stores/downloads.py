@@ -541,6 +541,7 @@ class VersionDownloads(Downloads[FileEntry]):
 AS_IT_BEGINS = "as it begins"
 HEAD = 2**16  # bytes of a file that show how it is compressed
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"
+_TRIED = 256  # bytes of gzip or zlib that are decompressed to find out whether it is one
 _ANY_ZLIB, _LEAST_ZLIB = 47, 8  # what zlib calls gzip or its own format; bytes of either at least
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
@@ -713,9 +714,11 @@ class ShardDownloads(Downloads[int]):
             try:
                 with self.cache.root.create_anew(f"parts/{unfinished}") as file:
                     file.writelines(unpacked(packed, how))
-            except CorruptError as error:
+            except BaseException as error:
                 self.cache.drop(unfinished)
-                return str(error)
+                if isinstance(error, CorruptError):
+                    return str(error)
+                raise
         self.cache.root.move(f"parts/{unfinished}", f"parts/{key}")
         return None
 
@@ -724,12 +727,10 @@ def packing_of(head: bytes) -> str | None:
     """How a file that begins with these bytes is compressed, "zlib" for gzip, too; None if it is not."""
     if head.startswith(_ZSTD):
         return "zstd"
-    if head.startswith(_GZIP):
-        return "zlib"
-    if head[:1] != b"x" or len(head) < _LEAST_ZLIB:
+    if not head.startswith((_GZIP, b"x")) or len(head) < _LEAST_ZLIB:
         return None
-    try:  # other data may begin so, too
-        zlib.decompressobj(_ANY_ZLIB).decompress(head, HEAD)
+    try:  # other data may begin so, too, such as the length of a TFRecord
+        zlib.decompressobj(_ANY_ZLIB).decompress(head[:_TRIED], HEAD)
     except zlib.error:
         return None
     return "zlib"
@@ -748,7 +749,10 @@ def unpacked(file: BinaryIO, how: str) -> Iterator[bytes]:
     by, left = zlib.decompressobj(_ANY_ZLIB), b""
     try:
         while left := left or file.read(_RUN):
-            if by.eof:  # another part follows
+            if by.eof:  # another part follows, or zeros, with which tapes are filled up
+                left = left.lstrip(b"\0")
+                if not left:
+                    continue
                 by = zlib.decompressobj(_ANY_ZLIB)
             yield by.decompress(left, _RUN)
             left = by.unused_data if by.eof else by.unconsumed_tail

@@ -24,7 +24,7 @@ from ..rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_wit
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.node import Node, path_name
-from ..rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
+from ..rows.schema import PACK_LENGTHS, Projection, Schema, of_one_length, schema_under
 from ..rows.types import Array, Ints, Json, Row
 from .mix import MixRef, warn_if_arranged
 from .over import named_rows
@@ -337,8 +337,9 @@ def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
     is_list = schema.tree.kind == "varying"
     if not schema.is_sequence or found.ndim != 1 or found.kind not in (*_NUMBERS, *_TEXTS):
         raise TypeError(
-            f"column {name!r} does not hold documents: {found}; a document is an array of one dimension that "
-            "differs in length (named in Schema.of(row, ragged=[...])), a list of numbers, or text"
+            f"column {name!r} does not hold documents: {of_one_length(schema, name)}; a document is an array "
+            "of one dimension that differs in length (named in Schema.of(row, ragged=[...])), a list of "
+            "numbers, or text"
         )
     kind, stored = found.kind, found.dtype
     if is_list or found.kind in _TEXTS:

@@ -272,7 +272,7 @@ def _boxes_of(value: object) -> npt.NDArray[np.float64]:
     none = np.zeros((0, 4))
     try:
         found = np.asarray(value[:_MOST_BOXES] if isinstance(value, list) else value, np.float64)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # a user's rows may hold anything
         return none
     if found.shape == (4,):
         found = found[None]
@@ -283,7 +283,8 @@ def _boxes_of(value: object) -> npt.NDArray[np.float64]:
 
 def _captions_of(value: Any, count: int, classes: Sequence[str]) -> tuple[str, ...]:
     """As many short texts as there are boxes; none if there are not as many values."""
-    if not isinstance(value, (list, np.ndarray)) or np.ndim(value) != 1 or len(value) < count:
+    is_flat = isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    if not is_flat or len(value) < count:
         return ()
     return tuple(named_class(classes, one) or shown(one, _CAPTION) for one in value[:count])
 

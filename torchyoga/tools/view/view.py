@@ -38,6 +38,7 @@ from .pages import STYLE, Pages
 from .shelf import Shelf
 
 _MOST_WORKING = 4  # requests that are answered at once
+_MOST_OPEN = 512  # connections: the program that shows pages needs files, too
 _SECONDS_TO_ASK, _SECONDS_TO_TAKE = 10.0, 60.0
 _ADDRESS = "127.0.0.1"
 _POLICY = policy_of(STYLE, "'self' data:", "'self'", "; media-src 'self'; frame-ancestors 'none'")
@@ -185,6 +186,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, pages: Pages, port: int = 0) -> None:
         self.pages, self.token = pages, secrets.token_urlsafe(24)
         self.working = threading.BoundedSemaphore(_MOST_WORKING)
+        self._open = threading.BoundedSemaphore(_MOST_OPEN)
         try:
             super().__init__((_ADDRESS, port), _Handler)
         except OSError as error:
@@ -202,6 +204,17 @@ class Server(ThreadingHTTPServer):
             self.serve_forever(0.1)
 
     close = ThreadingHTTPServer.shutdown  # answers that are being sent are sent
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """False for clients beyond those that may be connected at once."""
+        return self._open.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers a client."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Reports errors, but not those of clients that go away or take too long."""

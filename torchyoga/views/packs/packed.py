@@ -27,7 +27,7 @@ from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Rows, bounds_of, numbered_within
 from ...rows.collector import block_of
 from ...rows.node import outermost, path_name
-from ...rows.schema import Projection, Schema, unknown_column
+from ...rows.schema import Projection, Schema, of_one_length, unknown_column
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mix import MixRef, warn_if_arranged
 from ..over import GatheredView, Over, RowsOf
@@ -174,9 +174,10 @@ class Request:
             place = Projection.at(schema, name)
             if self.column is None or are_tokens(place.schema, place.schema.tree, 0):
                 continue
+            found = of_one_length(place.schema, name)
             raise TypeError(
                 f"packed({name!r}, ...) needs a column with a value for each token: a ragged column of "
-                f"numbers, or a list of them; found {schema.columns[place.columns[0]]}. To pack by values of "
+                f"numbers, or a list of them; found {found}. To pack by values of "
                 'a column, use budgets and cost: packed({"tokens": 4096}, cost=lambda c: c["length"])'
             )
 
