@@ -43,7 +43,7 @@ def test_a_fork_while_threads_wait_for_the_store(
     publish(url, proxy)
     ref = yoga.Storage(url, storage_options=proxy.storage_options, cache_dir=tmp_path / "a").fetch("a", "1")
     proxy.clear()
-    proxy.faults = [Fault("timeout", "list-type", "GET", times=1)]
+    proxy.faults = [Fault("timeout", ".mdb", "GET", times=1)]
     waits = threading.Thread(target=lambda: ref[0], daemon=True)
     waits.start()
     eventually(lambda: any(request.fault for request in proxy.requests))

@@ -334,7 +334,7 @@ def test_what_a_file_costs_to_open_does_not_grow_with_those_open(fetch: Any) -> 
     assert 0 < len(asked) <= 16 * NUM_FILES  # not 64 for each
 
 
-def test_to_publish_a_file_takes_one_request(
+def test_to_publish_a_file_takes_one_request_and_a_look(
     s3: S3, bucket: str, proxy: Proxy, tmp_path: Path, files_of: Any
 ) -> None:
     files_of(1)
@@ -344,7 +344,7 @@ def test_to_publish_a_file_takes_one_request(
     )
     storage.submit([*range(30)], "a", "1")
     assert len(proxy.seen("PUT", ".mdb")) == 30
-    assert not proxy.seen("HEAD", ".mdb")
+    assert len(proxy.seen("HEAD", ".mdb")) == 30
 
 
 def test_deleted_files_of_the_cache_are_unmapped(fetch: Any, tmp_path: Path) -> None:
