@@ -205,6 +205,11 @@ def told_of(bad: Sequence[LeftOut]) -> Json:
     return {"left_out": {"count": len(bad), "first": first}}
 
 
+def counted(rows: str, bad: Sequence[LeftOut]) -> str:
+    """How many rows there are, and how many are left out."""
+    return f"{rows}, {len(bad):,} left out" if bad else rows
+
+
 def _listed(bad: Sequence[LeftOut]) -> str:
     return "; ".join(map(str, bad[:_NAMED])) + ("; ..." if len(bad) > _NAMED else "")
 
@@ -432,8 +437,7 @@ class FilesRef(StoredRef):
         return self._content
 
     def _counted(self) -> str:
-        left_out = f", {len(self.left_out):,} left out" if self.left_out else ""
-        return f"{super()._counted()}{left_out}"
+        return counted(super()._counted(), self.left_out)
 
 
 def _begun(column: Array | Names | WholeFiles, rows: Ints) -> Callable[[], Data]:

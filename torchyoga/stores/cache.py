@@ -173,14 +173,16 @@ class Cache:
         if self.has(key):
             return
         with self._lock(key, what) as is_held:
-            if is_held and not self.has(key):
-                try:
+            if not is_held:
+                return
+            try:
+                if not self.has(key):
                     self._download(key, nbytes, download, what)
                     self._keep(key, f"parts/{key}")
-                except FileNotFoundError:  # the store's, unless somebody has emptied the folder
-                    if self.root.find(f"parts/{key}") is not None:
-                        raise
-            if is_held:  # a process that waits for it sees that it is gone, and makes another
+            except FileNotFoundError:  # the store's, unless somebody has emptied the folder
+                if self.root.find(f"parts/{key}") is not None:
+                    raise
+            finally:  # a process that waits for the lock sees that it is gone, and makes another
                 self._delete(f"locks/{key}.lock")
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:

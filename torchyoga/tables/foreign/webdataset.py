@@ -25,7 +25,16 @@ from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...reading.stored_ref import LeftOut, Names, check_share, content_of, refuse_many, told_of, warn_of
+from ...reading.stored_ref import (
+    LeftOut,
+    Names,
+    check_share,
+    content_of,
+    counted,
+    refuse_many,
+    told_of,
+    warn_of,
+)
 from ...rows.block import Data, Rows, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
 from ...rows.image_formats import HEAD, begins_as_image
@@ -179,8 +188,7 @@ class _Samples(ChangedRows[Row]):
         return f"DataRef {self._name}{parse and f' parsed: {parse}'}"
 
     def _counted(self) -> str:
-        left_out = f", {len(self.left_out):,} left out" if self.left_out else ""
-        return f"{super()._counted()}{left_out}"
+        return counted(super()._counted(), self.left_out)
 
 
 def _parsed(row: Row, parse: Parse, shard: str) -> Row:
