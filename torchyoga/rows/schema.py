@@ -514,12 +514,12 @@ def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
     return zip(node.keys or range(len(node.children)), node.children, strict=True)
 
 
-def of_one_length(schema: Schema, name: str) -> str:
+def of_one_length(columns: Sequence[Column], name: str) -> str:
     """A column, or how to declare it if its lists all have one length, and so are several columns."""
-    if len(schema.columns) < 2:
-        return str(schema.columns[0])
+    if len(columns) < 2:
+        return str(columns[0])
     return (
-        f"{len(schema.columns)} columns, as all lists have that length; where others may come, pass "
+        f"{len(columns)} columns, as all lists have that length; where others may come, pass "
         f"schema=yoga.Schema.of(row, ragged=[{name!r}]) to submit"
     )
 

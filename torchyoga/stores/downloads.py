@@ -727,9 +727,11 @@ def packing_of(head: bytes) -> str | None:
     """How a file that begins with these bytes is compressed, "zlib" for gzip, too; None if it is not."""
     if head.startswith(_ZSTD):
         return "zstd"
+    if head.startswith(_GZIP) and len(head) < HEAD:  # no record of such a length is in so short a file
+        return "zlib"
     if not head.startswith((_GZIP, b"x")) or len(head) < _LEAST_ZLIB:
         return None
-    try:  # other data may begin so, too, such as the length of a TFRecord
+    try:  # other data may begin so, too, such as the length of a record of TFRecord
         zlib.decompressobj(_ANY_ZLIB).decompress(head[:_TRIED], HEAD)
     except zlib.error:
         return None

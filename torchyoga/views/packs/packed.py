@@ -174,7 +174,7 @@ class Request:
             place = Projection.at(schema, name)
             if self.column is None or are_tokens(place.schema, place.schema.tree, 0):
                 continue
-            found = of_one_length(place.schema, name)
+            found = of_one_length([schema.columns[number] for number in place.columns], name)
             raise TypeError(
                 f"packed({name!r}, ...) needs a column with a value for each token: a ragged column of "
                 f"numbers, or a list of them; found {found}. To pack by values of "
