@@ -338,8 +338,8 @@ def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
     if not schema.is_sequence or found.ndim != 1 or found.kind not in (*_NUMBERS, *_TEXTS):
         raise TypeError(
             f"column {name!r} does not hold documents: {of_one_length(schema.columns, name)}; a document is "
-            "an array of one dimension that differs in length (named in Schema.of(row, ragged=[...])), a list "
-            "of numbers, or text"
+            "an array of one dimension that differs in length (named in Schema.of(row, ragged=[...])), a "
+            "list of numbers, or text"
         )
     kind, stored = found.kind, found.dtype
     if is_list or found.kind in _TEXTS:
