@@ -122,7 +122,8 @@ def seeder(kinds: Sequence[str] = KINDS) -> Callable[[int], object]:
     torch and NumPy get different halves of the seed: with the same generator they would give the same bits.
     """
     seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
-    ways = dict(zip(KINDS, (random.seed, _numpy_seeder(), seed_torch), strict=True))
+    seeders: list[Callable[[int], object]] = [random.seed, _numpy_seeder(), seed_torch]
+    ways = dict(zip(KINDS, seeders, strict=True))
     found = [ways[kind] for kind in kinds]
 
     def seed_each(seed: int) -> None:
