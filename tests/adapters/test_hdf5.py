@@ -363,6 +363,24 @@ def test_it_serves_samplers_loaders_streams_and_builds(method: str, tmp_path: Pa
     assert [label for batch in workers for label in batch["y"].tolist()] == seen
 
 
+_ENDS = """
+import ctypes, sys
+import torchyoga as yoga
+
+ref = yoga.from_hdf5(sys.argv[1])
+kept = next(iter(yoga.DataLoader(ref, batch_size=10, shuffle=True)))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(ref))  # as a worker's frames: it is there when HDF5 cleans up
+"""
+
+
+def test_a_process_ends_well_while_its_file_is_open(tmp_path: Path) -> None:
+    # HDF5 reads big-endian gzip through a file object of Python, which it closes by itself at the end.
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("y", data=np.arange(N, dtype=">i8"), compression="gzip")
+    done = run_program(_ENDS, str(tmp_path / "x.h5"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_real_images(mnist: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     images, labels = mnist
     path = tmp_path / "mnist.h5"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -569,6 +570,8 @@ class _ByHdf5:
                     return np.asarray(file[self._name][place])
             if dataset is None:
                 file = h5py.File(_Readable(self._opening.mapped.data), "r")
+                # HDF5 closes what is left open when the process ends, but by then it cannot call Python.
+                weakref.finalize(self, file.close)
                 dataset = self._handles[os.getpid()] = file[self._name]
             return np.asarray(dataset[place])
         except (OSError, RuntimeError, ValueError) as error:
