@@ -368,7 +368,7 @@ import ctypes, sys
 import torchyoga as yoga
 
 ref = yoga.from_hdf5(sys.argv[1])
-kept = next(iter(yoga.DataLoader(ref, batch_size=10, shuffle=True)))
+row = ref[3]
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(ref))  # as a worker's frames: it is there when HDF5 cleans up
 """
 
