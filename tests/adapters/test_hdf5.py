@@ -377,7 +377,8 @@ def test_a_process_ends_well_while_its_file_is_open(tmp_path: Path) -> None:
     # HDF5 reads big-endian gzip through a file object of Python, which it closes by itself at the end.
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("y", data=np.arange(N, dtype=">i8"), compression="gzip")
-    done = run_program(_ENDS, str(tmp_path / "x.h5"))
+    command = [sys.executable, "-c", _ENDS, str(tmp_path / "x.h5")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
