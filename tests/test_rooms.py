@@ -18,7 +18,7 @@ BEHIND_THE_WALL = re.findall(
     """
     coding.opened files.open_regular files.read_regular process.as_int
     process.begin_thread process.bytes_text process.count_of process.escaped process.in_columns
-    process.number process.scheduled process.share process.short process.usable_cpus reading.VersionRef
+    process.cpu_delay process.number process.share process.short process.usable_cpus reading.VersionRef
     reading.in_epoch reading.title_of rows.Bars rows.Column rows.ColumnStats rows.HEAD rows.Ints
     rows.Node rows.Path rows.Projection rows.TITLES rows.TableStats rows.cells_of rows.format_of
     rows.path_name rows.readable_name rows.timezone_of storage.store_of stores.Objects stores.RIGHT

@@ -21,7 +21,7 @@ from torch.utils.data import IterableDataset
 import torchyoga as yoga
 from torchyoga import Storage
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
-from torchyoga.stores.notes import at_work
+from torchyoga.stores.contract import at_work
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -12,7 +12,7 @@ import pytest
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
-from torchyoga.stores.notes import Notes
+from torchyoga.stores.contract import Notes
 from torchyoga.stores.objects import Objects
 
 

@@ -44,8 +44,7 @@ from ..rows.collector import Collector, block_of
 from ..rows.comparing import row_hashes
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..stores.contract import Seen, Store
-from ..stores.notes import Notes, at_work
+from ..stores.contract import Notes, Seen, Store, at_work
 from ..versions.file_entry import FileEntry, is_token
 from ..versions.lineage import plain, sendable
 from ..versions.location import sealed, unsealed

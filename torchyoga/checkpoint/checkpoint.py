@@ -27,10 +27,20 @@ from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stops import Stops
 from ..sampling.ranks import is_one_of_several
-from . import generators, items
+from . import generators
+from .generators import Processes
 from .loop import Loop
-from .processes import Processes
-from .steps import steps_at, worth_keeping
+from .steps import (
+    check_readable,
+    load_sharded,
+    load_states,
+    refuse_divided,
+    sharded,
+    states_of,
+    steps_at,
+    without_state,
+    worth_keeping,
+)
 
 _ITEMS = "items.pt"
 _MOST_NAMED = 50  # steps that ranks tell each other of
@@ -304,10 +314,10 @@ class Checkpoint:
         program = self._program()
         own = {name: program.pop(name) for name in ("generators", "loaders")}
         answers = self._ranks.told(own, _MOST_TOLD)
-        fresh = items.without_state(self._parts)
+        fresh = without_state(self._parts)
         text = json.dumps({**program, "by_rank": answers, "fresh": fresh})
         with self._loop.silent():
-            return {"run": text, "parts": items.sharded(self._parts)}
+            return {"run": text, "parts": sharded(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` gave, under any number of ranks."""
@@ -319,7 +329,7 @@ class Checkpoint:
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
         with self._loop.silent():
-            items.load_sharded(self._parts, state.get("parts", {}), fresh)
+            load_sharded(self._parts, state.get("parts", {}), fresh)
         self._put_back(program, len(by_rank))
 
     # -- what is saved
@@ -375,7 +385,7 @@ class Checkpoint:
         return bool(answer)
 
     def _save(self) -> None:
-        items.refuse_divided(self._parts)
+        refuse_divided(self._parts)
         steps = self._loop.steps
         what = f"step {steps} was not saved in {self._place.place}, those before it are as they were"
         name = self._said(what, self._begin, by_first=True)[0]["name"]
@@ -436,8 +446,8 @@ class Checkpoint:
         file = f"rank-{rank}.json"
         files = {file: self._place.write(name, file, lambda to: to.write(program))}
         if rank == 0:
-            states = items.saved(self._parts)
-            check = partial(items.check_readable, states)
+            states = states_of(self._parts)
+            check = partial(check_readable, states)
             files[_ITEMS] = self._place.write(name, _ITEMS, partial(torch.save, states), check)
         return files
 
@@ -517,7 +527,7 @@ class Checkpoint:
                     "in another folder"
                 )
             warn_user(f"{what}; it begins as it is")
-        items.load({name: part for name, part in self._parts.items() if name in states}, states)
+        load_states({name: part for name, part in self._parts.items() if name in states}, states)
         self._put_back(program, index["ranks"])
 
     def _put_back(self, program: Saved, saved_ranks: int) -> None:

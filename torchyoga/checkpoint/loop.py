@@ -28,7 +28,7 @@ from ..process.messages import warn_user
 from ..process.seeding import sampler_seed
 from ..rows.types import Batch
 from . import generators
-from .processes import Processes
+from .generators import Processes
 
 # By which optimizers report to the loop that was made over them last.
 _hooks: weakref.WeakKeyDictionary[torch.optim.Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()

@@ -41,17 +41,12 @@ def _quota(folder: Path, is_second: bool) -> int:
     return sys.maxsize
 
 
-def scheduled(thread: int | None = None) -> tuple[float, float]:
-    """Seconds that a thread of this process was on a CPU, and that it wanted one and had none; 0 if unknown.
-
-    Args:
-        thread: its native number; by default the one that asks.
-    """
-    number = threading.get_native_id() if thread is None else thread
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/self/task/{number}/schedstat") as file:
-        parts = file.read().split()
-        return int(parts[0]) / 1e9, int(parts[1]) / 1e9
-    return 0.0, 0.0
+def cpu_delay() -> float:
+    """Seconds that this thread wanted a CPU and had none; 0 if that is unknown."""
+    path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+    with suppress(OSError, ValueError, IndexError), open(path) as file:
+        return int(file.read().split()[1]) / 1e9
+    return 0.0
 
 
 def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, bool]]:

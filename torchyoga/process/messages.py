@@ -104,15 +104,15 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def count_of(number: int, what: str, several: str | None = None) -> str:
+def count_of(number: int, what: str) -> str:
     """A number of things, in words that fit it.
 
     Example:
         >>> from torchyoga.process.messages import count_of
-        >>> count_of(1, "file"), count_of(1200, "file"), count_of(2, "entry", "entries")
-        ('1 file', '1,200 files', '2 entries')
+        >>> count_of(1, "file"), count_of(1200, "file")
+        ('1 file', '1,200 files')
     """
-    return f"{number:,} {what if number == 1 else several or what + 's'}"
+    return f"{number:,} {what if number == 1 else what + 's'}"
 
 
 def number(value: object) -> str:
@@ -157,7 +157,7 @@ _OTHERS = {
 _MOST_FRAMES = 1000
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str) -> None:
     """Warns as `warnings.warn` does, about the innermost line that is neither ours nor a trainer's.
 
     In a thread where every line is ours or a trainer's, it is about the outermost one.
@@ -169,7 +169,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
         frame = frame.f_back
     warnings.warn_explicit(
         message,
-        category,
+        UserWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
         _module(frame) or "<string>",

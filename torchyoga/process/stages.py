@@ -11,7 +11,7 @@ import struct
 import threading
 from time import perf_counter, process_time
 
-from .control_group import scheduled
+from .control_group import cpu_delay
 
 
 class Stage:
@@ -121,7 +121,7 @@ class WorkerClock:
     """The CPU seconds of a worker process, and those in which it wanted a CPU."""
 
     def __init__(self) -> None:
-        self._cpu, self._delay = process_time(), scheduled()[1]
+        self._cpu, self._delay = process_time(), cpu_delay()
         self._looked = perf_counter()
 
     def sent(self, watch: Stopwatch) -> bytes:
@@ -130,7 +130,7 @@ class WorkerClock:
         watch.add(CPU, cpu - self._cpu)
         self._cpu = cpu
         if now - self._looked > _DELAYS:
-            delay = scheduled()[1]
+            delay = cpu_delay()
             watch.add(DELAY, delay - self._delay)
             self._delay, self._looked = delay, now
         return watch.sent()

@@ -263,7 +263,7 @@ class Cache:
         fit."""
         if self.limit is None:
             return
-        with self.only_one("room"):
+        with self._alone_making_room():
             files = self._files("files")
             total = sum(entry.nbytes for entry in files)
             for entry in files:
@@ -376,11 +376,11 @@ class Cache:
             lock.release()
 
     @contextlib.contextmanager
-    def only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
-        """Holds a lock of this name; BusyError if another process holds it for so long."""
-        lock = self._filelock(name)
+    def _alone_making_room(self) -> Iterator[None]:
+        """Holds the lock of whoever makes room; BusyError if another process holds it for too long."""
+        lock = self._filelock("room")
         try:
-            self._acquire(lock, seconds)
+            self._acquire(lock, _ROOM_SECONDS)
         except filelock.Timeout:
             raise BusyError(f"{lock.lock_file} is held by another process; stop that process") from None
         try:

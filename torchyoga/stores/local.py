@@ -38,8 +38,7 @@ from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
 from ..versions.names import decoded, encoded, folder_of, natural
-from .contract import LocalPaths, Seen, Shown, Store, Sweep, sealed
-from .notes import Notes
+from .contract import LocalPaths, Notes, Seen, Shown, Store, Sweep, sealed
 from .sharing import Sharing
 
 _log = logging.getLogger("torchyoga")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..process.control_group import scheduled, usable_cpus
+from ..process.control_group import cpu_delay, usable_cpus
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from .meter_advice import (
@@ -85,7 +85,7 @@ class Meter:
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
         self._setting = Setting(0, 1)
-        self._sums, self._delay_due = _Sums(delayed=scheduled()[1]), 0.0
+        self._sums, self._delay_due = _Sums(delayed=cpu_delay()), 0.0
         self._waits: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)  # with epoch and step
         self._looks: deque[_Sums] = deque([self._counts()], _LAST // _STEP + 1)
         self._batch_bytes = 0
@@ -96,7 +96,7 @@ class Meter:
         self._left = 0.0  # when the loop got its last batch
         self._cpu_left = self._cpu_asked = -1.0
         self._counts_cpu = False
-        self._sums.delayed = scheduled()[1]
+        self._sums.delayed = cpu_delay()
         self._before = self._counts()
         self._longest = 0.0, 0, step
 
@@ -124,7 +124,7 @@ class Meter:
             self._left = perf_counter()
             self._sums.waited += self._left - asked
             if isinstance(error, StopIteration):  # the numbers of the epoch are complete
-                self._sums.delayed, self._left = scheduled()[1], 0.0
+                self._sums.delayed, self._left = cpu_delay(), 0.0
             raise
         now = perf_counter()
         sums, waited, left = self._sums, now - asked, self._left
@@ -148,7 +148,7 @@ class Meter:
         self._left = now
         if not total % _STEP:
             if now > self._delay_due:
-                sums.delayed, self._delay_due = scheduled()[1], now + _DELAYS
+                sums.delayed, self._delay_due = cpu_delay(), now + _DELAYS
             self._looks.append(self._counts())
         if self._calls:
             self._call()
