@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from operator import getitem, length_hint
 from typing import Any, NamedTuple
 
@@ -91,7 +90,9 @@ class Maker:
         bound: tuple[int, MapStyle] | None = None,
     ) -> None:
         self.dataset, self.seeding, self.collate, self.watch = dataset, seeding, collate, watch
-        self._stage = Stage.READ if isinstance(dataset, DataRef) else Stage.TRANSFORM
+        # Asked once: of an abstract class that takes long.
+        self._ref = dataset if isinstance(dataset, DataRef) else None
+        self._stage = Stage.TRANSFORM if self._ref is None else Stage.READ
         self._collated = stacked if collate is default_collate else collate
         self._collation: Collation | None = None
         self._is_single, self._pins, self._parts = is_single, pins and _has_accelerator(), parts
@@ -164,14 +165,14 @@ class Maker:
     def _rows(self, job: Job) -> Sequence[Row]:
         numbers: Index = job.window.numbers
         dataset = self._in_epoch(job.epoch)
-        if isinstance(dataset, DataRef) and not self.seeding.rows and not self._is_single:
+        if not self.seeding.rows and not self._is_single and isinstance(dataset, DataRef):
             return _rows_of(dataset, as_rows(numbers.whole) if isinstance(numbers, Keys) else numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         many = None if self._is_single else getattr(dataset, "__getitems__", None)
         if self.seeding.rows:
             named = self._places(job) if self.seeding.by_place else np.asarray(rows, np.int64)
             if many is None or isinstance(rows, _SEVERAL):
-                by_one = self._is_single or isinstance(dataset, DataRef)
+                by_one = self._is_single or self._ref is not None
                 return self._seeded(job, rows, named, None if by_one else made_together(dataset))
             seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
         return many(rows) if many else self._one_by_one(dataset, rows)
@@ -191,10 +192,10 @@ class Maker:
 
     def _in_epoch(self, epoch: int) -> MapStyle:
         """The dataset as it is in an epoch."""
-        if not isinstance(self.dataset, DataRef):
+        if self._ref is None:
             return self.dataset
         if self._bound is None or self._bound[0] != epoch:
-            self._bound = epoch, self.dataset.in_epoch(epoch)
+            self._bound = epoch, self._ref.in_epoch(epoch)
         return self._bound[1]
 
     def _places(self, job: Job) -> npt.NDArray[np.int64]:
@@ -211,7 +212,7 @@ class Maker:
     ) -> Sequence[Row]:
         """The rows, each made with random numbers of its own, or `together` if that draws none."""
         dataset, quiet = self._in_epoch(job.epoch), self.seeding.quiet
-        if isinstance(dataset, DataRef) and dataset._is_random:
+        if self._ref is not None and isinstance(dataset, DataRef) and dataset._is_random:
             return dataset._take_seeded(dataset._numbered(rows), row_seeds(job.seed, job.epoch, numbers))
         if together is not None and not quiet.drawn:
             seeder()(int(row_seeds(job.seed, job.epoch, numbers[:1])[0]))
@@ -228,12 +229,13 @@ class Maker:
             self.note_draws()
         make = self._of_one_row(dataset) if together is None else partial(_alone, together)
         seeded, others = quiet.kinds
-        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else repeat(0)
-        seed, before, found = seeder(seeded), where(others), list[Row]()
+        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else rows
+        seed, before, found = seeder(seeded) if seeded else None, where(others), list[Row]()
         try:
             with torch_noted:
                 for row, own in zip(rows, seeds, strict=False):
-                    seed(own)
+                    if seed is not None:
+                        seed(own)
                     then = where() if quiet.is_asked else None
                     found.append(make(row))
                     if then is not None:

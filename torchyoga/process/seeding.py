@@ -29,7 +29,7 @@ from .lazy import torch
 from .threads import renew_in_children
 
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
-_FEW = 4  # numbers that are mixed in less time by themselves than as an array
+_FEW = 12  # numbers that are mixed in less time by themselves than as an array
 _TWISTER = struct.Struct("=I624I")  # of `random`: its position and its words; NumPy's has them the other way
 _AT = object.__basicsize__  # where they lie in a `random.Random` of CPython, if `_are_there`
 
@@ -123,8 +123,7 @@ def seeder(kinds: Sequence[str] = KINDS) -> Callable[[int], object]:
     """
     seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
     seeders: list[Callable[[int], object]] = [random.seed, _numpy_seeder(), seed_torch]
-    ways = dict(zip(KINDS, seeders, strict=True))
-    found = [ways[kind] for kind in kinds]
+    found = [seed_one for kind, seed_one in zip(KINDS, seeders, strict=True) if kind in kinds]
 
     def seed_each(seed: int) -> None:
         for seed_one in found:
@@ -191,10 +190,9 @@ class GeneratorsPutBack:
         np.random.set_bit_generator(self._bits)  # type: ignore[attr-defined]
         if self._numpy is not None:
             np.random.set_state(self._numpy)
-        if _IS_READ:  # `random.setstate` takes 10 us
+        if _WORDS is not None:  # `random.setstate` takes 10 us
             words, _python.gauss_next = self._python  # type: ignore[attr-defined]
-            # Not by `ctypes.memmove`, during which other threads may draw.
-            (ctypes.c_char * _TWISTER.size).from_address(id(_python) + _AT).raw = words
+            _WORDS.raw = words  # not by `ctypes.memmove`, during which other threads may draw
         else:
             random.setstate(self._python[0])
         torch.default_generator.set_state(self._torch)
@@ -252,12 +250,12 @@ def _python_tuple(words: bytes, normal: object) -> tuple[object, ...]:
 
 
 _python: random.Random = random.random.__self__  # type: ignore[attr-defined]
-_IS_READ = _are_there()
+_WORDS = (ctypes.c_char * _TWISTER.size).from_address(id(_python) + _AT) if _are_there() else None
 
 
 def _python_state() -> tuple[Any, object]:
-    if _IS_READ:
-        return ctypes.string_at(id(_python) + _AT, _TWISTER.size), _python.gauss_next  # type: ignore[attr-defined]
+    if _WORDS is not None:
+        return _WORDS.raw, _python.gauss_next  # type: ignore[attr-defined]
     return random.getstate(), None
 
 
