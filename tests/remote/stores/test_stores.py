@@ -361,7 +361,7 @@ def test_files_that_are_deleted_again_and_again_end_in_an_error(method: str, tmp
     storage = watched(place, tmp_path / "here", cache=Emptied)
     copy = yoga.Storage(tmp_path / "copy")
     with pytest.raises(
-        (errors.RemoteError, errors.CorruptError), match=r"was deleted 20 times .* larger cache_bytes"
+        (errors.RemoteError, errors.CorruptError), match=r"was deleted 100 times .* larger cache_bytes"
     ):
         storage.copy("a", "1", copy) if method == "held" else storage.fetch("a", "1")[0]
     assert len(ref) == 2
