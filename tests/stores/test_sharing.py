@@ -203,8 +203,7 @@ class Counts:
 
 
 @KINDS
-def test_a_sweep_reads_each_manifest_once(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, removing one of N versions took N * N reads, and cleaning up N * N * N."""
+def test_a_sweep_reads_each_manifest_once(kind: str, tmp_path: Path) -> None:
     place = Place(kind, tmp_path)
     for number in range(3, 13):
         place.ours.append(rows_of(number), "d", f"{number}", after=f"{number - 1}", record=False)
@@ -226,6 +225,7 @@ def test_a_sweep_reads_each_manifest_once(kind: str, tmp_path: Path, monkeypatch
 @KINDS
 def test_many_versions_with_files_of_their_own_go_in_one_sweep(kind: str, tmp_path: Path) -> None:
     place = Place(kind, tmp_path)
+    time.sleep(1)  # versions know their second alone, and within one a child counts as the newest
     for number in range(70):
         place.ours.submit(rows_of(number), "d", f"v{number:02}", record=False)
     counts = Counts(place)
