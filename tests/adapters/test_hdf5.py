@@ -363,7 +363,7 @@ def test_it_serves_samplers_loaders_streams_and_builds(method: str, tmp_path: Pa
     assert [label for batch in workers for label in batch["y"].tolist()] == seen
 
 
-_ENDS = """
+_READING = """
 import ctypes, sys
 import torchyoga as yoga
 
@@ -371,13 +371,30 @@ ref = yoga.from_hdf5(sys.argv[1])
 row = ref[3]
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(ref))  # as a worker's frames: it is there when HDF5 cleans up
 """
+_BUILDING = """
+import sys, threading
+import numpy as np
+import torchyoga as yoga
+
+begun = threading.Event()
+
+def rows():
+    yield from [np.zeros(2**20)] * 20
+    begun.set()
+    threading.Event().wait()
+
+storage = yoga.Storage(sys.argv[1] + "-storage", format="hdf5")
+threading.Thread(target=storage.submit, args=(rows(), "d", "1"), daemon=True).start()
+begun.wait()
+"""
 
 
-def test_a_process_ends_well_while_its_file_is_open(tmp_path: Path) -> None:
-    # HDF5 reads big-endian gzip through a file object of Python, which it closes by itself at the end.
+@pytest.mark.parametrize("program", [_READING, _BUILDING], ids=["reading", "building"])
+def test_a_process_ends_well_while_its_file_is_open(program: str, tmp_path: Path) -> None:
+    # HDF5 reads and writes through file objects of Python, which it closes by itself at the end.
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("y", data=np.arange(N, dtype=">i8"), compression="gzip")
-    command = [sys.executable, "-c", _ENDS, str(tmp_path / "x.h5")]
+    command = [sys.executable, "-c", program, str(tmp_path / "x.h5")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

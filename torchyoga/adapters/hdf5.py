@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import io
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 from h5py import h5d, h5p, h5t
 
 from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
-from ..formats.hdf5 import require_filters
+from ..formats.hdf5 import over_python, require_filters
 from ..formats.items import Decoded, Items, Mapped
 from ..formats.mapped import Bytes, MappedFile, Memory, Watch
 from ..process.buffers import BufferPool, address_of
@@ -569,9 +568,7 @@ class _ByHdf5:
                 with _opened(self._opening.place) as file:
                     return np.asarray(file[self._name][place])
             if dataset is None:
-                file = h5py.File(_Readable(self._opening.mapped.data), "r")
-                # HDF5 closes what is left open when the process ends, but by then it cannot call Python.
-                weakref.finalize(self, file.close)
+                file = over_python(self, _Readable(self._opening.mapped.data), "r")
                 dataset = self._handles[os.getpid()] = file[self._name]
             return np.asarray(dataset[place])
         except (OSError, RuntimeError, ValueError) as error:

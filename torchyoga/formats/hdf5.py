@@ -20,6 +20,7 @@ import io
 import json
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,16 @@ _MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elemen
 _LIBRARY = ("v108", "v108")
 
 
+def over_python(owner: object, file: io.RawIOBase, mode: str, **options: object) -> h5py.File:
+    """An HDF5 file over a file object of Python, which is closed with its owner, or when Python ends.
+
+    What is open after that is closed by HDF5 itself, by calls of Python, which crash.
+    """
+    found = h5py.File(file, mode, **options)
+    weakref.finalize(owner, found.close)
+    return found
+
+
 class Writer:
     """Writes blocks into a new HDF5 file."""
 
@@ -72,7 +83,8 @@ class Writer:
             self._output = _Output(path)
         except OSError as error:
             raise _explained(error, path) from error
-        self.file = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
+        self.file = over_python(self, self._output, "w", libver=_LIBRARY, track_order=True)
+        weakref.finalize(self, self._output.give_up)  # before that: where Python ends now, nobody reads it
         self.file.create_group("columns", track_order=True)
         # One core prepares chunks while another writes; the latter makes all calls of HDF5 but the last ones.
         self._writing = TaskThread("hdf5", _MOST_WAITING)
