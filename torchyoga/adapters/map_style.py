@@ -14,7 +14,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from ..building.sources import RowSource
-from ..process.exceptions import Raised, note_batch, note_row
+from ..process.exceptions import note_batch, note_row
+from ..process.raised import Raised
 from ..reading.dataref import DataRef
 from ..rows.types import MapStyle, Row
 

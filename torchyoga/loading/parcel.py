@@ -31,7 +31,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import Slot, address_of
-from ..process.exceptions import Raised
+from ..process.raised import Raised
 from ..rows.types import Array, Batch, Row, mapped
 from .shared_memory import Memory, memory_of
 

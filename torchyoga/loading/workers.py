@@ -18,7 +18,7 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import placing
-from ..process.exceptions import Raised, text_of, torch_can_raise
+from ..process.raised import Raised, text_of, torch_can_raise
 from ..process.seeding import KINDS
 from ..process.stages import Stage, Stopwatch, WorkerClock, seconds_sent, timed
 from ..process.stops import kill_when_terminated, listened, outlive
