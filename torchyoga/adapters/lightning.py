@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from ..checkpoint import generators
-from ..checkpoint.generators import Processes
+from ..sampling.ranks import Processes
 
 _MOST_BYTES = 2**16  # of a rank's generators, as JSON
 

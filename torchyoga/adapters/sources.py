@@ -28,7 +28,7 @@ from ..rows.collector import block_of, spans
 from ..rows.comparing import equal_blocks
 from ..rows.schema import Schema
 from ..rows.types import Ints, MapStyle, Row
-from ..tables.recognised import is_table, recognised
+from ..tables.interchange import is_table, recognised
 from ..views.flattened import flattened
 from . import flat_map
 from .arrays import from_arrays, is_arrays

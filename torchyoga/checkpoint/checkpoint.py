@@ -26,9 +26,8 @@ from ..order.contract import Saved
 from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.stops import Stops
-from ..sampling.ranks import is_one_of_several
+from ..sampling.ranks import Processes, is_one_of_several
 from . import generators
-from .generators import Processes
 from .loop import Loop
 from .steps import (
     check_readable,

@@ -27,8 +27,8 @@ from ..order.contract import Saved
 from ..process.messages import warn_user
 from ..process.seeding import sampler_seed
 from ..rows.types import Batch
+from ..sampling.ranks import Processes
 from . import generators
-from .generators import Processes
 
 # By which optimizers report to the loop that was made over them last.
 _hooks: weakref.WeakKeyDictionary[torch.optim.Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()

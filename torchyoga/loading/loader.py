@@ -37,7 +37,7 @@ from ..sampling.trainers import (
     seen_by_lightning,
 )
 from ..sampling.user_sampler import UserSampler
-from ..tables.recognised import recognised
+from ..tables.interchange import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery, Pipeline

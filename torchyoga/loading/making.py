@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from operator import getitem, length_hint
 from typing import Any, NamedTuple
 
@@ -229,7 +230,7 @@ class Maker:
             self.note_draws()
         make = self._of_one_row(dataset) if together is None else partial(_alone, together)
         seeded, others = quiet.kinds
-        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else rows
+        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else repeat(0)
         seed, before, found = seeder(seeded) if seeded else None, where(others), list[Row]()
         try:
             with torch_noted:

@@ -65,7 +65,7 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
 
 # Of rooms that lie above views, without which rows can be read.
 _decoded: Any = later("torchyoga.coding.decoded")
-_exports: Any = later("torchyoga.tables.exports")
+_exports: Any = later("torchyoga.tables.interchange")
 _notebook: Any = methods_of("torchyoga.tools.report.page")
 
 

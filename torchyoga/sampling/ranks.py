@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..errors import StateError
+from ..errors import StateError, YogaError
 from ..order.contract import Saved
 from ..process.messages import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
@@ -24,6 +24,7 @@ from .trainers import accelerate_mesh, is_sharded_by_caller
 Group: TypeAlias = DeviceMesh | ProcessGroup
 
 _MESSAGE_BYTES = 4096
+_MOST_TEXT = 600  # characters of an error, which may each take six bytes
 
 
 class Ranks:
@@ -66,7 +67,7 @@ class Ranks:
             return 1, 0
         if not self.follows:
             return self._given
-        if not (dist.is_available() and dist.is_initialized()):
+        if not _is_begun():
             return 1, 0
         return _in_accelerators_mesh() or (dist.get_world_size(), dist.get_rank())
 
@@ -75,7 +76,7 @@ class Ranks:
         processes = os.environ.get("WORLD_SIZE", "1")
         if not self.follows or self._has_warned or processes == "1" or self.now() != (1, 0):
             return
-        if not dist.is_available() or not dist.is_initialized():
+        if not _is_begun():
             self._has_warned = True
             warn_user(
                 f"WORLD_SIZE is {processes}, but torch.distributed is not initialised, so this process takes "
@@ -85,9 +86,13 @@ class Ranks:
 
 def is_one_of_several() -> bool:
     """True in a job of several processes, whatever ranks they were given."""
-    if dist.is_available() and dist.is_initialized():
+    if _is_begun():
         return dist.get_world_size() > 1
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+
+
+def _is_begun() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def _in_group(group: Group) -> tuple[int, int]:
@@ -136,7 +141,7 @@ def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MES
     Raises:
         StateError: a message has more than `most` bytes as JSON.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
+    if not _is_begun() or dist.get_world_size(group) == 1:
         return [dict(message)]
     data = json.dumps(message).encode()
     if len(data) > most:
@@ -151,6 +156,61 @@ def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MES
     if 0 in found:
         raise StateError(f"rank {found.index(0)}'s message is larger than {most} bytes")
     return found
+
+
+class Processes:
+    """All ranks of torch.distributed, or this process alone.
+
+    They talk over gloo, in a group of their own: a message by NCCL would wait for the device, and one in the
+    group of the program would meet those of its threads, such as torch's asynchronous saves.
+    """
+
+    def __init__(self) -> None:
+        self._group: Any = None
+        self._is_known = False
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return dist.get_world_size() if _is_begun() else 1
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return dist.get_rank() if _is_begun() else 0
+
+    def told(self, message: Saved, most: int = _MESSAGE_BYTES) -> list[Saved]:
+        """The message of each rank, of at most so many bytes as JSON; all of them call this."""
+        return gathered(message, self._gloo(), most)
+
+    @staticmethod
+    def text_of(error: Exception | None) -> str | None:
+        """An error as a message takes it; None for none."""
+        return None if error is None else f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+
+    def checked(self, what: str, message: Saved, error: Exception | None) -> list[Saved]:
+        """As `told`; if one of them has an error, all raise: that one its own, the others a YogaError."""
+        answers = self.told({**message, "error": self.text_of(error)})
+        if error is not None:
+            raise error
+        for rank, answer in enumerate(answers):
+            if answer["error"] is not None:
+                raise YogaError(f"{what}, because rank {rank} could not: {answer['error']}")
+        return answers
+
+    def most(self, number: int) -> int:
+        """The largest number of all ranks."""
+        if self.size == 1:
+            return number
+        found = torch.tensor([number])
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._gloo())
+        return int(found)
+
+    def _gloo(self) -> Any:
+        if not self._is_known and self.size > 1:
+            self._is_known = True
+            self._group = dist.new_group(backend="gloo")
+        return self._group
 
 
 def same_by_rank(receipts: Sequence[Saved]) -> list[Saved]:
