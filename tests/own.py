@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 import torchyoga as yoga
 
 
@@ -63,6 +65,22 @@ class Own(Made):
 
     def take(self, rows: Any) -> list[Any]:
         return [self.rows[number] for number in rows.tolist()]
+
+
+class Filed(Own):
+    """These rows, in files of so many; `calls` has the rows that each read took."""
+
+    def __init__(self, rows: Sequence[Any], schema: yoga.Schema | None, file_rows: int) -> None:
+        super().__init__(rows, schema, "own")
+        self.file_rows, self.calls = file_rows, list[list[int]]()
+
+    def take(self, rows: Any) -> list[Any]:
+        self.calls.append(rows.tolist())
+        return super().take(rows)
+
+    @property
+    def file_starts(self) -> Any:
+        return np.append(np.arange(0, len(self), self.file_rows), len(self))
 
 
 def square(row: int) -> int:

@@ -6,7 +6,6 @@ import argparse
 import collections
 import dataclasses
 import functools
-import importlib.util
 import itertools
 import json
 import logging
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_code import loaded
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -571,23 +571,11 @@ def rows(count):
 """
 
 
-def written(folder: Path, text: str) -> Any:
-    """The function `rows` of a module of this text."""
-    path = folder / f"written_{next(numbers)}.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.rows
-
-
 def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage, tmp_path: Path) -> None:
-    storage.cacheable("a", "1")(written(tmp_path, WRITTEN))(3)
+    storage.cacheable("a", "1")(loaded(tmp_path, WRITTEN).rows)(3)
     same = WRITTEN.replace("    return", '    """Rows."""  # all of them\n    return')
-    assert list(storage.cacheable("a", "1", stale="error")(written(tmp_path, same))(3)) == [0, 1, 2]
-    changed = written(tmp_path, WRITTEN.replace("range(count)", "range(1, count)"))
+    assert list(storage.cacheable("a", "1", stale="error")(loaded(tmp_path, same).rows)(3)) == [0, 1, 2]
+    changed = loaded(tmp_path, WRITTEN.replace("range(count)", "range(1, count)")).rows
     made = storage.cacheable("a", "1")(changed)
     with pytest.warns(
         UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
@@ -613,9 +601,9 @@ def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, 
     typed: dict[str, Any] = {}
     exec("def rows(count): return list(range(count))", typed)
     storage.cacheable("a", "1")(typed["rows"])(3)
-    storage.cacheable("b", "1")(written(tmp_path, WRITTEN))(3)
+    storage.cacheable("b", "1")(loaded(tmp_path, WRITTEN).rows)(3)
     for id in "ab":
-        for function in (typed["rows"], eval("lambda count: [count]"), written(tmp_path, WRITTEN)):
+        for function in (typed["rows"], eval("lambda count: [count]"), loaded(tmp_path, WRITTEN).rows):
             assert list(storage.cacheable(id, "1", stale="error")(function)(3)) == [0, 1, 2]
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Filed
 from quick import examples
 from smallfiles import make_blocks_of, make_files_of
 
@@ -32,36 +33,14 @@ def documents_of(lengths: Any) -> list[np.ndarray]:
     return [np.arange(a, b, dtype=np.int32) for a, b in itertools.pairwise(ends.tolist())]
 
 
-class Own(DataRef):
-    """A user's DataRef that gives plain rows, and records which."""
-
-    def __init__(self, documents: list[np.ndarray], files: int = 4) -> None:
-        self.documents, self.files = documents, files
-        self.taken: list[list[int]] = []
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    def take(self, rows: Any) -> list[Any]:
-        self.taken.append(rows.tolist())
-        return [{"ids": self.documents[row], "k": row} for row in rows.tolist()]
-
-    @property
-    def schema(self) -> Any:
-        return yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"])
-
-    @property
-    def fingerprint(self) -> str:
-        return "own"
-
-    @property
-    def file_starts(self) -> Any:
-        return np.append(np.arange(0, len(self), self.files), len(self))
+def own_of(documents: list[np.ndarray], file_rows: int = 4) -> Filed:
+    rows = [{"ids": document, "k": number} for number, document in enumerate(documents)]
+    return Filed(rows, yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"]), file_rows)
 
 
 @pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
 def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataRef]:
-    own = Own(documents_of(LENGTHS))
+    own = own_of(documents_of(LENGTHS))
     if request.param == "own":
         yield own
         return
@@ -161,7 +140,7 @@ def test_windows_of_any_documents_in_any_epoch(
     masked, jitter, separated = flags
     shift = int(labels == "shifted")
     separator = 1000 if separated else None
-    own = Own(documents_of(lengths), files)
+    own = own_of(documents_of(lengths), files)
     whole = windows_of(
         own,
         "ids",
@@ -183,7 +162,7 @@ def test_windows_of_any_documents_in_any_epoch(
     if not expected:
         return
     flat = [row["ids"].tolist() for row in windows]
-    oracle = Oracle(own.documents, list(range(len(lengths))), separator)
+    oracle = Oracle(documents_of(lengths), list(range(len(lengths))), separator)
     offsets = [
         a
         for a in range(span)
@@ -284,16 +263,16 @@ def test_rows_made_with_random_numbers_are_those_of_one_epoch(ref: DataRef) -> N
 
 
 def test_only_what_is_wanted_is_read(ref: DataRef) -> None:
-    if not isinstance(ref, Own):
+    if not isinstance(ref, Filed):
         return
-    ref.taken.clear()
+    ref.calls.clear()
     windows = ref.token_windows("ids", 4, documents=True, lengths=np.array(LENGTHS))
-    assert not ref.taken
+    assert not ref.calls
     windows.take(np.array([9, 9, 10]))
-    assert ref.taken == [[11]]
-    ref.taken.clear()
+    assert ref.calls == [[11]]
+    ref.calls.clear()
     windows.columns(["document_ids", "rows"]).take(np.arange(5))
-    assert not ref.taken
+    assert not ref.calls
 
 
 @pytest.mark.parametrize("labels", ["same", "shifted"])
@@ -367,7 +346,7 @@ def test_lengths_that_are_wrong_are_found_when_they_are_used(ref: DataRef) -> No
 
 
 def test_columns_of_one_name_are_refused() -> None:
-    ref = Own(documents_of([3])).map_batches(lambda c: {"labels": c["ids"]})
+    ref = own_of(documents_of([3])).map_batches(lambda c: {"labels": c["ids"]})
     with pytest.raises(ValueError, match="as another column of the windows would be"):
         ref.token_windows("labels", 2)
     assert ref.token_windows("labels", 2, labels=False)[0]["labels"].tolist() == [0, 1]
@@ -393,7 +372,7 @@ def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
 
 
 def test_pickles_hold_lengths_and_no_more() -> None:
-    own = Own(documents_of([3] * 2000))
+    own = own_of(documents_of([3] * 2000))
     windows = own.token_windows("ids", 4, jitter=True).in_epoch(3)
     list(windows)
     assert len(pickle.dumps(windows)) < len(pickle.dumps(own)) + 8 * 2000 + 4096
@@ -447,11 +426,11 @@ def test_windows_across_blocks_of_a_file(
     format: Any, options: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_blocks_of(3, monkeypatch.setattr)
-    own = Own(documents_of(LENGTHS * 3))
+    own = own_of(documents_of(LENGTHS * 3))
     compressed = {"compression": "gzip"} if options and format == "hdf5" else {}
     storage = yoga.Storage(tmp_path, format=format, **compressed)
     ref = storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
-    tokens = np.concatenate(own.documents)
+    tokens = np.concatenate([row["ids"] for row in own.rows])
     windows = ref.token_windows("ids", 6, labels=False)
     numbers = np.random.default_rng(0).permutation(len(windows))
     for some in (numbers, np.arange(len(windows)), numbers[:2], np.repeat(numbers[:9], 2)):
@@ -461,7 +440,7 @@ def test_windows_across_blocks_of_a_file(
 
 @pytest.mark.damages("a byte of a document is changed")
 def test_damage_is_found_where_it_is_read(tmp_path: Any) -> None:
-    own = Own(documents_of([70_000] * 4))
+    own = own_of(documents_of([70_000] * 4))
     yoga.Storage(tmp_path).submit(list(own), "documents", "1", schema=own.schema, progress=False)
     (file,) = (path for path in (tmp_path).rglob("*") if path.is_file() and path.stat().st_size > 4 * 70_000)
     held = bytearray(file.read_bytes())
@@ -497,7 +476,7 @@ def test_labels_are_those_that_models_of_transformers_take() -> None:
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(config).eval()
     cross_entropy = torch.nn.functional.cross_entropy
-    ref = Own([np.random.default_rng(n).integers(0, 64, 5 + 3 * n).astype(np.int32) for n in range(9)])
+    ref = own_of([np.random.default_rng(n).integers(0, 64, 5 + 3 * n).astype(np.int32) for n in range(9)])
     for ignored in (None, -100):
         whole = ref.token_windows("ids", 8, dtype="int64", ignore_index=ignored)
         # The same tokens, for a loop that compares scores and labels as they are.

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own import Made
+from own import Filed, Made
 from quick import examples
 from smallfiles import make_files_of
 
@@ -55,31 +55,9 @@ SCHEMA = yoga.Schema.of(ROWS[0], ragged=["boxes"])
 STACKED = ["id", "episode", "obs", "done", "pair"]
 
 
-class Own(yoga.DataRef):
-    """A user's DataRef that gives plain rows, and records how they were requested."""
-
-    def __init__(self, rows: Any = ROWS, schema: Any = SCHEMA, files: int = 7) -> None:
-        self.rows, self._schema, self.files = rows, schema, files
-        self.calls: list[list[int]] = []
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, rows: Any) -> list[Any]:
-        self.calls.append(rows.tolist())
-        return [self.rows[row] for row in rows.tolist()]
-
-    @property
-    def schema(self) -> Any:
-        return self._schema
-
-    @property
-    def fingerprint(self) -> str:
-        return "own"
-
-    @property
-    def file_starts(self) -> Any:
-        return np.append(np.arange(0, len(self), self.files), len(self))
+class Own(Filed):
+    def __init__(self, rows: Any = ROWS, schema: Any = SCHEMA, file_rows: int = 7) -> None:
+        super().__init__(rows, schema, file_rows)
 
 
 @pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
@@ -205,8 +183,8 @@ def cases(draw: st.DrawFn) -> tuple[list[int], Any, list[int], int, str]:
 def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> None:
     lengths, offsets, listed, stride, edge = case
     keys = [f"{n}" for n, length in enumerate(lengths) for _ in range(length)]
-    base = Own([{"x": n, "key": key} for n, key in enumerate(keys)], None, files)
-    base._schema = yoga.Schema.of(base.rows[0])
+    made = [{"x": n, "key": key} for n, key in enumerate(keys)]
+    base = Own(made, yoga.Schema.of(made[0]), files)
     given_ = {"x": offsets} if not isinstance(offsets, int) else offsets
     static = ["key"]
     windows = quietly(lambda: base.windows(given_, stride, "key" if grouped else None, edge, static))
@@ -500,7 +478,7 @@ class Drawn(Own):
         return [{"x": row["x"], "a": seed, "b": seed, "c": seed, "epoch": self.epoch} for row, seed in drawn]
 
     def in_epoch(self, epoch: int) -> yoga.DataRef:
-        made = Drawn(self.rows, self._schema)
+        made = Drawn(self.rows, self.schema)
         made.epoch = epoch
         return made
 
