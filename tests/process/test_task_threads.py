@@ -15,7 +15,7 @@ from interrupting import interrupted
 from waiting import PATIENCE
 
 from torchyoga.process import threads as task_thread
-from torchyoga.process.threads import TaskThread
+from torchyoga.process.threads import Errand, TaskThread
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -167,7 +167,7 @@ def test_interrupted_at_any_line_it_goes_on(step: str) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_a_task_that_is_needed_is_done_once_by_whoever_comes_first(is_busy: bool, fails: bool) -> None:
+def test_an_errand_is_done_once_by_whoever_comes_first(is_busy: bool, fails: bool) -> None:
     gate, by, begun, done = threading.Event(), list[int](), threading.Event(), list[int]()
     thread = TaskThread("test", 5)
     if is_busy:
@@ -180,10 +180,10 @@ def test_a_task_that_is_needed_is_done_once_by_whoever_comes_first(is_busy: bool
         if fails:
             raise OSError("full")
 
-    finish = thread.add(task)
+    errand = Errand(thread, task)
     assert is_busy or begun.wait(PATIENCE)
     with pytest.raises(OSError, match="full") if fails else contextlib.nullcontext():
-        finish()
+        errand.finish()
     assert [ident == threading.get_ident() for ident in by] == [is_busy]
     gate.set()
     if not fails:

@@ -28,7 +28,7 @@ from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.exceptions import Note, note_row, notes_of
 from ..process.messages import Bar, escaped, progress_bar
-from ..process.threads import TaskThread
+from ..process.threads import Errand, TaskThread
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
@@ -534,9 +534,9 @@ class _OutputFiles:
             )
             self._checks = [(0, 0) for column in schema.columns for _ in column.parts]
             self._rows = 0
-        finish_counting = None
+        counting = None
         if self._options.stats:  # while the block is written: both release Python's lock
-            finish_counting = self._counting.add(partial(self._count, schema, block, self._next_row))
+            counting = Errand(self._counting, partial(self._count, schema, block, self._next_row))
         crcs = self._writer.write(block)
         parts = [data.part(p) for c, data in zip(schema.columns, block.data, strict=True) for p in c.parts]
         names = [p for column in schema.columns for p in column.parts]
@@ -548,8 +548,8 @@ class _OutputFiles:
             self._checks[place] = nbytes + array.nbytes, combine_crc32(before, crc, array.nbytes)
         self._rows += block.num_rows
         self._next_row += block.num_rows
-        if finish_counting is not None:
-            finish_counting()
+        if counting is not None:
+            counting.finish()
         if ends_file:
             self._finish_file()
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
-from ..process.threads import TaskThread
+from ..process.threads import Errand, TaskThread
 from ..rows.block import Block, bounds_of
 from ..rows.schema import Schema
 from ..rows.types import Json
@@ -77,11 +77,11 @@ class Writer:
                 has_bytes = array.size and array.dtype.itemsize
                 parts.append((key, array.view(np.uint8) if has_bytes else np.empty(0, np.uint8)))
         # One core copies and writes while another computes; both release Python's lock.
-        finish = self._checksums.add(partial(self._add_checksums, [data for _, data in parts]))
+        errand = Errand(self._checksums, partial(self._add_checksums, [data for _, data in parts]))
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        finish()
+        errand.finish()
         self._checksums.add(partial(self._writeback.grow, sum(self._sizes[-1])))
         return self._crcs[-1]
 

@@ -4,8 +4,8 @@ As it ends, Python stops each daemon thread where that next wants the interprete
 tensor is freed, this aborts the process. So our threads are asked to end, and waited for, before.
 
 Ctrl-C at any point leaves a `TaskThread` usable, so that an interrupted build can write what it has: the
-caller, who may be interrupted between a step and its count, counts nothing. The queue is C code and needs no
-lock.
+caller, who may be interrupted between a step and its count, counts nothing and holds no lock. The queues are
+C code and need none.
 
 `Ahead` makes results in order: threads work ahead while the consumer is busy elsewhere, and a result that
 none has begun is made by the thread that needs it. A thread that was not asked for is started only if it can
@@ -26,10 +26,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 
 class Forkable(Protocol):
@@ -108,6 +106,8 @@ def _end_all() -> None:
             return
 
 
+_Task: TypeAlias = Callable[[], object]
+_Mark: TypeAlias = "queue.SimpleQueue[None]"
 _LOOK_EVERY = 1.0  # seconds between two checks that the thread is still alive
 
 
@@ -115,7 +115,8 @@ _LOOK_EVERY = 1.0  # seconds between two checks that the thread is still alive
 class _Shared:
     """The state that the thread shares with the object that is its handle; it has no reference to that."""
 
-    tasks: queue.SimpleQueue[tuple[Future[None], Callable[[], object]] | None]
+    tasks: queue.SimpleQueue[_Task | _Mark | None] = field(default_factory=queue.SimpleQueue)
+    begun: _Mark = field(default_factory=queue.SimpleQueue)  # a mark for each task
     error: BaseException | None = None
     is_over: bool = False
 
@@ -123,19 +124,6 @@ class _Shared:
         """Ends the thread after its current task."""
         self.is_over = True
         self.tasks.put(None)
-
-    def run(self) -> None:
-        """Runs the tasks: what the thread does."""
-        while (added := self.tasks.get()) is not None:
-            future, task = added
-            if future.set_running_or_notify_cancel():
-                try:
-                    if self.error is None and not self.is_over:
-                        task()
-                except BaseException as error:
-                    self.error = error
-                future.set_result(None)
-            del added, future, task  # their memory is not needed while the thread waits
 
 
 class TaskThread:
@@ -147,8 +135,8 @@ class TaskThread:
     Example:
         >>> done = []
         >>> thread = TaskThread("example")
-        >>> finish = thread.add(lambda: done.append(1))
-        >>> finish()
+        >>> thread.add(lambda: done.append(1))
+        >>> thread.settle()
         >>> done
         [1]
         >>> thread.close()
@@ -156,30 +144,28 @@ class TaskThread:
 
     def __init__(self, name: str, most: int = 1) -> None:
         """A thread for tasks, of which `most` may wait for their turn."""
-        self._shared, self._most = _Shared(queue.SimpleQueue()), most
-        self._added: deque[Future[None]] = deque()  # the last tasks, some of which are done
+        self._shared = _Shared()
+        self._most = most
         weakref.finalize(self, self._shared.end).atexit = False
         # Begun here: an interrupt within leaves nothing that could be started twice.
-        self._thread = begin_thread(f"torchyoga-{name}", self._shared.run, stop=self._shared.end)
+        self._thread = begin_thread(f"torchyoga-{name}", _run, self._shared, stop=self._shared.end)
 
-    def add(self, task: Callable[[], object]) -> Callable[[], None]:
-        """Runs a task when those added before are done; waits while too many wait for their turn.
-
-        Returns:
-            A function that returns once the task is done, and raises its error. It does the task itself if
-            the thread has not begun it: on busy processors a thread may wake up later than a task takes.
-        """
+    def add(self, task: Callable[[], object]) -> None:
+        """Runs a task when those added before are done; waits while too many wait for their turn."""
         self._check()
-        while len(self._added) > self._most:
-            self._wait(self._added[0])
-            self._added.popleft()
-        added = self._put(task)
-        self._added.append(added)
-        return partial(self._finish, added, task)
+        shared = self._shared
+        while shared.tasks.qsize() >= self._most:
+            self._wait(shared.begun)
+            self._check()
+        shared.tasks.put(task)
 
     def settle(self) -> None:
         """Waits until all tasks are done."""
-        self._wait(self._put(int))
+        done: _Mark = queue.SimpleQueue()
+        self._shared.tasks.put(done)
+        while not self._wait(done):
+            continue
+        self._check()
 
     def close(self) -> None:
         """Ends the thread after its current task, and forgets errors."""
@@ -187,26 +173,62 @@ class TaskThread:
         self._thread.join()
         self._shared.error = None  # its traceback leads to the tasks' owner, and from there to this thread
 
-    def _put(self, task: Callable[[], object]) -> Future[None]:
-        added: Future[None] = Future()
-        self._shared.tasks.put((added, task))
-        return added
-
-    def _finish(self, added: Future[None], task: Callable[[], object]) -> None:
-        if added.cancel():
-            task()
-        else:
-            self._wait(added)
-
-    def _wait(self, added: Future[None]) -> None:
-        while not (added.done() or wait([added], _LOOK_EVERY).done):
+    def _wait(self, mark: _Mark) -> bool:
+        """True once there is a mark; False after some time without."""
+        try:
+            mark.get(timeout=_LOOK_EVERY)
+        except queue.Empty:
             if not self._thread.is_alive():
-                raise RuntimeError(f"the thread {self._thread.name} is gone; begin anew")
-        self._check()
+                raise RuntimeError(f"the thread {self._thread.name} is gone; begin anew") from None
+            return False
+        return True
 
     def _check(self) -> None:
         if self._shared.error is not None:
             raise self._shared.error
+
+
+class Errand:
+    """A task that is done by a thread, or by the one that wants it done, if the thread has not begun it.
+
+    On busy processors a thread may wake up later than the task takes.
+    """
+
+    def __init__(self, thread: TaskThread, task: _Task) -> None:
+        self._thread, self._task = thread, task
+        self._begun = threading.Lock()
+        self._is_done = False
+        thread.add(self._run)
+
+    def _run(self) -> None:
+        if self._begun.acquire(blocking=False):
+            self._task()
+            self._is_done = True
+
+    def finish(self) -> None:
+        """Returns when it is done; an error of it is raised here."""
+        self._run()
+        if not self._is_done:
+            self._thread.settle()
+        self._task = _nothing  # the thread may still have to look at it
+
+
+def _nothing() -> None:
+    """Replaces what is done, whose memory is not needed any more."""
+
+
+def _run(shared: _Shared) -> None:
+    while (task := shared.tasks.get()) is not None:
+        if isinstance(task, queue.SimpleQueue):
+            task.put(None)
+            continue
+        shared.begun.put(None)
+        if shared.error is None and not shared.is_over:
+            try:
+                task()
+            except BaseException as error:
+                shared.error = error
+        del task  # its memory is not needed while the thread waits
 
 
 T = TypeVar("T")
