@@ -231,12 +231,11 @@ class Maker:
         make = self._of_one_row(dataset) if together is None else partial(_alone, together)
         seeded, others = quiet.kinds
         seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else repeat(0)
-        seed, before, found = seeder(seeded) if seeded else None, where(others), list[Row]()
+        seed, before, found = seeder(seeded), where(others), list[Row]()
         try:
             with torch_noted:
                 for row, own in zip(rows, seeds, strict=False):
-                    if seed is not None:
-                        seed(own)
+                    seed(own)
                     then = where() if quiet.is_asked else None
                     found.append(make(row))
                     if then is not None:

@@ -166,7 +166,7 @@ class Meter:
     def workers(self) -> str:
         """The makers of the batches: "this process", "2 threads" of it, or "2 processes".
 
-        Where rows are only copied, `num_workers` means threads: see docs/measure.md.
+        Where rows are only copied, `num_workers` means threads: see docs/performance.md.
 
         Example:
             >>> loader = yoga.DataLoader(list(range(100)), batch_size=4)
