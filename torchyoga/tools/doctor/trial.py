@@ -191,6 +191,12 @@ def running_seconds(session: int) -> float:
     return sum(int(one[0]) + int(one[1]) for one in texts) / 1e9
 
 
+def _wants_a_cpu(session: int) -> bool:
+    """True if a thread of a trial runs, or waits for a CPU."""
+    texts = [text for pid in _of_session(session) for text in _of_threads(pid, "stat")]
+    return any(text.rpartition(")")[2].split()[0] == "R" for text in texts)
+
+
 def seconds_of_all() -> float:
     """Seconds of CPU time that all processes, and other machines on this one, took of this process's CPUs."""
     with contextlib.suppress(OSError):
@@ -222,10 +228,11 @@ class Others:
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """Whether the processes of a trial wait, and where."""
-    others, before = Others(session), running_seconds(session)
+    others, before, waited = Others(session), running_seconds(session), _wants_a_cpu(session)
     time.sleep(_LOOK_SECONDS)
     is_busy = others.share >= BUSY
-    is_idle = running_seconds(session) - before <= _IDLE * _LOOK_SECONDS
+    is_starved = waited and _wants_a_cpu(session)  # the kernel counts a wait when it ends
+    is_idle = running_seconds(session) - before <= _IDLE * _LOOK_SECONDS and not is_starved
     pids = [*_of_session(session)]
     is_locked = is_idle and any(map(_waits_for_locks, pids))
     for pid in pids:
