@@ -33,11 +33,10 @@ _MOST_SORTED, _SORTED_BITS = 4096, 12
 _ROUNDS = 8
 _ODD = (1, 0, 1)  # which keys of a round must be odd: those that multiply
 _CHUNK = 65536  # numbers turned at once, so that they stay in the processor's cache
-_MOST_LISTED, _PATIENCE = 65536, 4  # numbers of a network that are listed; once a quarter was asked for
 
 
 @lru_cache(maxsize=128)  # a sorted one takes 64 KB at most
-def bijection(length: int, seed: int, epoch: int) -> _Sorted | _Listed | _Network:
+def bijection(length: int, seed: int, epoch: int) -> _Sorted | _Network:
     """The shuffle of 0..length-1 for a seed and an epoch.
 
     Example:
@@ -52,8 +51,7 @@ def bijection(length: int, seed: int, epoch: int) -> _Sorted | _Listed | _Networ
     last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
     keys = np.array(words, np.uint64).reshape(-1, 3) | np.array(_ODD, np.uint64)
     rounds = [tuple(key) for key in keys.astype(np.uint32 if bits <= 32 else np.uint64)]
-    network = _Network(length, bits, rounds, is_odd=last % 2 == 1)
-    return _Listed(network) if length <= _MOST_LISTED else network
+    return _Network(length, bits, rounds, is_odd=last % 2 == 1)
 
 
 class _Sorted(NamedTuple):
@@ -141,28 +139,6 @@ class _Network(NamedTuple):
         halves[0] <<= word(sizes[1])
         halves[0] |= halves[1]
         return halves[0]
-
-
-class _Listed:
-    """A network of few numbers, which are listed once a share of them was asked for.
-
-    A few hundred at a time, as of each source of a mixture, take ten times as long as all at once.
-    """
-
-    def __init__(self, network: _Network) -> None:
-        self._network, self._asked = network, 0
-        self._images: npt.NDArray[np.uint16] | None = None
-
-    def turned(self, numbers: Ints, forward: bool) -> Ints:
-        """The image of each number, or the number of each image."""
-        if forward and self._images is None:
-            self._asked += numbers.size
-            if self._asked * _PATIENCE >= self._network.length:
-                every = np.arange(self._network.length)
-                self._images = self._network.turned(every, True).astype(np.uint16)
-        if not forward or self._images is None:
-            return self._network.turned(numbers, forward)
-        return self._images[numbers].astype(np.int64)
 
 
 ORDER_VERSION = 1  # in every saved state, so another shuffle needs another number
