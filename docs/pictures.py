@@ -288,29 +288,21 @@ def builds() -> None:
     figure, axes = plt.subplots(figsize=(8, 2.6))
     axes.set_xlim(-2.2, 6)
     axes.set_ylim(-3.2, 1.3)
-    with tempfile.TemporaryDirectory() as folder:
-        storage = yoga.Storage(folder)
-        plan = storage.plan([{"x": n} for n in range(60)], "rows", "1.0", parts=12)
-        turn = 0
-        while plan.missing:
-            waiting = plan.missing
-            axes.text(turn + 0.46, 1.0, str(turn), ha="center", color="gray", size=8)
-            for helper in range(3 if turn < 3 else 2):
-                if helper >= len(waiting):
-                    break
-                part = waiting[helper]
-                dies = (helper, turn) == (2, 2)
-                cell(axes, turn, -1.1 * helper, str(part.number), COLOURS[helper], hollow=dies)
-                if dies:
-                    axes.text(turn + 1.1, -1.1 * helper + 0.38, "killed", va="center", color="black")
-                else:
-                    part.build()
-            turn += 1
-        ref = plan.publish()
+    missing, turn = list(range(12)), 0
+    while missing:
+        axes.text(turn + 0.46, 1.0, str(turn), ha="center", color="gray", size=8)
+        for helper, part in zip(range(3 if turn < 3 else 2), [*missing], strict=False):
+            dies = (helper, turn) == (2, 2)
+            cell(axes, turn, -1.1 * helper, str(part), COLOURS[helper], hollow=dies)
+            if dies:
+                axes.text(turn + 1.1, -1.1 * helper + 0.38, "killed", va="center", color="black")
+            else:
+                missing.remove(part)
+        turn += 1
     label(axes, 0.8, "turn")
     for helper in range(3):
         label(axes, -1.1 * helper, f"helper {helper + 1}")
-    axes.text(0, -2.9, f"12 parts, each noted once: {len(ref)} rows", ha="left", va="center", color="black")
+    axes.text(0, -2.9, "12 parts, each noted once: 60 rows", ha="left", va="center", color="black")
     save(figure, axes, "builds.svg")
 
 

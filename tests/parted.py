@@ -6,8 +6,17 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+
+from torchyoga import Storage
+from torchyoga.building.board import splits_of
+from torchyoga.caching import many
+from torchyoga.caching.submission import prepared
+from torchyoga.reading.version_ref import VersionRef
+from torchyoga.storage import store_of
 
 
 class Plain:
@@ -73,3 +82,43 @@ def read_lines(number: int):
     """The rows of an input: any number, also none."""
     for line in range(number % 4):
         yield {"input": number, "line": line, "text": "x" * line}
+
+
+class Planned:
+    """A build by many, as one builder sees it: a test says who builds which part, and when."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        data: object,
+        id: str,
+        version: str,
+        parts: int | None = None,
+        overwrite: bool = False,
+        format: str | None = None,
+        info: Any = None,
+    ) -> None:
+        if not overwrite:
+            store_of(storage).refuse_existing(id, version)
+        target = storage._target(id, version, overwrite)
+        source, options = prepared(data, target, storage._options(None, None, None, format, None, info))
+        builders = many.Many(None, storage._lease_seconds, storage.timeout)
+        with pytest.MonkeyPatch.context() as patch:
+            if parts is not None:
+                patch.setattr(many.Many, "workers", 1)
+                patch.setattr(many, "_PARTS_EACH", parts)
+            self._job = many.agreed_job(data, target, splits_of(source), options, builders)
+        self.parts = range(self._job.plan.num_parts)
+
+    @property
+    def missing(self) -> list[int]:
+        """The parts that are not done."""
+        return sorted({*self.parts} - self._job.board.look(self._job.plan).done)
+
+    def build(self, part: int) -> float:
+        """Builds a part."""
+        return self._job.build(part)
+
+    def publish(self) -> VersionRef | None:
+        """The version; None if a part is not done."""
+        return self._job.publish()

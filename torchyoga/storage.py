@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
     from .caching.lineage import Record
-    from .caching.many import PlannedBuild
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .rows.types import Json
@@ -226,70 +225,6 @@ class Storage:
                     self._store.refuse_existing(id, version)
                 self._store.check_place(id, version)  # before anything is built in vain
             return _many.submitted_by(many, data, self._target(id, version, overwrite), options)
-
-    def plan(
-        self,
-        data: object,
-        id: str,
-        version: str,
-        overwrite: bool = False,
-        *,
-        parts: int | None = None,
-        schema: Schema | None = None,
-        max_rows: int | None = None,
-        format: str | None = None,
-        compression: str | None = None,
-        info: Info | None = None,
-        codecs: Mapping[str, Encoder | None] | None = None,
-        stats: bool = True,
-        record: Record = True,
-        message: str | None = None,
-    ) -> PlannedBuild:
-        """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
-
-        Send each of `plan.parts` to a worker, which calls `part.build()`, and call `plan.publish()` when all
-        are done. A call with the same arguments returns the same plan, and `plan.missing` names the parts
-        that are left. Parts hold the `storage_options` of this storage.
-
-        Args:
-            data: rows that can be read from anywhere: a map-style dataset, a DataRef, or `yoga.flat_map`
-                of datasets or paths; or a function that returns one of these, which each worker calls once.
-            id: which dataset.
-            version: which version of it.
-            overwrite: as in `submit`.
-            parts: how many there are to be; by default as many as are well handled.
-            schema: as in `submit`.
-            max_rows: as in `submit`.
-            format: as in `submit`.
-            compression: as in `submit`.
-            info: as in `submit`.
-            codecs: as in `submit`.
-            stats: as in `submit`.
-            record: as in `submit`.
-            message: as in `submit`.
-
-        Raises:
-            ExistsError: that version is published and `overwrite` is False.
-            BusyError: others build it from other data, or with other options.
-            SchemaError: the rows that show what all look like do not fit each other.
-            TypeError: rows can only be read from the beginning, or cannot be sent to workers.
-
-        Example:
-            >>> plan = storage.plan([{"x": n} for n in range(10)], "planned", "1.0", parts=3)
-            >>> for part in plan.parts:  # anywhere, in any order
-            ...     seconds = part.build()
-            >>> plan.missing, len(plan.publish())
-            ([], 10)
-        """
-        if not overwrite:
-            self._store.refuse_existing(id, version)
-        lineage = _lineage.lineage_of(data, record, message)
-        options = self._options(
-            schema, max_rows, None, format, compression, info, codecs, stats, lineage=lineage
-        )
-        count = None if parts is None else as_int("parts", parts, low=1)
-        many = _many.Many(None, self._lease_seconds, self.timeout)
-        return _many.planned_build(data, self._target(id, version, overwrite), options, many, count)
 
     @advised
     def fetch(

@@ -126,8 +126,6 @@ GROUPS = {
         ["Storage", "diff"],
         [
             "torchyoga.caching.diff.Diff",
-            "torchyoga.caching.many.PlannedBuild",
-            "torchyoga.caching.many.Part",
             "torchyoga.stores.history.VersionLog",
             "torchyoga.stores.history.LogEntry",
             "torchyoga.stores.history.TagEntry",

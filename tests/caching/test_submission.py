@@ -251,10 +251,7 @@ def test_attributes_of_a_dataset_that_info_names_are_those_of_the_ref(
             assert view.mask_values == [0, top]
         assert storage.submit(ref, "again", str(top), info=["mask_values"]).mask_values == [0, top]
     many = storage.submit(Masks(abs), "many", "1", info=info, together=True)
-    plan = storage.plan(Masks(abs), "planned", "1", info=info, parts=2)
-    for part in plan.parts:
-        part.build()
-    assert many.info == plan.publish().info == {"mask_values": [0, 255]}
+    assert many.info == {"mask_values": [0, 255]}
     grown = storage.append([7], "many", "2", after="1", info={"rows": len, "license": "CC0"})
     assert grown.info == {"mask_values": [0, 255], "rows": 1, "license": "CC0"}
 

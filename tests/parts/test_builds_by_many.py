@@ -14,7 +14,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 from children import forked
-from parted import Counted, Deadly, Plain, Random, read_lines
+from parted import Counted, Deadly, Plain, Planned, Random, read_lines
 from stored import store_of
 from torch.utils.data import IterableDataset
 
@@ -60,9 +60,9 @@ def test_a_build_by_many_is_that_of_one(kind, format, storage):
     assert repr(many[len(many) - 1]) == repr(one[len(one) - 1])
     together = storage.submit(SOURCES[kind](), "together", "1", format=format, together=True)
     assert together.fingerprint == one.fingerprint
-    plan = storage.plan(SOURCES[kind](), "planned", "1", format=format)
+    plan = Planned(storage, SOURCES[kind](), "planned", "1", format=format)
     for part in reversed(plan.parts):
-        part.build()
+        plan.build(part)
     assert plan.publish().fingerprint == one.fingerprint
     for id in ("many", "together", "planned"):
         storage.check(id, "1")
@@ -90,13 +90,12 @@ def test_a_dataset_without_rows(storage):
 
 def test_the_first_note_counts_and_the_other_files_go(tmp_path):
     storage = Storage(tmp_path / "storage")
-    plan = storage.plan(Plain(20), "a", "1", parts=2)
-    assert plan.parts[0].build() > 0
-    assert plan.parts[0].build() == 0.0
-    assert [part.number for part in plan.missing] == [1]
-    with pytest.raises(BusyError, match=r"parts \[1\] of 'a' '1' are not done"):
-        plan.publish()
-    assert [thread.join() for thread in _both(plan.parts[1].build)] == [None, None]
+    plan = Planned(storage, Plain(20), "a", "1", parts=2)
+    assert plan.build(0) > 0
+    assert plan.build(0) == 0.0
+    assert plan.missing == [1]
+    assert plan.publish() is None
+    assert [thread.join() for thread in _both(lambda: plan.build(1))] == [None, None]
     ref = plan.publish()
     assert plan.publish().fingerprint == ref.fingerprint == storage.submit(Plain(20), "b", "1").fingerprint
     assert len(os.listdir(tmp_path / "storage" / "a" / "1")) == 3
@@ -112,9 +111,9 @@ def _both(work) -> list[threading.Thread]:
 
 
 def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
-    plan = storage.plan(Counted(60, tmp_path / "notes"), "a", "1", parts=6)
+    plan = Planned(storage, Counted(60, tmp_path / "notes"), "a", "1", parts=6)
     for part in plan.parts[:4]:
-        part.build()
+        plan.build(part)
     (tmp_path / "notes").write_text("")
     with threads() as executor:
         ref = storage.submit(Counted(60, tmp_path / "notes"), "a", "1", executor=executor)
@@ -125,24 +124,23 @@ def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
 
 
 def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
-    plan = storage.plan(Plain(60), "a", "1", parts=6)
+    plan = Planned(storage, Plain(60), "a", "1", parts=6)
     for part in plan.parts[:3]:
-        part.build()
+        plan.build(part)
     with threads() as executor:
         ref = storage.submit(Plain(60, add=1), "a", "1", executor=executor)
     assert "starting over" in caplog.text
     assert "row 0 of the source is another one" in caplog.text
     assert ref.fingerprint == storage.submit(Plain(60, add=1), "b", "1").fingerprint
-    with pytest.raises(BusyError, match="not done"):
-        plan.publish()
+    assert plan.publish() is None
 
-    plan = storage.plan(Plain(60), "c", "1", parts=6)
+    plan = Planned(storage, Plain(60), "c", "1", parts=6)
     store_of(storage).notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
     with pytest.raises(BusyError, match="Give all builders the same data"):
-        storage.plan(Plain(61), "c", "1", parts=6)
-    assert len(storage.plan(Plain(60), "c", "1").parts) == 6
+        Planned(storage, Plain(61), "c", "1", parts=6)
+    assert len(Planned(storage, Plain(60), "c", "1").parts) == 6
     with pytest.raises(BusyError, match="Give all builders the same data"):
-        storage.plan(Plain(60), "c", "1", format="hdf5")
+        Planned(storage, Plain(60), "c", "1", format="hdf5")
 
 
 def _token(storage: Storage, id: str) -> str:
@@ -202,14 +200,13 @@ def test_a_part_is_tried_three_times(how, storage):
 
 def test_a_file_that_is_gone_is_built_again(tmp_path, caplog):
     storage = Storage(tmp_path / "storage")
-    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4)
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     files = sorted((tmp_path / "storage" / "a" / "1").iterdir())
     files[1].unlink()
     files[2].write_bytes(b"cut")
-    with pytest.raises(BusyError, match="files of parts"):
-        plan.publish()
+    assert plan.publish() is None
     assert len(plan.missing) == 2
     ref = storage.submit(Plain(40), "a", "1", together=True)
     assert ref.fingerprint == storage.submit(Plain(40), "b", "1").fingerprint
@@ -218,31 +215,30 @@ def test_a_file_that_is_gone_is_built_again(tmp_path, caplog):
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"plan": 1}', b"null", b'{"rows": 5, "checksum": "0"}'])
 def test_a_damaged_note_is_no_note(text, storage, caplog):
-    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4)
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     store_of(storage).notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
-    with pytest.raises(BusyError, match="files of parts"):
-        plan.publish()
-    assert [part.number for part in plan.missing] == [2]
-    plan.missing[0].build()
+    assert plan.publish() is None
+    assert plan.missing == [2]
+    plan.build(plan.missing[0])
     assert len(plan.publish()) == 40
     assert "damaged" in caplog.text
 
 
 def test_a_damaged_plan_is_an_error_that_names_it(storage):
-    storage.plan(Plain(40), "a", "1")
+    Planned(storage, Plain(40), "a", "1")
     store_of(storage).notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
     with pytest.raises(CorruptError, match=r"plan\.json: the plan is damaged.*remove it"):
         storage.submit(Plain(40), "a", "1", together=True)
 
 
 def test_clean_spares_plans_that_live(storage):
-    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4)
     for part in plan.parts[:3]:
-        part.build()
+        plan.build(part)
     storage.clean(3600)
-    assert [part.number for part in plan.missing] == [3]
+    assert plan.missing == [3]
     removed = storage.clean(0)
     assert any(name.startswith(".builds/a/1") for name in removed)
     storage.clean(0)
@@ -264,7 +260,7 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
             assert ".builds/a/1" not in storage.clean(0, dry_run=True) or ("a", "1") in storage.list()
     assert [len(build.result()) for build in builds] == [40, 40]
     assert notes.find() == {}
-    plan = storage.plan(Plain(40), "b", "1", parts=4)
+    plan = Planned(storage, Plain(40), "b", "1", parts=4)
     left = store_of(storage).notes(".builds/b/1")
     left.write(at_work(60), b"")
     storage.clean(0)
@@ -277,22 +273,22 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
 
 def test_overwrite_replaces_what_was_there_and_nothing_else(storage):
     storage.submit(Plain(5), "a", "1")
-    plan = storage.plan(Plain(9), "a", "1", overwrite=True, parts=2)
+    plan = Planned(storage, Plain(9), "a", "1", overwrite=True, parts=2)
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     assert len(storage.fetch("a", "1")) == 5
     assert len(plan.publish()) == 9
-    plan = storage.plan(Plain(7), "a", "1", overwrite=True, parts=2)
+    plan = Planned(storage, Plain(7), "a", "1", overwrite=True, parts=2)
     storage.submit(Plain(6), "a", "1", overwrite=True)
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     with pytest.raises(ExistsError, match="meanwhile"):
         plan.publish()
     assert len(storage.fetch("a", "1")) == 6
-    plan = storage.plan(Plain(7), "b", "1", parts=2)
+    plan = Planned(storage, Plain(7), "b", "1", parts=2)
     storage.submit(Plain(6), "b", "1")
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     with pytest.raises(ExistsError, match="meanwhile"):
         plan.publish()
 
@@ -435,11 +431,11 @@ def test_other_inputs_are_another_build(storage):
     storage.submit(yoga.flat_map([1, 2, 3], read_lines), "a", "1", together=True)
     with pytest.raises(ExistsError, match="another first row"):
         storage.submit(yoga.flat_map([2, 3, 1], read_lines), "a", "1", together=True)
-    plan = storage.plan(yoga.flat_map([1, 2, 3], read_lines), "b", "1")
-    plan.parts[0].build()
+    plan = Planned(storage, yoga.flat_map([1, 2, 3], read_lines), "b", "1")
+    plan.build(0)
     store_of(storage).notes(".builds/b/1").create(f"{_token(storage, 'b')}/claims/00001.json", b"{}")
     with pytest.raises(BusyError, match="its source, code or options are others"):
-        storage.plan(yoga.flat_map([1, 2, 7], read_lines), "b", "1")
+        Planned(storage, yoga.flat_map([1, 2, 7], read_lines), "b", "1")
 
 
 class Drawn(Plain):
@@ -457,7 +453,7 @@ def test_rows_that_differ_each_time_are_kept_once_with_a_warning(kind, storage):
 
 
 def test_a_failure_of_no_part_is_forged(storage):
-    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4)
     from torchyoga.building.board import Board, PartFailure
 
     board = Board(store_of(storage), "a", "1", 60.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parted import Plain, read_lines
+from parted import Plain, Planned, read_lines
 from servers import Fault, Proxy
 from stored import objects_of, short_waits
 
@@ -64,12 +64,12 @@ def test_helpers_with_a_bad_network_build_one_version(
 
 def test_publishing_many_parts_costs_few_requests(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     storage = Storage(f"s3://{bucket}/p", storage_options=proxy.storage_options, cache_dir=tmp_path / "cache")
-    plan = storage.plan(Plain(100), "a", "1.0", parts=20)
+    plan = Planned(storage, Plain(100), "a", "1.0", parts=20)
     for part in plan.parts:
-        part.build()
+        plan.build(part)
     proxy.clear()
     plan.publish()
     assert len(proxy.seen("GET", "done/")) == 20
     assert len(proxy.requests) <= 20 + 3 * 20 + 40  # notes are read, and then deleted with their claims
     with pytest.raises(ExistsError):
-        storage.plan(Plain(100), "a", "1.0")
+        Planned(storage, Plain(100), "a", "1.0")

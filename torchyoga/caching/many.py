@@ -1,7 +1,7 @@
 """Builds by many: a plan that all agree on, parts that any process builds, and one manifest.
 
-Builders take the plan that is there, or make a new one. With engines without futures, each worker runs
-`part.build()`, on any machine. The first note of a part counts; a builder that finds all notes publishes.
+Builders take the plan that is there, or make a new one. The first note of a part counts; a builder that finds
+all notes publishes.
 
 Note 10. Whoever hands parts out believes notes, not futures.
 A future may fail although its part is done, as when a pool breaks for another part; or never come, as when an
@@ -121,9 +121,7 @@ def workers_of(pool: object) -> int | None:
     return count if isinstance(count, int) and count > 0 else None
 
 
-def agreed_job(
-    data: object, target: Target, splits: Splits, options: BuildOptions, many: Many, parts: int | None = None
-) -> BuildJob:
+def agreed_job(data: object, target: Target, splits: Splits, options: BuildOptions, many: Many) -> BuildJob:
     """A build by a plan that others have made, or that an interrupted build has left, or by a new one.
 
     Args:
@@ -132,7 +130,6 @@ def agreed_job(
         splits: the source of these rows.
         options: how to build.
         many: who builds.
-        parts: how many parts there are to be; None to choose.
 
     Raises:
         BusyError: others build the version from other data, or with other options.
@@ -157,7 +154,7 @@ def agreed_job(
 
     def make() -> Plan:
         refuse_if_published()  # before rows are read
-        schema, bounds, looks = _learned(splits, options.schema, many.workers, parts)
+        schema, bounds, looks = _learned(splits, options.schema, many.workers)
         if splits.of_rows and splits.count and not looks:
             warn_of_random_rows(splits.source.name, target)
         return Plan(
@@ -208,7 +205,7 @@ def _signature(splits: Splits, options: BuildOptions) -> list[object]:
 
 
 def _learned(
-    splits: Splits, given: Schema | None, workers: int, parts: int | None
+    splits: Splits, given: Schema | None, workers: int
 ) -> tuple[Schema | None, tuple[int, ...], tuple[tuple[int, str], ...]]:
     """The schema, the bounds and the looks of a plan, as some rows show them."""
     schema, nbytes, seconds = splits.learned(given)
@@ -222,11 +219,11 @@ def _learned(
         numbers = sorted({(splits.count - 1) * i // (_LOOKS - 1) for i in range(_LOOKS)})
         first, again = (splits.digests(numbers, schema, others) for others in (False, True))
         looks = list(zip(numbers, first, strict=True)) if first == again else []
-    count = splits.count
-    if parts is None and splits.of_rows:
+    parts = count = splits.count
+    if splits.of_rows:
         by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
         parts = max(_PARTS_EACH * workers, math.ceil(by_size))
-    parts = max(1, min(parts or count, count, MOST_PARTS))
+    parts = max(1, min(parts, count, MOST_PARTS))
     return schema, tuple(sorted({count * part // parts for part in range(parts + 1)})), tuple(looks)
 
 
@@ -475,7 +472,7 @@ def _culprit(data: object) -> str:
 
 
 def run_part(payload: bytes, part: int) -> tuple[float, str]:
-    """Builds a part, in whatever process, thread or machine calls this; what engines call.
+    """Builds a part, in whatever process, thread or machine calls this.
 
     Returns:
         How many seconds that took, 0.0 if others were faster; and the process.
@@ -489,93 +486,6 @@ def run_part(payload: bytes, part: int) -> tuple[float, str]:
         with job.board.working(job.plan, part, attempt):  # to open a dataset may take long
             _HERE.last = last = key, job.opened()
     return last[1].build(part), here()
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a build, to be sent to a worker; it pickles with all that the worker needs.
-
-    Attributes:
-        number: which part.
-        rows: the numbers of its first row and of the row behind its last; of inputs, with `yoga.flat_map`.
-    """
-
-    number: int
-    rows: tuple[int, int]
-    _payload: bytes
-
-    def build(self) -> float:
-        """Builds the part, in whatever process this is called, and notes that it is done.
-
-        It may be called again, and by several at once: the first that is done counts.
-
-        Returns:
-            Seconds that it took; 0.0 if another was faster.
-
-        Raises:
-            SchemaError: a row does not fit.
-            Exception: whatever reading and writing raises.
-        """
-        seconds, _ = run_part(self._payload, self.number)
-        return seconds
-
-    def __repr__(self) -> str:
-        return f"<Part {self.number}: {self.rows[0]} to {self.rows[1]}>"
-
-
-class PlannedBuild:
-    """The result of `Storage.plan`: parts to be built by any engine, and then published.
-
-    Attributes:
-        parts: all parts.
-    """
-
-    def __init__(self, job: BuildJob) -> None:
-        self._job = job
-        self._name = str(job.target)
-        bounds = job.plan.bounds
-        self.parts: Sequence[Part] = tuple(
-            Part(number, (bounds[number], bounds[number + 1]), job.payload)
-            for number in range(job.plan.num_parts)
-        )
-
-    @property
-    def missing(self) -> list[Part]:
-        """The parts that are not done yet."""
-        done = self._job.board.look(self._job.plan).done
-        return [part for part in self.parts if part.number not in done]
-
-    def publish(self) -> VersionRef:
-        """Publishes the version; any number of processes may do so.
-
-        Raises:
-            BusyError: parts are not done; names them.
-            ExistsError: another version is published there.
-        """
-        left = [part.number for part in self.missing]
-        ref = self._job.publish()
-        if ref is not None:
-            return ref
-        if left:
-            more = "" if len(left) <= 10 else f" and {len(left) - 10} more"
-            raise BusyError(
-                f"parts {left[:10]}{more} of {self._name} are not done; build them, and publish then"
-            )
-        raise BusyError(f"files of parts of {self._name} are gone; build what `missing` names")
-
-    def __repr__(self) -> str:
-        return f"<PlannedBuild {self._name}: {len(self.parts)} parts>"
-
-
-def planned_build(
-    data: object, target: Target, options: BuildOptions, many: Many, parts: int | None
-) -> PlannedBuild:
-    """Plans a version, as `Storage.plan` describes it."""
-    source, options = prepared(data, target, options)
-    splits = splits_of(source)
-    if not splits.count:
-        raise SchemaError(f"{source.name} has no rows, so there is nothing to plan; submit it")
-    return PlannedBuild(agreed_job(data, target, splits, options, many, parts))
 
 
 def submitted_by(many: Many | None, data: object, target: Target, options: BuildOptions) -> VersionRef:
