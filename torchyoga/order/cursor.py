@@ -279,11 +279,12 @@ class Cursor:
         at = self._resting(options.made)
         entry = self._next(at, options.batch_size, options.drop_last)
         start = entry.place
-        look, looks = self._looked if at is self._at else self._at.look, 0
-        if look and not (at.last and at.last.number > look.number) and look.start == start:
-            looks = look.looks + 1
+        look, peeked, looks = self._looked if at is self._at else self._at.look, 0, 0
+        if look and not (at.last and at.last.number > look.number) and look.start.epoch == start.epoch:
+            peeked = max(0, look.now().place.position - start.position)
+            looks = look.looks + 1 if look.start == start else 0
         length, seed = self.length_in(start.epoch), self.order.seed
-        return Iteration(entry, length, self.shard, seed, options, self.generation, looks)
+        return Iteration(entry, length, self.shard, seed, options, self.generation, peeked, looks)
 
     def _resting(self, made: int | None = None) -> Standing:
         """Where an iteration that begins now finds the cursor: as if there had been no look.
@@ -596,6 +597,7 @@ class Cursor:
             "coming": written(coming),
             "since": iteration.entry.place.position,
             "again": iteration.again,
+            "peeked": iteration.peeked,
         }
 
     @_alone

@@ -150,6 +150,7 @@ class Iteration:
         seed: that of the order.
         options: how it was asked for.
         generation: the cursor's, when it began.
+        peeked: rows that were looked at before.
         looks: how many looks there were, one after the other.
 
     Attributes:
@@ -176,10 +177,11 @@ class Iteration:
         seed: int,
         options: IterationOptions,
         generation: int = 0,
+        peeked: int = 0,
         looks: int = 0,
     ) -> None:
         self.entry, self.length, self.shard, self.seed = entry, length, shard, seed
-        self.options, self.generation, self.looks = options, generation, looks
+        self.options, self.generation, self.peeked, self.looks = options, generation, peeked, looks
         self.batch_size, self.drop_last = options.batch_size, options.drop_last
         self.in_order = options.in_order or shard.num_replicas > 1
         self.again, self.number, self.reported = entry.again, 0, entry.place.position

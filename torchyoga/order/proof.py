@@ -24,7 +24,7 @@ from .contract import Saved, are_counts
 from .place import Place, Shard, taken
 
 PRIME = 2**127 - 1
-_NOTES = ("again", "since")  # other fields of a receipt, in rows over all ranks
+_NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
 PINS = ("window", "files", "shards", "stages", "view")  # fields that a state and a receipt may have
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
@@ -98,6 +98,7 @@ class Proof:
         problem: what is wrong, or "".
         since: rows of these that were delivered before, according to the state that was loaded, to
             `start_offset`, or to a trainer that skips batches.
+        peeked: rows that were looked at before, and came again.
         dropped: rows of the epoch that no batch will have, as it is over.
     """
 
@@ -106,6 +107,7 @@ class Proof:
     length: int
     problem: str = ""
     since: int = 0
+    peeked: int = 0
     dropped: int = 0
 
     def __bool__(self) -> bool:
@@ -122,8 +124,9 @@ class Proof:
         return not self.problem and self.rows == self.length
 
     def __str__(self) -> str:
+        remarks = f"; again: {self.peeked} rows, after a batch had been looked at" if self.peeked else ""
         if self.problem:
-            return f"epoch {self.epoch}: {self.problem}"
+            return f"epoch {self.epoch}: {self.problem}{remarks}"
         since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
         rows = min(self.rows, self.length)
         if self.filled_up:
@@ -132,7 +135,10 @@ class Proof:
             what = f"each once; {self.dropped} left out at the end (remainder='drop' or drop_last)"
         else:
             what = "each exactly once"
-        return f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, {what}"
+        return (
+            f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, "
+            f"{what}{remarks}"
+        )
 
 
 def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
@@ -169,7 +175,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         # A rank with one row fewer may reach its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
-    again, since = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)
+    again, since, peeked = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)
     problem = ""
     if (found + weight(seed, epoch, coming) - whole) % PRIME:
         problem = f"of {rows} rows delivered, some came twice, or others instead of them"
@@ -179,7 +185,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         problem = f"restarted: {again} rows had been delivered when it was begun again, and came again"
     is_over = not any(receipt["steps_to_come"] for receipt in each)
     dropped = max(0, length - rows) if is_over and not problem else 0
-    return Proof(epoch, rows, length, problem, min(since, rows), dropped)
+    return Proof(epoch, rows, length, problem, min(since, rows), peeked, dropped)
 
 
 def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
