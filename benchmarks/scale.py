@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from torchyoga.stores.retry import pause_after
+from torchyoga.stores.retry import first_pause, pause_after
 
 RANKS, NODES = 10_000, 1_250
 RATE, TRIES = 5500.0, 20  # requests a second that the store takes, and tries until an error
@@ -73,12 +73,16 @@ def ranks_that_ask() -> dict[str, Simulated]:
     def doubling(tries: int, chance: float) -> float:
         return min(20.0, 0.5 * 2 ** (tries - 1))
 
+    def spread(chance: float) -> float:
+        return first_pause(RANKS, chance)
+
     def jitter(tries: int, chance: float) -> float:
         return pause_after(tries, chance, is_busy=True)
 
     ways = {
         "each rank, equal pauses that double": (RANKS, at_once, doubling),
         "each rank, full jitter": (RANKS, at_once, jitter),
+        "each rank, full jitter, first requests spread": (RANKS, spread, jitter),
     }
     found = {}
     for name, (asking, start, pause) in ways.items():
