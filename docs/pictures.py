@@ -182,7 +182,7 @@ def shuffle() -> None:
         quality = yoga.shuffle_quality(Files(), kind, shuffle_window=4)
         axes.set_title(title)
         files = "1 file" if quality.files_at_once == 1 else f"{quality.files_at_once} files"
-        axes.set_xlabel(f"position in the epoch\n{files} at once")
+        axes.set_xlabel(f"position in the epoch\n{files} at once, randomness {quality.randomness:.0%}")
         axes.set_xlim(0, 2000)
         axes.set_ylim(0, 2000)
     panels[0].set_ylabel("row")

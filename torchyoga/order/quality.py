@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+import math
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..process.numbers import as_int, spread
+from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .options import OrderOptions
@@ -24,19 +27,22 @@ class ShuffleQuality:
     Attributes:
         neighbour_distance: rows between two rows that a rank reads one after the other, on average.
         full_distance: the same in a full shuffle, (N + 1) / 3.
+        randomness: the share of a full shuffle's entropy, in 0..1.
         files_at_once: files that a rank needs at once, at most.
         rows_at_once: rows in them, at most.
     """
 
     neighbour_distance: float
     full_distance: float
+    randomness: float
     files_at_once: int
     rows_at_once: int
 
     def __str__(self) -> str:
         return (
-            f"neighbours {self.neighbour_distance:,.0f} rows apart, {self.full_distance:,.0f} in a full "
-            f"shuffle; {self.files_at_once} files with {self.rows_at_once:,} rows at once"
+            f"{self.randomness:.1%} of a full shuffle's randomness; {self.files_at_once} files with "
+            f"{self.rows_at_once:,} rows at once; neighbours {self.neighbour_distance:,.0f} rows apart, "
+            f"{self.full_distance:,.0f} in a full shuffle"
         )
 
 
@@ -48,7 +54,12 @@ def shuffle_quality(
     locality: Locality = "global",
     num_replicas: int = 1,
 ) -> ShuffleQuality:
-    """How far an order takes neighbours apart, and how many files it needs at once.
+    """How random an order is, and how many files it needs at once.
+
+    `randomness` compares the logarithms of the numbers of orders that an epoch may have. A full shuffle of N
+    rows has N!. A block shuffle has F! orders of the files and n! of the rows of each file of n rows, and in
+    each cell of c rows c! / (s1! s2! ...) ways to mix its slices of s1, s2, ... rows: the order within a
+    slice is counted in the n! already. Without a shuffle there is one order.
 
     Args:
         dataset: a DataRef, anything with a length, or a number of rows.
@@ -63,8 +74,8 @@ def shuffle_quality(
 
     Example:
         >>> quality = shuffle_quality(100_000, shuffle_window=4)
-        >>> quality.files_at_once, quality.rows_at_once
-        (4, 16384)
+        >>> round(quality.randomness, 2), quality.files_at_once, quality.rows_at_once
+        (0.82, 4, 16384)
     """
     num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
     options = OrderOptions(shuffle, seed, True, shuffle_window, locality, Shard(num_replicas))
@@ -88,6 +99,7 @@ def shuffle_quality(
     return ShuffleQuality(
         neighbour_distance=_distance(order, num_replicas),
         full_distance=(length + 1) / 3 if length > 1 else 0.0,
+        randomness=_randomness(order, shards),
         files_at_once=max((min(mixed, len(sizes)) for sizes, mixed in shards), default=0),
         rows_at_once=max((int(np.sort(sizes)[::-1][:mixed].sum()) for sizes, mixed in shards), default=0),
     )
@@ -101,3 +113,33 @@ def _distance(order: AnyOrder, num_replicas: int) -> float:
     epochs = range(_EPOCHS if order.shuffle else 1)
     steps = [order.rows(epoch, places + num_replicas) - order.rows(epoch, places) for epoch in epochs]
     return float(np.abs(steps).mean())
+
+
+def _randomness(order: AnyOrder, shards: Iterable[tuple[Ints, int]]) -> float:
+    if not order.shuffle or order.length < 2:
+        return 0.0
+    if order.shuffle == "block":
+        found = sum(_log_of_orders(sizes, mixed) for sizes, mixed in shards)
+    else:
+        found = sum(_log_of_factorials(int(sizes.sum())) for sizes, _ in shards)
+    return min(1.0, found / math.lgamma(order.length + 1))
+
+
+def _log_of_orders(sizes: Ints, mixed: int) -> float:
+    """The logarithm of the number of orders of one shard's files."""
+    if not len(sizes):
+        return 0.0
+    slices = np.diff(sizes[:, None] * np.arange(mixed + 1) // mixed, axis=1)
+    cells = np.zeros(len(sizes) + mixed - 1, np.int64)
+    for k in range(mixed):
+        cells[k : k + len(sizes)] += slices[:, k]
+    mixings = _log_of_factorials(cells) - _log_of_factorials(slices)
+    return math.lgamma(len(sizes) + 1) + _log_of_factorials(sizes) + mixings
+
+
+def _log_of_factorials(numbers: npt.ArrayLike) -> float:
+    """The sum of log(n!)."""
+    kinds, counts = np.unique(numbers, return_counts=True)
+    return float(
+        sum(math.lgamma(n + 1) * many for n, many in zip(kinds.tolist(), counts.tolist(), strict=True))
+    )
