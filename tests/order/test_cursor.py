@@ -6,7 +6,7 @@ import itertools
 import pickle
 
 import pytest
-from cursors import begin, blocks, cursor, deliver, reach, report, start
+from cursors import Held, begin, blocks, cursor, deliver, reach, report, start
 
 from torchyoga.order.by_file import BlockOrder
 from torchyoga.order.cursor import UNKNOWN, Cursor
@@ -108,6 +108,31 @@ def test_an_epoch_without_any_batch_ends() -> None:
     assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # epoch 0 had nothing left, either
     one.finished(run)
     assert begin(one) == (2, 0)
+
+
+def test_rows_left_out_are_reported() -> None:
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(1)
+    run = start(one)
+    deliver(run, 1)
+    state = one.state_dict()
+    assert state["left_out"] == [14, 0]
+    assert "again" not in state
+    other = cursor(20)
+    other.load_state_dict(state)
+    deliver(start(other), 9)
+    proof = prove([other.receipt()])
+    assert proof
+    assert "2 of them before" in str(proof)
+    assert "left out: 14 rows of epochs that were left early, up to 0" in str(proof)
+    # Rows that drop_last leaves out were not meant to be delivered.
+    one = cursor(10)
+    run = start(one, 4, drop_last=True)
+    deliver(run, 2)
+    assert one.epoch == 1
+    deliver(start(one, 4, drop_last=True), 1)
+    assert "left_out" not in one.state_dict()
 
 
 def test_the_proof_of_an_epoch_that_was_begun_again_fails() -> None:
@@ -238,6 +263,21 @@ def test_batches_delivered_before_a_load_do_not_count_after_it() -> None:
     assert proof.since == 6
 
 
+def test_a_load_forgets_which_epochs_were_left() -> None:
+    one = cursor(20)
+    state = {**one.state_dict(), "position": 4, "proof": None}
+    for epochs in (1, 2):  # as users do in a notebook
+        deliver(start(one), 3)
+        one.set_epoch(epochs)
+        one.load_state_dict(state)
+        run = start(one)
+        deliver(run, 3)
+        assert "left_out" not in one.state_dict()
+        one.set_epoch(1)
+        deliver(start(one), 1)
+        assert one.state_dict()["left_out"] == [10, 0]
+
+
 def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
     for batches, more in ((1, 0), (0, 1), (1, 1), (7, 1), (5, 0)):
         one = cursor(20)
@@ -247,6 +287,9 @@ def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
         deliver(run, more)
         is_look = batches + more == 1
         assert begin(one) == (0 if is_look else 1, 0)
+        deliver(start(one), 1)
+        out = None if is_look else [20 - 2 * (batches + more), 0]
+        assert one.state_dict().get("left_out") == out
 
 
 def test_ranks_are_level_even_if_one_of_them_has_begun_again() -> None:
@@ -261,6 +304,30 @@ def test_ranks_are_level_even_if_one_of_them_has_begun_again() -> None:
         receipts.append(one.receipt())
     proof = prove(receipts)
     assert proof, str(proof)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_left_by_an_iterator_that_is_held_are_left_out_unless_it_goes_on(named: bool) -> None:
+    one, old, new = cursor(20), Held(), Held()
+    first = start(one, holder=old)
+    deliver(first, 3)
+    if named:
+        one.set_epoch(1)
+    second = start(one, holder=new)
+    deliver(second, 2)
+    assert one.state_dict()["left_out"] == one.receipt()["left_out"] == [14, 0]  # no state keeps an iterator
+    assert "left_out" not in one.state_of(first)
+    deliver(first, 2)
+    assert "left_out" not in one.state_dict()  # this state goes on within epoch 0
+    deliver(second, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
+    del old
+    third = start(one, holder=Held())
+    deliver(third, 2)
+    assert one.state_dict()["left_out"] == [10 + 14, 1]
+    deliver(second, 7)
+    deliver(third, 1)
+    assert one.state_dict()["left_out"] == [10, 0]
 
 
 def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
@@ -297,6 +364,22 @@ def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> 
         assert begin(one) == (1, 0)
         deliver(start(one), 10)
         assert prove([one.receipt()]) == Proof(1, 20, 20)
+
+
+def test_what_no_batch_would_have_had_is_not_left_out() -> None:
+    one = cursor(10)
+    deliver(start(one, 2), 3)
+    deliver(start(one, 4), 2)
+    deliver(start(one, 4, drop_last=True), 1)
+    assert one.state_dict()["left_out"] == [4, 0]  # of epoch 1 two rows less than a batch were left
+
+
+def test_the_rest_of_an_epoch_is_left_out_once() -> None:
+    one = cursor(20)
+    for epoch in (0, 1, 0, 1):
+        one.set_epoch(epoch)
+        deliver(start(one), 3 if epoch == 0 else 10)
+    assert one.state_dict()["left_out"] == [14, 0]
 
 
 def test_an_epoch_may_get_its_length_later() -> None:

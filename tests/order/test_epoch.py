@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchyoga.order.epoch import Epoch, Iteration, IterationOptions
+from torchyoga.order.epoch import Epoch, Iteration, IterationOptions, Skipped
 from torchyoga.order.place import Place, Shard, taken
 from torchyoga.order.proof import weight
 from torchyoga.order.state import State
@@ -31,7 +31,7 @@ def coming(at: Epoch, shard: Shard, length: int) -> list[int]:
 
 
 def state(at: Epoch, length: int) -> State:
-    return State(SEED, length, {"shuffle": True}, "f", at)
+    return State(SEED, length, {"shuffle": True}, "f", at, Skipped(2, 0) if at.place.epoch else Skipped())
 
 
 def starts(length: int, shard: Shard, size: int) -> Iterator[Epoch]:
@@ -87,6 +87,7 @@ def test_a_state_as_json_is_the_same_epoch() -> None:
                 written = json.loads(json.dumps(one.to_dict()))
                 found = State.from_dict(written)
                 assert found.to_dict() == written
+                assert found.left_out == one.left_out
                 assert coming(found.at, shard, length) == coming(one.at, shard, length)
                 assert found.at.place._replace(left=()) == one.at.place._replace(left=())
                 assert (found.at.steps, found.at.again) == (one.at.steps, one.at.again)

@@ -286,6 +286,7 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
         {"length": "10"},
         {"rows": 10**30},
         {"coming": [[0, 10**30]]},
+        {"left_out": [1]},
         {"again": True},
     ],
 )

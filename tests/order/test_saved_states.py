@@ -66,7 +66,7 @@ def test_a_value_that_is_not_a_state_is_refused() -> None:
 
 
 def test_a_state_keeps_what_a_loader_adds_apart() -> None:
-    known = {**cursor().state_dict(), "position": 3, "again": 2}
+    known = {**cursor().state_dict(), "position": 3, "again": 2, "left_out": [4, 0]}
     state = State.from_dict({**known, "libraries": "pillow 1"})
     assert state.extra == {"libraries": "pillow 1"}
     assert state.to_dict() == {**known, "libraries": "pillow 1"}
@@ -177,6 +177,8 @@ def test_damaged_shards_are_refused(shards: Any) -> None:
         {"proof": 5},
         {"again": 10**5000},
         {"again": True},
+        {"left_out": [True, 0]},
+        {"left_out": [1, 2, 3]},
         {"epoch": 10**5000},
         {"seed": 10**5000},
         {"length": 10**5000},
@@ -200,6 +202,7 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         "left",
         "steps",
         "again",
+        "left_out",
         "proof",
         "length",
     }  # not loaded

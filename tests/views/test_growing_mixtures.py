@@ -421,3 +421,17 @@ def test_what_is_made_of_documents_does_not_grow(tmp_path: Path, kind: str) -> N
             yoga.DataLoader(
                 getattr(other_ref, kind)("ids", 12), None, shuffle=True, seed=7, appended="next"
             ).load_state_dict(alone.state_dict())
+
+
+def test_after_an_epoch_that_was_left_early_sources_are_not_counted() -> None:
+    data = yoga.from_arrays({"x": np.arange(300)})
+    mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 3}, rows=1000)
+    loader = yoga.DataLoader(mix, 10, shuffle=True, seed=1)
+    list(itertools.islice(loader, 3))
+    assert sum(mix.counts(at=loader.state_dict()).values()) == 30
+    loader.set_epoch(1)
+    list(itertools.islice(loader, 50))
+    with pytest.raises(
+        StateError, match=r"970 rows of epochs that were left early .* how many of each source"
+    ):
+        mix.counts(at=loader.state_dict())

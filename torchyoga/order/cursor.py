@@ -17,7 +17,7 @@ each time, as with DistributedSampler, unless `set_epoch` names other epochs; a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -39,7 +39,7 @@ from .contract import (
     begun_in,
     check_appended,
 )
-from .epoch import Epoch, Iteration, IterationOptions, Standing, rows_seen
+from .epoch import Epoch, Iteration, IterationOptions, Left, Skipped, Standing, rows_seen
 from .place import Place, Shard, after, taken
 from .state import Prefixes, State, carried, written
 
@@ -124,8 +124,7 @@ class Cursor:
         self._looked: Iteration | None = None  # the look that came last, if nothing went on since
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
-        self._has_warned = False
-        self._left: Iteration | None = None  # for good
+        self._has_warned = self._is_left_for_good = False
         self.extra: Saved = {}
         self.appended: Appended | None = None
         self.prefixes: Prefixes = ()
@@ -306,8 +305,8 @@ class Cursor:
         at = self._at
         if at.last is iteration or not iteration.number or at.look is None:
             return at
-        self._looked = None
-        return self._without_looks(lambda look: look is iteration)
+        at, self._looked = self._without_looks(lambda look: look is iteration), None
+        return at if at.last is iteration else at._replace(left=iteration.left)
 
     def reached(self, iteration: Iteration) -> None:
         """An iteration has delivered more; nothing, if it does not count, or a state was loaded since."""
@@ -328,7 +327,7 @@ class Cursor:
             rolled = self._rolled(now, iteration.batch_size, iteration.drop_last, iteration.shard)
             running = rolled is now
             entry = iteration.entry if running else rolled
-            self._at = Standing(rolled, entry, iteration, running, False, seen)
+            self._at = Standing(rolled, entry, iteration, running, False, seen, at.left)
 
     @_alone
     def begun(self, iteration: Iteration) -> None:
@@ -340,9 +339,42 @@ class Cursor:
             self._looked = self._at.look
         elif at.last and not at.look:
             at.last.before = None  # it counts
-        iteration.is_begun, iteration.before = True, at
+        left = self._leave(at) if start.epoch > at.now.place.epoch else at.left
+        held = tuple(one for one in left.open if isinstance(one, Iteration) and one.is_held)
+        ended = [one for one in left.open if one not in held]
+        left = left._replace(out=self._with_rests(left.out, ended, iteration), open=held)
+        for one in ended:
+            if isinstance(one, Iteration):
+                one.leave()
+        iteration.is_begun, iteration.before, iteration.left = True, at, left
         iteration.again += max(0, rows_seen(at.seen_by_all, start.epoch) - start.position)
-        self._at = at
+        self._at = at._replace(left=left)
+
+    def _leave(self, at: Standing) -> Left:
+        """Another epoch is to begin within this one."""
+        place, left = at.now.place, at.left
+        if not place.position or place.epoch == left.epoch:
+            return left
+        one = at.last if at.last is not None and at.last.start.epoch == place.epoch else at.now
+        return left._replace(open=(*left.open, one), epoch=place.epoch)
+
+    def _left_out(self, epoch: int) -> Skipped:
+        """The rows that a resume in an epoch leaves out of those before it, as iterators do not last."""
+        left = self._at.left
+        if not left.open:
+            return left.out
+        earlier = [one for one in left.open if _now(one).place.epoch < epoch]
+        return self._with_rests(left.out, earlier, self._at.last or _ROW_BY_ROW)
+
+    def _with_rests(
+        self, out: Skipped, epochs: Iterable[Iteration | Epoch], iteration: Iteration | IterationOptions
+    ) -> Skipped:
+        """Rows that were left out, and those behind the places at which these epochs were left."""
+        for one in epochs:
+            now = _now(one)
+            if rows := self._rest(now, iteration):
+                out = out.with_more(rows, now.place.epoch)
+        return out
 
     def _rest(self, now: Epoch, iteration: Iteration | IterationOptions) -> int:
         """Rows of the dataset that all ranks still have to deliver in an epoch, in `iteration`'s batches."""
@@ -369,7 +401,8 @@ class Cursor:
                 "same batch. To train on one batch of each epoch, call set_epoch(epoch) before it; to train "
                 "on one batch after the other, keep one iterator; to look at a batch, call peek()"
             )
-        now = last.now() if last is not None and last is self._left else at.now if at.running else None
+        left = _now(at.left.open[-1]) if at.left.open and self._is_left_for_good else None
+        now = at.now if at.running else left
         if now is None or last is None or last.is_held or last.options.may_be_left:
             return
         rows, place = self._rest(now, iteration), now.place
@@ -389,7 +422,7 @@ class Cursor:
     def leave(self, iteration: Iteration) -> None:
         """An iteration is left for good, whoever still holds it; its batches count, even a single one."""
         iteration.leave()
-        self._left = iteration
+        self._is_left_for_good = True
 
     def finish(self, iteration: Iteration) -> None:
         """Counts all rows of an iteration as delivered, unless another one has moved on since it began."""
@@ -515,7 +548,7 @@ class Cursor:
         if last is not None and self._is_under_way(at, epoch):
             return at._replace(now=last.now(), entry=last.entry, running=True, bound=True)
         self._origin = Epoch(Place(epoch, 0))
-        return at.entered(self._origin, bound=True)
+        return at._replace(left=self._leave(at)).entered(self._origin, bound=True)
 
     def _is_under_way(self, at: Standing, epoch: int) -> bool:
         """True if all of an epoch was delivered, but the holder of its iterator has not seen the end."""
@@ -569,9 +602,9 @@ class Cursor:
     def _state(self, now: Epoch) -> State:
         order, epoch = self.order, now.place.epoch
         pins = {**order.pins(epoch), **self.pins}
-        length = order.length_in(epoch)
+        left_out, length = self._left_out(epoch), order.length_in(epoch)
         grown = None if length == order.length else order.length
-        return State(order.seed, length, pins, self.fingerprint, now, grown, self.extra)
+        return State(order.seed, length, pins, self.fingerprint, now, left_out, grown, self.extra)
 
     @_alone
     def receipt(self) -> Saved:
@@ -586,8 +619,9 @@ class Cursor:
             shard, run_length=1, remainder="keep" if shard.remainder == "drop" else shard.remainder
         )
         coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
+        state = self._state(now)
         return {
-            **self._state(now).place_to_dict(),
+            **state.place_to_dict(),
             "rank": shard.rank,
             "num_replicas": shard.num_replicas,
             "rows": rows,
@@ -598,6 +632,7 @@ class Cursor:
             "since": iteration.entry.place.position,
             "again": iteration.again,
             "peeked": iteration.peeked,
+            "left_out": list(state.left_out.written),
         }
 
     @_alone
@@ -645,7 +680,7 @@ class Cursor:
         if self._draw is not None:
             self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
         self._origin = entry
-        self._at = Standing(entry, entry)
+        self._at = Standing(entry, entry, left=Left(saved.left_out))
         self._looked = None
         self._loaded_epoch = place.epoch
         self._rebase = self._num_begun = 0
@@ -660,6 +695,11 @@ class Cursor:
         except StateError:
             return True
         return False
+
+
+def _now(one: Iteration | Epoch) -> Epoch:
+    """How far an epoch is."""
+    return one.now() if isinstance(one, Iteration) else one
 
 
 def _note_others(iteration: Iteration, seen: Mapping[int, tuple[tuple[int, int], ...]]) -> None:

@@ -53,6 +53,27 @@ class Epoch(NamedTuple):
         return self if shard.steps(length, position, batch_size, drop_last, rank=0) else self.next
 
 
+class Skipped(NamedTuple):
+    """Rows that were left out because the next epoch was begun before the end of one.
+
+    Attributes:
+        rows: how many, of all epochs before.
+        epoch: the last of these epochs.
+    """
+
+    rows: int = 0
+    epoch: int = 0
+
+    def with_more(self, rows: int, epoch: int) -> Skipped:
+        """These rows, and those of another epoch; one that was left before may have gone on."""
+        return Skipped(self.rows + rows, max(self.epoch, epoch))
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The numbers for a state or a receipt; none if no rows were left out."""
+        return tuple(self) if self.rows else ()
+
+
 _MOST_SEEN = 16  # epochs
 
 _Lost = Sequence[tuple[int, int]]  # batches that were left out, and the weight of each
@@ -83,6 +104,21 @@ class IterationOptions:
     may_be_left: bool = False
 
 
+class Left(NamedTuple):
+    """The rows of epochs that were left before their end.
+
+    Attributes:
+        out: those that no iteration will give.
+        open: the epochs whose rows may still come, since their iterators are held, or no other iteration has
+            begun since: the iteration that was in each, or how far it was where a state stood.
+        epoch: the epoch that was left last.
+    """
+
+    out: Skipped = Skipped()
+    open: tuple[Iteration | Epoch, ...] = ()
+    epoch: int | None = None
+
+
 class Standing(NamedTuple):
     """Where a cursor stands, and how it came there, as one value.
 
@@ -94,6 +130,7 @@ class Standing(NamedTuple):
         bound: True if set_epoch has named the epoch, and nothing was delivered since.
         seen: by epoch, how far the two iterations had come that came furthest, over all ranks, and their
             numbers, when another one was the last.
+        left: the rows of epochs that were left early.
     """
 
     now: Epoch
@@ -102,6 +139,7 @@ class Standing(NamedTuple):
     running: bool = False
     bound: bool = False
     seen: Mapping[int, tuple[tuple[int, int], ...]] = {}
+    left: Left = Left()
 
     def entered(self, epoch: Epoch, bound: bool = False) -> Standing:
         """The same, at the beginning of an epoch."""
@@ -163,6 +201,7 @@ class Iteration:
         is_begun: True if the cursor knows of it.
         is_over: True if its holder has seen the end.
         before: where the cursor stood when it began, as long as it may be a look.
+        left: what the cursor knew of epochs that were left early when it began.
         source: where its indices come from, for the caller that has begun it.
     """
 
@@ -187,6 +226,7 @@ class Iteration:
         self.again, self.number, self.reported = entry.again, 0, entry.place.position
         self.is_begun = self.is_over = False
         self.before: Standing | None = None
+        self.left = Left()
         self.source: object = None
         self._holder: Callable[[], object] = _no_holder
         self._previous: Iteration | None = None  # this iteration before it began again
@@ -245,7 +285,7 @@ class Iteration:
 
     def leave(self) -> None:
         """It goes no further, and was no look."""
-        self.before, self._holder = None, _no_holder
+        self.before, self.left, self._holder = None, Left(), _no_holder
 
     @property
     def is_held(self) -> bool:

@@ -99,6 +99,7 @@ class Proof:
         since: rows of these that were delivered before, according to the state that was loaded, to
             `start_offset`, or to a trainer that skips batches.
         peeked: rows that were looked at before, and came again.
+        left_out: rows of earlier epochs that were left before their end, and the last of these epochs.
         dropped: rows of the epoch that no batch will have, as it is over.
     """
 
@@ -108,6 +109,7 @@ class Proof:
     problem: str = ""
     since: int = 0
     peeked: int = 0
+    left_out: tuple[int, int] = (0, 0)
     dropped: int = 0
 
     def __bool__(self) -> bool:
@@ -124,7 +126,14 @@ class Proof:
         return not self.problem and self.rows == self.length
 
     def __str__(self) -> str:
-        remarks = f"; again: {self.peeked} rows, after a batch had been looked at" if self.peeked else ""
+        notes = []
+        if self.peeked:
+            notes.append(f"again: {self.peeked} rows, after a batch had been looked at")
+        if self.left_out[0]:
+            notes.append(
+                f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
+            )
+        remarks = "".join(f"; {note}" for note in notes)
         if self.problem:
             return f"epoch {self.epoch}: {self.problem}{remarks}"
         since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
@@ -176,6 +185,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
     again, since, peeked = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)
+    left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in each)
     problem = ""
     if (found + weight(seed, epoch, coming) - whole) % PRIME:
         problem = f"of {rows} rows delivered, some came twice, or others instead of them"
@@ -185,7 +195,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         problem = f"restarted: {again} rows had been delivered when it was begun again, and came again"
     is_over = not any(receipt["steps_to_come"] for receipt in each)
     dropped = max(0, length - rows) if is_over and not problem else 0
-    return Proof(epoch, rows, length, problem, min(since, rows), peeked, dropped)
+    return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out, dropped)
 
 
 def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
@@ -208,7 +218,9 @@ def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
                 raise ValueError
             if not 0 <= int(receipt["weight"], 16) < PRIME:
                 raise ValueError
-            if not are_counts(*(receipt.get(name, 0) for name in _NOTES)):
+            left_out = receipt.get("left_out") or (0, 0)
+            notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
+            if len(left_out) != 2 or not are_counts(*notes):
                 raise ValueError
             for some in receipt["coming"]:
                 if len(some) not in (2, 3) or not are_counts(*some):

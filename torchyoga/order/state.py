@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import StateError
 from .by_file import MOST_SHARDS
 from .contract import AnyOrder, Appended, Pin, Saved, are_counts, digest, in_effect
-from .epoch import Epoch
+from .epoch import Epoch, Skipped
 from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, weight_until
@@ -18,7 +18,7 @@ KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprin
 _PINS = ("shuffle", "window", "files", "shards", "stages", "view", "sources", "passes")
 _LISTS = {"stages": 2, "sources": 1, "passes": 2}  # how deep: in a dict they are lists, here tuples
 _PLAIN = (bool, int, str, type(None))
-_MORE = ("grown", "steps", "left", "proof", "again")
+_MORE = ("grown", "steps", "left", "proof", "again", "left_out")
 _KNOWN = {*KEYS, *_MORE}
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _LENIENT = "or pass strict=False to take its epoch and position"
@@ -27,6 +27,8 @@ _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfin
 
 
 Prefixes = Sequence[tuple[str, int]]
+
+_NONE = Skipped()
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class State:
             some orders `window`, `files`, `shards`, `stages`, `view`, `sources` and `passes`.
         fingerprint: of the dataset.
         at: how far the epoch is.
+        left_out: rows of earlier epochs that were left out.
         grown: rows of the dataset, if those of the epoch are fewer; else None.
         extra: further fields of a loader.
     """
@@ -49,12 +52,14 @@ class State:
     pins: Mapping[str, Pin]
     fingerprint: str | None
     at: Epoch
+    left_out: Skipped = _NONE
     grown: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
-        at, place = self.at, self.at.place
+        at, out = self.at, self.left_out
+        place = at.place
         found = self.place_to_dict()
         for name, depth in _LISTS.items():
             if name in self.pins:
@@ -68,6 +73,8 @@ class State:
         }
         if at.again and place.position:
             found["again"] = at.again
+        if out.rows:
+            found["left_out"] = list(out.written)
         return {**found, **self.extra}
 
     def place_to_dict(self) -> Saved:
@@ -140,8 +147,11 @@ class State:
                 pins[name] = _converted(tuple, value, _LISTS[name]) if name in _LISTS else value
             elif name not in _KNOWN and not only_place:
                 extra[name] = value
-        at = Epoch(Place(found["epoch"], found["position"]), None) if only_place else _read_way(found)
-        return cls(found["seed"], found["length"], pins, found["fingerprint"], at, grown, extra)
+        if only_place:
+            at, left_out = Epoch(Place(found["epoch"], found["position"]), None), _NONE
+        else:
+            at, left_out = _read_way(found)
+        return cls(found["seed"], found["length"], pins, found["fingerprint"], at, left_out, grown, extra)
 
     def check_same(self, mine: Mapping[str, object]) -> None:
         """Raises StateError if it is of another order than the one that `mine` describes.
@@ -239,8 +249,7 @@ def _checked(state: object) -> Saved:
         key = next(key for key in counts if not are_counts(state[key]))
         raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
-        value = state.get(key)
-        if type(value) not in _PLAIN and not _is_plain(value, _LISTS[key] + 1 if key in _LISTS else 0):
+        if not _is_plain(state.get(key), _LISTS[key] + 1 if key in _LISTS else 0):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -257,8 +266,8 @@ def _checked(state: object) -> Saved:
     return dict(state)
 
 
-def _read_way(state: Saved) -> Epoch:
-    """How far an epoch is, by the fields that say how its place was reached.
+def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
+    """How far an epoch is, by the fields that say how its place was reached, and what was left out before.
 
     They may be missing: then batches came in order, and nothing was lost.
     """
@@ -267,7 +276,9 @@ def _read_way(state: Saved) -> Epoch:
         left = _read_ranges(state["left"]) if state.get("left") else ()
         proof = int(state["proof"], 16) if state.get("proof") is not None else None
         again = state.get("again", 0)
-        is_sound = are_counts(again, steps or 0)
+        out_rows, out_epoch = state.get("left_out") or (0, 0)
+        is_sound = are_counts(again, out_rows, out_epoch, steps or 0)
+        out = Skipped(out_rows, out_epoch) if out_rows else _NONE
         is_sound = is_sound and type(steps) in (int, type(None))
         # Positions that are left are not delivered yet.
         num_left = sum(map(len, left))
@@ -277,11 +288,12 @@ def _read_way(state: Saved) -> Epoch:
         is_sound = False
     if not is_sound:
         raise StateError(
-            "the state's steps, left or proof are damaged, or its again; pass what state_dict() gave"
+            "the state's steps, left or proof are damaged, or its again or left_out; pass what "
+            "state_dict() gave"
         )
     place = Place(epoch, position, left)
     fault = 0 if proof is None or not position else (proof - weight_until(state["seed"], place)) % PRIME
-    return Epoch(place, steps, fault, again)
+    return Epoch(place, steps, fault, again), out
 
 
 def written(ranges: Ranges) -> list[list[int]]:
@@ -310,9 +322,10 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """True for lists of bools, ints, texts and None that nest at most so deeply."""
-    is_list = depth > 0 and type(value) in (list, tuple)
-    return is_list and all(_is_plain(one, depth - 1) for one in value if type(one) not in _PLAIN)
+    """True for a bool, an int, a text, None, and for lists of them that nest at most so deeply."""
+    if type(value) not in (list, tuple):
+        return type(value) in _PLAIN
+    return depth > 0 and all(_is_plain(one, depth - 1) for one in value if type(one) not in _PLAIN)
 
 
 def _converted(kind: Callable[[Any], Any], pin: Any, depth: int) -> Any:

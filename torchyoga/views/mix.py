@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..errors import SchemaError
+from ..errors import SchemaError, StateError
 from ..order.by_file import equal_runs
 from ..order.change import changed, counts_at, going_on, where_of
 from ..order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle, described
@@ -113,7 +113,16 @@ def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount,
 
 
 def account_of(mixture: Mixture, state: State) -> Account:
-    """The rows delivered of each source of a mixture up to a state; epochs before it count as whole."""
+    """The rows delivered of each source of a mixture up to a state.
+
+    Raises:
+        StateError: the state does not say it, as if epochs were left early.
+    """
+    if state.left_out.rows:
+        raise StateError(
+            f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does not "
+            "say how many of each source; finish epochs, or ask at a state before them"
+        )
     mixture, counts = counts_at(mixture, state)
     return Account(where_of(state), accounts_of(mixture, counts))
 
