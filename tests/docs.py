@@ -69,7 +69,7 @@ ENGINE_EXAMPLES = {"build_by_many": "600 rows; the same as one process gives: Tr
 _APART_MODULES = FRAMEWORK_MODULES + TRAINER_MODULES
 WITH_EXAMPLES = [name for name in _MODULES if name not in _APART_MODULES and ">>> " in _text_of(name)]
 
-# What the blocks of foreign.md read: files that other libraries wrote, below golden/foreign.
+# What the blocks of data.md read: files that other libraries wrote, below golden/foreign.
 _FOREIGN = {"old": "mds/zstd", "chunks": "litdata/numbers", "records": "tfrecord"}
 _FOREIGN |= {f"corpus.{ending}": f"megatron/uint16.{ending}" for ending in ("bin", "idx")}
 
@@ -90,7 +90,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_blocks(page: Path, **given: Any) -> None:
     """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
     can use."""
-    for name, source in _FOREIGN.items() if page.name == "foreign.md" else ():
+    for name, source in _FOREIGN.items() if page.name == "data.md" else ():
         Path(name).symlink_to(ROOT / "tests" / "golden" / "foreign" / source)
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):

@@ -33,7 +33,6 @@ SECTIONS = {
         "remote",
         "trainers",
         "frameworks",
-        "foreign",
         "errors",
     ],
     "How it works": [
