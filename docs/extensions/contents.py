@@ -42,7 +42,7 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "measure", "look"],
+    "Tools and more": ["commands", "measure"],
     "Reference": ["generated/commands/index", "generated/reference/*"],
     "The project": [
         "generated/readme",

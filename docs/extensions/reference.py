@@ -142,7 +142,7 @@ GROUPS = {
     ),
     "looks": Group(
         "Report and view",
-        "What is in a dataset, as a page or live: :doc:`/look`.",
+        "What is in a dataset, as a page or live: :doc:`/measure`.",
         "torchyoga",
         ["report", "view"],
         ["torchyoga.tools.view.view.View"],
