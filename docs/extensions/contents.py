@@ -34,7 +34,6 @@ SECTIONS = {
         "trainers",
         "frameworks",
         "foreign",
-        "errors",
     ],
     "How it works": [
         "guarantees",

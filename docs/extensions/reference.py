@@ -216,7 +216,7 @@ GROUPS = {
     ),
     "errors": Group(
         "Errors",
-        "What torchyoga raises; :doc:`/errors` says what to do about each.",
+        "What torchyoga raises; :doc:`/guarantees` says what to do about each.",
         "torchyoga.errors",
         [
             "YogaError",
