@@ -209,7 +209,7 @@ def test_every_name_that_is_mentioned_exists() -> None:
 
 
 def test_errors_have_one_root_and_the_parents_that_the_page_says() -> None:
-    for text in (errors.__doc__ or "", (ROOT / "docs" / "errors.md").read_text()):
+    for text in (errors.__doc__ or "", (ROOT / "docs" / "guarantees.md").read_text()):
         drawn = dict(re.findall(r"(?:-- |\| `)(\w+Error)(?:` \| | \()([\w, `]+?)(?: \||\))", text))
         assert drawn.keys() == set(errors.__all__) - {"YogaError"}
         for name, builtins in drawn.items():

@@ -51,7 +51,7 @@ P = ParamSpec("P")
 
 
 class Storage:
-    """A directory, or a store behind a URL, of cached datasets, each under an id and a version.
+    """A directory of cached datasets, or a store of them behind a URL; each has an id and a version.
 
     Any number of threads, processes and machines may use it at once.
 
@@ -64,19 +64,20 @@ class Storage:
             anywhere. Without them the environment's are used.
         cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.
             Any number of storages and processes may share one.
-        cache_bytes: bytes to keep there; files that were not used for the longest time are deleted first.
-            None for as many as the disk holds.
+        cache_bytes: the most bytes to keep there; the files that were unused for the longest time are deleted
+            first. None for no limit.
         file_bytes: about how many bytes of rows go into a file of a new version. A cache keeps whole files,
             so a file must be much smaller than the `cache_bytes` of those who read it. By default 64 MiB for
             a URL, or a 32nd of `cache_bytes` if that is less; 1 GiB for a directory, which needs no cache.
         timeout: seconds to wait while another process builds the same version.
-        lease_seconds: a builder for a store that shows no sign of life for this long counts as dead.
-        shared: users of the same group may write what is made in the directory, or in `cache_dir`. By
-            default only its owner may, and other users may not read what is cached from a store.
+        lease_seconds: after so many seconds without a sign of life, a process that builds for a store counts
+            as dead.
+        shared: True lets users of the same group write to the files in the directory, or in `cache_dir`. By
+            default only their owner may, and other users may not read what is cached from a store.
 
     Raises:
         ValueError: an argument is out of range.
-        ImportError: the package for this kind of URL is not installed; names it.
+        ImportError: the package for this kind of URL is not installed; the message names it.
 
     Example:
         >>> storage = Storage(tmp_path / "storage")
@@ -116,7 +117,11 @@ class Storage:
 
     @property
     def path(self) -> Path:
-        """The directory; ValueError if it is a URL."""
+        """The directory.
+
+        Raises:
+            ValueError: the storage has a URL.
+        """
         if not isinstance(self._store, LocalStore):
             raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
@@ -147,60 +152,61 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Reads `data` once, stores it, and returns it as a DataRef.
+        """Reads `data` once, stores its rows as a version, and returns the version as a DataRef.
 
         Args:
             data: a map-style torch Dataset or anything with `__len__` and `__getitem__`, such as a list, a
                 torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), a
                 DataRef, a `tf.data.Dataset`, a Keras `PyDataset` or `Sequence`, a TensorPack `DataFlow`, an
                 iterable, or a function that returns any of these, such as a generator function.
-            id: which dataset; any non-empty text.
-            version: which version of it; any non-empty text.
+            id: the name of the dataset; any non-empty text.
+            version: the name of the version; any non-empty text.
             overwrite: replace that version if it exists. Readers that already have it open go on reading the
                 old data.
-            num_workers: processes that read a map-style dataset or a Keras sequence.
-            schema: what a row looks like, if the first rows do not show it: `Schema.of(row,
+            num_workers: the number of processes that read a map-style dataset or a Keras sequence.
+            schema: the types and shapes of a row, if the first rows do not show them: `Schema.of(row,
                 ragged=["tokens"])`.
             max_rows: more rows than this are an error; for a source that may have no end.
             progress: show a progress bar; by default on a terminal.
             format: a file format other than the storage's.
             compression: a compression other than the storage's. The size of files is always the storage's:
                 `Storage(..., file_bytes=...)`.
-            info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`, and by
-                name as attributes: a dict, whose values may be functions of the dataset; a list of names of
-                the dataset's attributes; or a function of the dataset that returns a dict. Unless it has the
-                same names, the dataset's `classes`, `class_to_idx` and `features` are added, or all of the
-                `info` of a DataRef.
-            codecs: by name of a column, how its values are encoded: `yoga.codecs.jpeg()`, `png()`,
-                `zstd()` or `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a
-                DataRef has encoded already is not encoded twice; None gives values as they were before.
+            info: JSON data to keep with the rows, up to 1 MiB: a dict, whose values may be functions of the
+                dataset; a list of names of the dataset's attributes; or a function of the dataset that
+                returns a dict. Read it as `DataRef.info`, or its entries as attributes of the DataRef. The
+                dataset's `classes`, `class_to_idx` and `features`, or all of the `info` of a DataRef, are
+                added unless it has entries of these names.
+            codecs: for columns by name, how to encode the values: `yoga.codecs.jpeg()`, `png()`, `zstd()` or
+                `flac(...)`. They are stored as bytes, and `DataRef.decoded` decodes them. Values of a DataRef
+                that are encoded already stay as they are; None for a column decodes them first.
             executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
                 Dask (`client.get_executor()`) or MPI, or your own over another engine. See docs/caching.md.
-            together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
-                parts of it; whoever comes when it is published, gets it.
+            together: all processes that make this call, such as the ranks of torchrun or the tasks of a Slurm
+                array, build parts of the version. A process that calls it later gets the published version.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
-            record: keep with the version how it was made: code, commit, packages, user and time, as
-                docs/versions.md lists it. "source" for the source text and the host in a store, too, as in a
-                directory; False for nothing.
-            message: what you want to say about the version, up to 4,096 characters; `log` shows it.
+            record: record with the version how it was made: code, commit, packages, user and time, as
+                docs/versions.md lists it. In a directory this includes the source text and the host; "source"
+                includes them in a store, too. False records nothing.
+            message: a text about the version, up to 4,096 characters; `log` shows it.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
-            BusyError: others still build it after `timeout` seconds.
-            LostError: others took the work over, as this process was silent; nothing was published.
-            SchemaError: a row does not fit; says which row and column, what was expected and what was found.
+            BusyError: other processes still build it after `timeout` seconds.
+            LostError: other processes took the work over, because this one showed no sign of life; nothing
+                was published.
+            SchemaError: a row does not fit; the message says which row and column, what was expected and what
+                was found.
             TypeError: rows cannot be read from `data`; or `info` is not JSON data.
             AttributeError: `info` names an attribute that the dataset does not have.
             ValueError: `info` is too long, or nests too deep; or `record` or `message` is out of range.
             OSError: the disk is full or cannot be written.
-            RemoteError: the store cannot be reached or written; what was built is kept for the next try.
+            RemoteError: the store cannot be reached or written; what was built is kept for the next call.
 
-        Whatever is raised, nothing is published, and an older version stays. An interrupted build of a
-        map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
-        over.
+        After any error nothing is published, and an older version stays. The next call continues an
+        interrupted build of a map-style dataset. Arrays and DataRefs, which are stored fast, start over.
 
-        Three rows of a map-style dataset are read twice more at the end; if they differ, as augmented rows
-        do, there is a warning.
+        At the end three rows of a map-style dataset are read twice more. If they differ, as augmented rows
+        do, a warning says so.
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
@@ -241,23 +247,23 @@ class Storage:
         """A published version as a DataRef. For a version in a store only the manifest is read.
 
         Args:
-            id: which dataset.
-            version: which version of it; or else `tag` or `latest`, exactly one of the three.
+            id: the dataset.
+            version: the version; or else `tag` or `latest`, exactly one of the three.
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
             tag: the version that this tag names.
-            latest: True for the only version that no other one was made from.
-            download: download all files of a version in a store now, rather than when they are wanted.
+            latest: True for the newest version: the only one that no other version was made from.
+            download: download all files of a version in a store now, not when they are read.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published; says which versions are. Or there is no such tag; or the
-                version that it names was removed, or overwritten by other rows; or there are several newest
-                versions, which it names.
-            CorruptError: its manifest, or the note of the tag, is damaged, or its files are missing or cut.
+            NotFoundError: the version is not published; the message says which versions are. Or there is no
+                such tag; or the version of the tag was removed, or overwritten by other rows; or there are
+                several newest versions, which the message names.
+            CorruptError: the manifest or the tag is damaged, or files are missing or cut.
             RemoteError: the store cannot be reached.
             TypeError: not exactly one of `version`, `tag` and `latest` is given.
-            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
+            ValueError: `download` is True, but the files are larger than the cache may be.
 
         Example:
             >>> ref = storage.submit([1, 2], "fetched", "1.0")
@@ -294,41 +300,42 @@ class Storage:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
         If many threads, processes or machines call it at once, one builds and the others wait. The function
-        may return anything that `submit` takes, or be a generator function. A version records the arguments
-        that it was made with, as digests, and a digest of the function's code; see docs/caching.md.
+        may return anything that `submit` takes, or be a generator function. A version records digests of its
+        arguments and of the function's code; see docs/caching.md.
 
         Args:
-            id: which dataset; names of arguments in braces choose it, as in `"mnist-{train}"`. Braces
-                themselves are written `{{` and `}}`.
-            version: which version of it; takes names of arguments, too.
+            id: the name of the dataset. It may contain names of arguments in braces, as in `"mnist-{train}"`.
+                Write `{{` and `}}` for braces themselves.
+            version: the name of the version; it may contain names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
-            stale: what to do if the function's code, that of its module which it names, or its `sources` were
-                different when the version was made, or if the version has no record of how it was made:
-                "warn" once, and read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of
-                the old one.
-            sources: patterns of the files that it reads, such as `["raw/*.png"]`, relative to the folder of
-                the function's file. Their names, sizes, times and digests are recorded.
+            stale: what to do with a version that was made by other code of the function or of what it names
+                in its module, or from other `sources`, or that has no record of how it was made: "warn" once,
+                and read it; raise an "error"; "ignore" this; or "rebuild" the version, in place of the old
+                one.
+            sources: patterns of the files that the function reads, such as `["raw/*.png"]`, relative to the
+                folder of the function's file. Their names, sizes, times and digests are recorded.
             num_workers: as in `submit`.
             schema: as in `submit`.
             max_rows: as in `submit`.
             progress: as in `submit`.
             format: as in `submit`.
             compression: as in `submit`.
-            info: as in `submit`; what is asked of the dataset is asked when a version is built.
+            info: as in `submit`; functions of the dataset are called when a version is built.
             codecs: as in `submit`.
             executor: as in `submit`.
             together: as in `submit`: processes that would wait for the builder help it.
             stats: as in `submit`.
-            record: as in `submit`. What is needed to see whether a version is stale is always recorded.
+            record: as in `submit`. The digests by which a version counts as stale are always recorded.
             message: as in `submit`.
 
         Raises:
-            ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
-            TypeError: when called: an argument that counts has no digest that is the same in every process,
-                or the function does not take these arguments.
+            ValueError: when decorated: braces or `ignore` contain a text that is not the name of an argument.
+            TypeError: when called: an argument has no digest that is the same in every process, or the
+                function does not take these arguments.
             ExistsError: when called: the version was made with other arguments; or, with `stale="error"`, by
                 other code, or it has no record of how it was made.
-            FileNotFoundError: when called: a pattern of `sources` matches no file, and the version is built.
+            FileNotFoundError: when called: the version must be built, and a pattern of `sources` matches no
+                file.
             BusyError: when called: other processes still build it after `timeout` seconds.
 
         Example:
@@ -371,30 +378,31 @@ class Storage:
         """Writes a version into files of its own, in any format: the same rows, the same fingerprint.
 
         Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
-        names the files in which they lie. With `codecs` the values of some columns are encoded otherwise, so
-        the fingerprint is another one, and a state of the old version does not fit.
+        uses the files that contain them. `codecs` encodes values in another way, so the fingerprint changes,
+        and a state of the old version does not fit.
 
         Args:
-            id: which dataset.
-            version: which version of it; replaced in one step, while readers that have it open go on reading
-                the old files.
+            id: the dataset.
+            version: the version. It is replaced in one step; readers that have it open go on reading the old
+                files.
             format: the file format; by default the version's own, and its compression.
             compression: a compression that the format has, or None.
-            to: publish under this version instead and keep the old one.
+            to: the name of a new version; the old one then stays.
             progress: show a progress bar; by default on a terminal.
-            codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
-                Image files that fit are kept as they are.
+            codecs: as in `submit`, for some columns; None decodes a column. Image files of the right kind
+                stay as they are.
             stats: as in `submit`; they are computed again.
-            record: as in `submit`; what the version says of its function is kept.
+            record: as in `submit`; the record of the function stays.
             message: as in `submit`.
 
         Raises:
-            NotFoundError: it is not published.
+            NotFoundError: the version is not published.
             KeyError: it has no such column.
             ExistsError: `to` is published already.
-            BusyError: others still build it after `timeout` seconds.
-            LostError: others took the work over, as this process was silent; nothing was published.
-            CorruptError: it is damaged. Nothing is published.
+            BusyError: other processes still build it after `timeout` seconds.
+            LostError: other processes took the work over, because this one showed no sign of life; nothing
+                was published.
+            CorruptError: the version is damaged. Nothing is published.
 
         Example:
             >>> before = storage.submit({"x": np.arange(5)}, "x", "1.0", format="lmdb")
@@ -437,35 +445,35 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Publishes a version of the rows of `after` and then those of `data`; only the new rows are written.
+        """Publishes a version with the rows of `after` and then those of `data`; writes only the new rows.
 
-        The files of `after` are shared: they stay as long as a version names them, whatever becomes of
-        `after`. The fingerprint is that of all rows submitted at once. Any number of processes may append at
-        once: without `after` each comes behind those that were published before it. See docs/versions.md.
+        The versions share the files of `after`, which stay as long as one of them uses them. The fingerprint
+        is the same as if all rows were submitted at once. Any number of processes may append at a time:
+        without `after` each appends to what was published before. See docs/versions.md.
 
         Args:
             data: the new rows, as in `submit`; they get the schema, the format and the codecs of `after`.
-            id: which dataset.
-            version: the name of the new version; by default the next number that is free.
-            after: a published version of the same id; by default the newest one when the rows are published.
+            id: the dataset.
+            version: the name of the new version; by default the next free number.
+            after: a published version of the dataset; by default the newest one when the rows are published.
             num_workers: as in `submit`.
             max_rows: as in `submit`, of the new rows.
             progress: as in `submit`.
-            info: added to the info of `after`, in place of what has the same names.
-            codecs: as in `submit`, for a column whose codec is not to be that of `after`'s values as it was
-                recorded, such as another quality; a column that is encoded otherwise is a SchemaError.
+            info: entries to add to the info of `after`; they replace entries of the same names.
+            codecs: as in `submit`, to change the recorded codec of a column, such as its quality. Another
+                kind of codec is a SchemaError.
             record: as in `submit`.
             message: as in `submit`.
 
         Raises:
-            NotFoundError: `after` is not published, or was removed meanwhile; or no version is, or there are
-                several newest ones.
+            NotFoundError: `after` is not published, or was removed meanwhile; or the dataset has no version,
+                or several newest ones.
             ExistsError: `version` is published already.
-            SchemaError: a new row does not fit the schema of `after`; names the column.
-            BusyError: others still build one of the two after `timeout` seconds.
-            LostError, OSError, RemoteError, TypeError, ValueError: as `submit`.
+            SchemaError: a new row does not fit the schema of `after`; the message names the column.
+            BusyError: other processes still build one of the two after `timeout` seconds.
+            LostError, OSError, RemoteError, TypeError, ValueError: as in `submit`.
 
-        Whatever is raised, nothing is published; an interrupted call is continued as that of `submit` is.
+        After any error nothing is published. The next call continues an interrupted one, as in `submit`.
 
         Example:
             >>> old = storage.submit({"x": np.arange(3)}, "grown", "1")
@@ -501,39 +509,39 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Publishes a version of the rows of `after` with more columns; only the new columns are written.
+        """Publishes a version with the rows of `after` and more columns; writes only the new columns.
 
-        The files of `after` are shared. Whoever reads some columns reads only the files in which they lie.
-        The fingerprint is that of whole rows submitted at once, and a state that was saved over `after`
-        loads. Of many that add columns at once, each comes behind those before it. See docs/versions.md.
+        The versions share the files of `after`. Readers of some columns read only the files of these. The
+        fingerprint is the same as if whole rows were submitted at once. A state that was saved with `after`
+        loads. Any number of processes may add columns at a time. See docs/versions.md.
 
         Args:
-            data: a value of the new columns for each row, in order: a dict of arrays, a DataRef, a list of
-                dicts, or whatever `submit` takes; or a function of columns that are there, as
-                `DataRef.map_batches` takes it, which returns the new ones.
-            id: which dataset.
-            version: the name of the new version; by default the next number that is free.
-            after: a published version of the same id, whose rows are dicts; by default the newest one.
+            data: values of the new columns for each row, in order: a dict of arrays, a DataRef, a list of
+                dicts, or whatever `submit` takes. Or a function of the old columns, as `DataRef.map_batches`
+                takes it, which returns the new ones.
+            id: the dataset.
+            version: the name of the new version; by default the next free number.
+            after: a published version of the dataset, whose rows are dicts; by default the newest one.
             columns: the columns that the function gets; by default all.
-            batch_size: rows that the function gets at once, at most; by default 1,024, or as many as have
+            batch_size: the most rows that the function gets in a call; by default 1,024, or as many as have
                 16 MiB.
-            replace: a new column takes the place of one that has its name, such as a corrected label.
+            replace: True replaces an old column by a new one of the same name, such as a corrected label.
             num_workers: as in `submit`.
             progress: as in `submit`.
             codecs: as in `submit`, for new columns.
-            executor: as in `submit`, for columns that can be made anywhere, such as by a function.
+            executor: as in `submit`, if `data` can be read in any process, as a function can.
             record: as in `submit`.
             message: as in `submit`.
 
         Raises:
-            SchemaError: there are more or fewer rows than `after` has; or a column is there already, and
-                `replace` is False; or rows are no dicts; or the function returns other lengths.
-            KeyError: `columns` names one that is not there.
+            SchemaError: `data` has more or fewer rows than `after`; or a column exists already, and `replace`
+                is False; or rows are not dicts; or the function returns another number of rows.
+            KeyError: `columns` names a column that does not exist.
             NotFoundError: `after` is not published, or was removed or overwritten meanwhile; or, without it,
                 rows were appended or deleted meanwhile.
-            ExistsError, BusyError, LostError, OSError, RemoteError, TypeError, ValueError: as `append`.
+            ExistsError, BusyError, LostError, OSError, RemoteError, TypeError, ValueError: as in `append`.
 
-        Whatever is raised, nothing is published.
+        After any error nothing is published.
 
         Example:
             >>> old = storage.submit({"image": np.zeros((3, 8, 8)), "label": np.arange(3)}, "scored", "1")
@@ -569,24 +577,24 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Publishes a version of the rows of `after` without some columns; no data is read or written.
+        """Publishes a version with the rows of `after` without some columns; reads and writes no data.
 
-        The bytes stay in the files, which are shared; to take them away, `convert` the new version and remove
-        the others. A state that was saved over `after` loads.
+        The bytes stay in the files, which both versions share. To delete the bytes, `convert` the new version
+        and remove the others. A state that was saved with `after` loads.
 
         Args:
-            names: keys of the rows.
-            id: which dataset.
-            version: the name of the new version; by default the next number that is free.
-            after: a published version of the same id; by default the newest one.
+            names: the columns to leave out; keys of the rows.
+            id: the dataset.
+            version: the name of the new version; by default the next free number.
+            after: a published version of the dataset; by default the newest one.
             record: as in `submit`.
             message: as in `submit`.
 
         Raises:
-            KeyError: there is no such column; says which ones are.
+            KeyError: there is no such column; the message says which there are.
             ValueError: no column would be left, or none is named.
-            SchemaError: the rows are no dicts.
-            NotFoundError, ExistsError, BusyError, LostError, OSError, RemoteError: as `append`.
+            SchemaError: the rows are not dicts.
+            NotFoundError, ExistsError, BusyError, LostError, OSError, RemoteError: as in `append`.
 
         Example:
             >>> old = storage.submit({"image": np.zeros((3, 8, 8)), "label": np.arange(3)}, "labels", "1")
@@ -609,26 +617,26 @@ class Storage:
         record: Record = True,
         message: str | None = None,
     ) -> DataRef:
-        """Publishes a version without some rows, which shares the files of the old one.
+        """Publishes a version without some rows; it shares the files of the old one.
 
-        The fingerprint is that of the other rows submitted by themselves. The bytes of the rows stay in the
-        files; to take them away, remove the old version and `convert` the new one.
+        The fingerprint is the same as if only the other rows were submitted. The bytes of the deleted rows
+        stay in the files; to delete them, remove the old version and `convert` the new one.
 
         Args:
-            id: which dataset.
-            version: which version of it; it stays as it is.
+            id: the dataset.
+            version: the version; it stays as it is.
             rows: (D,) numbers of the rows to delete, in any order, each once.
-            where: in place of `rows`, a column or several and a condition, as `DataRef.where` takes them: the
-                rows for which it holds are deleted.
+            where: in place of `rows`, one or several columns and a condition, as `DataRef.where` takes them.
+                The rows for which the condition is true are deleted.
             to: the name of the new version.
             record: as in `submit`.
             message: as in `submit`.
 
         Raises:
-            ValueError: no row is to be deleted, or one twice; or neither or both of `rows` and `where` are
+            ValueError: no row is named, or one is named twice; or neither or both of `rows` and `where` are
                 given.
             IndexError: there is no such row.
-            NotFoundError, ExistsError, BusyError, CorruptError, RemoteError: as `append`.
+            NotFoundError, ExistsError, BusyError, CorruptError, RemoteError: as in `append`.
 
         Example:
             >>> old = storage.submit({"x": np.arange(5)}, "reduced", "1")
@@ -680,28 +688,29 @@ class Storage:
         The next call continues an interrupted copy: files that have arrived are not sent again.
 
         Args:
-            id: which dataset.
-            version: which version of it.
+            id: the dataset.
+            version: the version.
             to: another directory or store.
             overwrite: replace another version of that name in `to`. The same version is never sent twice.
             progress: show a progress bar; by default on a terminal.
-            history: copy all versions with their parents, or `version` and those that it was made from.
-                Files that they share are sent once. The moves of tags come along, of all or of those that
-                name one of these versions now; one that was moved in `to` as well stays as it is there, and a
-                warning is logged. Called again, it sends what has come since.
+            history: copy all versions, or `version` and all that it was made from. Files that they share are
+                sent once. The history of tags is copied, too: of all tags, or of those that name one of these
+                versions now. A tag that was also moved in `to` stays as it is there, and a warning is logged.
+                Another call sends what is new since.
             dry_run: with `history`, send nothing.
 
         Returns:
             The version in `to`. With `history` the names of the versions that were sent, or would be, the
-            oldest first, and the bytes of each; files that several share are counted with the first.
+            oldest first, and the bytes of each; a file that several share counts with the first.
 
         Raises:
-            NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
-                the new one is copied.
-            ExistsError: `to` has another version of that name, and `overwrite` is False; of a history, before
-                anything is sent.
+            NotFoundError: the version is not published here, or was removed meanwhile. If it is overwritten
+                meanwhile, the new one is copied.
+            ExistsError: `to` has another version of that name, and `overwrite` is False. With `history`
+                nothing is sent then.
             BusyError: other processes still build it after `timeout` seconds.
-            LostError: others took the work over, because this process was silent; nothing was published.
+            LostError: other processes took the work over, because this one showed no sign of life; nothing
+                was published.
             CorruptError: a file is damaged here. Nothing is published in `to`.
             RemoteError: a store cannot be reached or written.
             OSError: the disk is full.
@@ -736,22 +745,21 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> dict[str, int]:
-        """Removes what interrupted builds have left, and files that were replaced; with
-        `keep_last` also versions.
+        """Removes the rests of interrupted builds, and replaced files; with `keep_last` also versions.
 
         Args:
-            grace: seconds; younger files and versions stay, because they may belong to a running build, or to
-                readers that have not downloaded them yet. Those in a store are dated by its own clock.
-            keep_last: how many of the newest versions of each id to keep; None keeps all. Kept are also those
-                that a tag names, and the one that a kept one was made from, so that the two can be compared.
-                All others are removed, as `remove` does it. One that is being built is never touched.
-            keep_tagged: False removes versions that a tag names, too.
+            grace: seconds. Files and versions that are younger stay, because they may belong to a running
+                build, or to readers that have not downloaded them yet. In a store its own clock counts.
+            keep_last: how many of the newest versions of each dataset to keep; None keeps all. Versions with
+                a tag stay, too, and so does the version that one of these was made from, so that the two can
+                be compared. All others are removed as by `remove`, except one that is being built.
+            keep_tagged: False removes versions with a tag, too.
             id: only this dataset; None for all.
             dry_run: remove nothing.
 
         Returns:
-            The names of what was removed, or would be, and the bytes of each. Files that a version shares
-            with others that stay do not count.
+            The names of what was removed, or would be, and the bytes of each, without files that a version
+            shares with versions that stay.
 
         Raises:
             RemoteError: the store cannot be reached or written.
@@ -776,19 +784,20 @@ class Storage:
         return spare.cleaned(self._store, grace, last, keep_tagged, id, dry_run)
 
     def tag(self, id: str, tag: str, version: str | None, *, message: str | None = None) -> TagEntry:
-        """Makes a tag name a version from now on, or none, and returns the entry of its history.
+        """Sets a tag to a version, or takes it away; returns the new entry of its history.
 
-        If several processes move a tag at once, each move is in its history, and the last one counts.
+        If several processes set a tag at once, all entries are in its history, and the last one counts.
 
         Args:
-            id: which dataset.
+            id: the dataset.
             tag: any non-empty text, such as "prod".
-            version: a published version of it; None takes the tag away, and its history stays.
-            message: why, up to 4,096 characters.
+            version: a published version; None takes the tag away, and its history stays.
+            message: the reason, up to 4,096 characters.
 
         Raises:
-            NotFoundError: the version is not published, or there is no tag to take away; says which ones are.
-            BusyError: others still build that version after a minute.
+            NotFoundError: the version is not published, or there is no tag to take away; the message says
+                which there are.
+            BusyError: other processes still build that version after a minute.
             ValueError, TypeError: the tag is not a name, or the message not a text.
             RemoteError: the store cannot be reached or written.
 
@@ -810,27 +819,27 @@ class Storage:
     @overload
     def tags(self, id: str, tag: str) -> builtins.list[TagEntry]: ...
     def tags(self, id: str, tag: str | None = None) -> dict[str, str] | builtins.list[TagEntry]:
-        """The version that each tag of an id names, also if that was removed since; or the moves of one tag.
+        """The version of each tag of a dataset, even if that was removed since; or the history of one tag.
 
         Args:
-            id: which dataset.
-            tag: return all moves of this tag, the first one first: which version, who, when, and why.
+            id: the dataset.
+            tag: return the history of this tag, the oldest entry first: which version, who, when and why.
 
         Raises:
             NotFoundError: there never was such a tag.
-            CorruptError: a note of a tag is damaged or missing; names it.
+            CorruptError: an entry of a tag is damaged or missing; the message names its file.
         """
         return history.tags_of(self._store, id) if tag is None else history.tag_history(self._store, id, tag)
 
     def log(self, id: str, limit: int | None = None) -> VersionLog:
-        """The versions of an id, the newest first; `print` it for a table.
+        """The versions of a dataset, the newest first; `print` shows a table.
 
         Args:
-            id: which dataset.
-            limit: only so many of the newest ones.
+            id: the dataset.
+            limit: the most versions to return.
 
         Raises:
-            NotFoundError: it has no version.
+            NotFoundError: the dataset has no version.
             RemoteError: the store cannot be reached.
 
         Example:
@@ -841,29 +850,31 @@ class Storage:
         return history.log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted, 1.9 before 1.10."""
+        """All published pairs (id, version), sorted, 1.9 before 1.10."""
         return self._store.published()
 
     def versions(self, id: str) -> builtins.list[str]:
-        """The published versions of an id, sorted, 1.9 before 1.10; empty if there are none."""
+        """The published versions of a dataset, sorted, 1.9 before 1.10; empty if there are none."""
         return self._store.versions(id)
 
     def remove(self, id: str, version: str, *, force: bool = False) -> None:
         """Deletes a version. Readers that have it open go on reading.
 
-        Of a version in a store they keep the files already downloaded. Files that others share stay. Which
-        ones do is said by all manifests: in a long history, less than 64 KiB are left to `clean` instead.
+        In a store these readers keep only the files that they have downloaded. Files that other versions
+        share stay. Of more than 128 versions, one whose own files have less than 64 KiB leaves them to
+        `clean`, because it would take all manifests to see which of them are shared.
 
         Args:
-            id: which dataset.
-            version: which version of it.
-            force: also one that a tag names; the tag then names nothing.
+            id: the dataset.
+            version: the version.
+            force: remove a version with a tag, too; the tag then names nothing.
 
         Raises:
-            NotFoundError: it is not published.
-            YogaError: tags name it; says which.
-            BusyError: others still build it after `timeout` seconds.
-            LostError: others took the work over, as this process was silent; nothing was removed.
+            NotFoundError: the version is not published.
+            YogaError: the version has tags; the message says which.
+            BusyError: other processes still build it after `timeout` seconds.
+            LostError: other processes took the work over, because this one showed no sign of life; nothing
+                was removed.
             RemoteError: the store cannot be reached or written.
         """
         spare.removed(self._store, id, version, self.timeout, force)
@@ -872,10 +883,10 @@ class Storage:
         """Reads a whole version and compares it with its manifest, both ways.
 
         Raises:
-            NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
-                new one is checked.
-            CorruptError: names everything that is missing, cut, damaged or not in the manifest.
-            RemoteError: the store cannot be reached; files in the cache do not count.
+            NotFoundError: the version is not published, or was removed meanwhile. If it is overwritten
+                meanwhile, the new one is checked.
+            CorruptError: a file is missing, cut, damaged or not in the manifest; the message names all.
+            RemoteError: the store cannot be reached; files in the cache are not checked.
         """
         transfer.check(self._store, id, version)
 

@@ -33,7 +33,6 @@ SECTIONS = {
         "remote",
         "trainers",
         "frameworks",
-        "errors",
     ],
     "How it works": [
         "guarantees",
@@ -41,7 +40,7 @@ SECTIONS = {
         "design",
         "generated/format",
     ],
-    "Tools and more": ["commands", "measure", "look"],
+    "Tools and more": ["commands", "measure"],
     "Reference": ["generated/commands/index", "generated/reference/*"],
     "The project": [
         "generated/readme",

@@ -140,7 +140,7 @@ GROUPS = {
     ),
     "looks": Group(
         "Report and view",
-        "What is in a dataset, as a page or live: :doc:`/look`.",
+        "What is in a dataset, as a page or live: :doc:`/measure`.",
         "torchyoga",
         ["report", "view"],
         ["torchyoga.tools.view.view.View"],
@@ -214,7 +214,7 @@ GROUPS = {
     ),
     "errors": Group(
         "Errors",
-        "What torchyoga raises; :doc:`/errors` says what to do about each.",
+        "What torchyoga raises; :doc:`/guarantees` says what to do about each.",
         "torchyoga.errors",
         [
             "YogaError",

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from own import Made
 
 import torchyoga as yoga
-from docs import ROOT
+from docs import ROOT, blocks
 from torchyoga.errors import CorruptError
 from torchyoga.rows.types import Row
 from torchyoga.tools.commands.group import command
@@ -361,21 +361,14 @@ def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> Non
 def test_the_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    blocks_before(ROOT / "docs" / "look.md")
-    text = (ROOT / "docs" / "look.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    page = ROOT / "docs" / "measure.md"
+    (code,) = [code for code in blocks(page, "python") if "yoga.report(" in code]
+    exec(compile(code, str(page), "exec"), {"__name__": "page"})
+    (block,) = [block for block in blocks(page, "console") if "yoga report" in block]
     line, printed = block.split("\n", 1)
     done = CliRunner().invoke(command, line.split()[2:])
     assert done.exit_code == 0, done.output
     assert re.sub(r"\d+ kB", "kB", done.output) == re.sub(r"\d+ kB", "kB", printed)
-
-
-def blocks_before(page: Path) -> None:
-    """Runs the first block of a page."""
-    (first, *_) = re.findall(
-        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    exec(compile(first, str(page), "exec"), {"__name__": "page"})
 
 
 def test_the_command(ref: yoga.DataRef, tmp_path: Path) -> None:

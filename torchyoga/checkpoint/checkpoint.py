@@ -48,37 +48,39 @@ _MOST_STEPS = 10**18  # a step's name has no more digits
 
 
 class Checkpoint:
-    """Saves a training program now and then, whole, and continues it exactly.
+    """Saves a whole training program at intervals, and continues it exactly.
 
-    Saved are the state of each item, `values`, the loaders' states, and the random generators of each rank
-    (Python's, NumPy's, torch's, and those of devices in use). Files are on the disk before they count, and
-    hold nothing that `torch.load` refuses with `weights_only=True`. On several ranks all of them make one and
-    call the same methods; the items of rank 0 are saved, and loaded by all.
+    It saves the state of each part, `values`, the states of the loaders, and the random generators of each
+    rank (Python's, NumPy's, torch's, and those of devices in use). A save counts only when its files are on
+    the disk, and `torch.load` loads them with `weights_only=True`. On several ranks each makes a Checkpoint
+    and calls the same methods; the parts of rank 0 are saved, and all ranks load them.
 
     Args:
         folder: a directory that all ranks see, or a URL such as s3://bucket/run.
         every: optimizer steps between two saves. With neither this nor `every_seconds`, it saves at the end
             of each epoch.
-        every_seconds: time between two saves; may be given beside `every`.
-        keep: how many of the newest steps stay; one that was saved again counts once, if there are others.
-        keep_best: a name in `values` and a number: so many steps where it was lowest stay, too; where it was
-            highest, if the name is given with a "-" before it: `("-accuracy", 2)`.
-        loaders: each `torchyoga.DataLoader` by its name, one that is trained on first; also as Accelerate or
-            Lightning Fabric have prepared it. A loop over another one that begins without gradients, or
-            while a model is in eval mode, is an evaluation: the loader's epoch and random numbers begin alike
-            each time, and the numbers are put back afterwards.
-        values: what else is to be kept, as JSON takes it: numbers, texts, lists and dicts of them.
-        resume: call `resume` here.
-        steps: "manual" if `stepped` counts them; or the name of the optimizer whose steps count. By default
-            of the only one, or of several that step on the same batches the last.
-        hold: batches that the loop has fetched, but not used, when it calls `stepped`, as it must: 1 for
-            loops that fetch the next batch before they step, as nanoGPT's and timm's do. By default loops
-            that seem to need it are refused; not with 0.
-        signals: on any of these, the program saves after the step that it is in and leaves; () for none.
-        exit_code: with which it then leaves; None for 128 and the signal's number, as shells do.
+        every_seconds: seconds between two saves; `every` may be given, too.
+        keep: the number of the newest saves that stay; two saves of one step count as one, if there are
+            others.
+        keep_best: a name in `values` and a number. So many saves with the lowest value stay, too; those with
+            the highest, if the name has a "-" before it: `("-accuracy", 2)`.
+        loaders: each `torchyoga.DataLoader` by its name, one for training first; also as Accelerate or
+            Lightning Fabric have prepared it. A loop over another loader is an evaluation if it begins
+            without gradients, or while a model is in eval mode. An evaluation always begins with the same
+            epoch of its loader and the same random numbers; afterwards those of training are restored.
+        values: what else to save, as JSON: numbers, texts, lists and dicts of them.
+        resume: True calls `resume` at once.
+        steps: "manual" if you call `stepped`; or the name of the optimizer whose steps count. By default this
+            is the only optimizer, or the last of several that step on the same batches.
+        hold: the number of batches that the loop has fetched, but not used, when it calls `stepped`, as it
+            must: 1 for loops that fetch the next batch before they step, as nanoGPT's and timm's do. By
+            default a loop that seems to need it is refused; with 0 it is not.
+        signals: on any of these, the program saves after the current step and exits; () for none.
+        exit_code: the exit code then; None for 128 plus the signal's number, as in shells.
         storage_options: for the store behind a URL.
-        **parts: what has `state_dict` and `load_state_dict`: models, optimizers, schedulers, scalers. Models
-            may be wrapped by DistributedDataParallel and `torch.compile`, or not, whichever were saved.
+        **parts: objects with `state_dict` and `load_state_dict`: models, optimizers, schedulers, scalers.
+            Models may be wrapped by DistributedDataParallel and `torch.compile` or not, at a save and at a
+            resume.
 
     Attributes:
         values: the dict that was passed.
@@ -169,30 +171,31 @@ class Checkpoint:
 
     @property
     def steps(self) -> int:
-        """The optimizer steps of the program, before a resume as well."""
+        """The optimizer steps of the program, with those before a resume."""
         self._loop.asks_steps = True
         return self._loop.steps
 
     @property
     def epoch(self) -> int:
-        """The epoch whose body runs; after the last one, how many there were."""
+        """The number of the current epoch; after the last one, the number of epochs."""
         self._loop.asks_epoch = True
         return self._loop.epoch
 
     def resume(self, strict: bool = True) -> bool:
-        """Continues from the newest step that is whole; False if there is none. Call it before the loop.
+        """Continues from the newest save; returns False if there is none. Call it before the loop.
 
-        One that is damaged is passed over, with a warning. On another number of ranks, or with other workers
-        or batch sizes, rows are exact, too; random numbers of other ranks begin anew from the seed, the step
-        and the rank, with a warning.
+        A damaged save is passed over, with a warning. Rows are exact on another number of ranks, and with
+        other workers or batch sizes, too. On another number of ranks random numbers are new: they follow from
+        the seed, the step and the rank, and a warning says so.
 
         Args:
-            strict: every part must have been saved; if False, others begin as they are, with a warning.
+            strict: every part must be in the save. With False, parts that are not stay as they are, with a
+                warning.
 
         Raises:
-            CorruptError: there are steps, but all are damaged.
-            StateError: a part, or a loader, refuses what was saved under its name, or nothing was; or a step
-                holds what no Checkpoint saves.
+            CorruptError: there are saves, but all are damaged.
+            StateError: a part or a loader is not in the save, or refuses its saved state; or the files are
+                not those of a Checkpoint.
         """
         answers = self._said("nothing was loaded", self._names, by_first=True)
         names: list[str] = answers[0]["names"]
@@ -223,10 +226,10 @@ class Checkpoint:
         return False
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the epochs up to `count` that are not over, from the one that was saved on.
+        """The numbers of the epochs that are left, up to `count`.
 
-        After the last one it saves what is not saved yet: started again, the program has nothing to do. A
-        loop over `range(run.epoch, count)` is as exact, but its end is saved by `save` alone.
+        After the last epoch it saves once more, so that a program that is started again has nothing to do. A
+        loop over `range(run.epoch, count)` is as exact, but only `save` saves its end.
         """
         loop = self._loop
         self._begin_loop()
@@ -246,7 +249,7 @@ class Checkpoint:
             self._stops.leave()
 
     def forever(self, name: str) -> Iterator[Any]:
-        """The batches of a loader, one epoch after the other without an end; leave it by `break`.
+        """The batches of a loader, epoch after epoch without an end; leave the loop by `break`.
 
         Raises:
             ValueError: no loader has that name, or it has no batch.
@@ -264,8 +267,8 @@ class Checkpoint:
     def stepped(self) -> None:
         """Counts a step of a loop without an optimizer, or with `steps="manual"`; call it last in the step.
 
-        A loop that holds batches, or takes them from no loader, saves here if that is due: what it changes
-        after this is one step behind after a resume. Others save when they ask for the next batch.
+        With `hold`, or without loaders, a save that is due happens here, so it lacks what the loop changes
+        after this call. Other loops save when they ask for the next batch.
 
         Raises:
             StateError: the steps of an optimizer are counted.
@@ -281,16 +284,16 @@ class Checkpoint:
             self._finish()
 
     def save(self) -> None:
-        """Saves now: between two steps, or as the last line of an epoch's body or after it.
+        """Saves now. Call it between two steps, in the last line of an epoch's body, or after it.
 
-        Where all batches of an epoch were taken, and its body has not run yet, it saves when that is over.
-        Override it to save in another way: it is called when a save is due.
+        After the last batch of an epoch it waits until the epoch's body is over. Override it to save in
+        another way: it is called when a save is due.
 
         Raises:
-            StateError: batches were taken that no step has used, or the loop has left an epoch early.
-            OSError, RemoteError: a file cannot be written; the steps before it are as they were.
-            YogaError: the folder has steps that were not continued; or another rank has failed.
-            TypeError: a part's state, or a value, is of a kind that cannot be loaded safely.
+            StateError: a batch was fetched that no step has used, or the loop has left an epoch early.
+            OSError, RemoteError: a file cannot be written; earlier saves stay as they were.
+            YogaError: the folder has saves that were not continued; or another rank has failed.
+            TypeError: a part's state, or a value, cannot be loaded safely.
         """
         loop = self._loop
         if loop.is_at_end():
@@ -308,8 +311,10 @@ class Checkpoint:
     # -- as a Stateful of torch.distributed.checkpoint
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is saved, for torch.distributed.checkpoint: models may be divided among ranks, the random
-        generators of all ranks are in one text. All ranks call this."""
+        """All that is saved, for torch.distributed.checkpoint; models may be divided among ranks.
+
+        All ranks call this: it holds the random generators of all of them.
+        """
         program = self._program()
         own = {name: program.pop(name) for name in ("generators", "loaders")}
         answers = self._ranks.told(own, _MOST_TOLD)
@@ -319,7 +324,7 @@ class Checkpoint:
             return {"run": text, "parts": sharded(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` gave, under any number of ranks."""
+        """Continues from what `state_dict` returned, on any number of ranks."""
         try:
             program = json.loads(state["run"])
             by_rank, fresh = program["by_rank"], program["fresh"]

@@ -52,56 +52,57 @@ else:  # it lies above this room, and is loaded with the first loader
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
     """torch's DataLoader with a seed and a state: stop after any batch, continue anywhere.
 
-    Takes torch's arguments, in torch's order. The state counts batches delivered to the training loop, never
-    those fetched ahead, so it is exact for any number of workers; it may be loaded under another number of
-    workers or ranks and another batch size. With another library's sampler it is as exact, but only for
-    the same number of ranks and the same batch size: see docs/resume.md.
+    It takes torch's arguments, in torch's order. The state counts the batches that the training loop got, not
+    those fetched ahead, so it is exact for any number of workers. It loads under another number of workers or
+    ranks and with another batch size. With a sampler of another library it loads only on the same number of
+    ranks and with the same batch size: see docs/resume.md.
 
     Args:
         dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
-        batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/resume.md.
+        batch_size: rows of a batch on each rank; None gives single rows.
+        shuffle: True shuffles all rows, in another order each epoch; "block" mixes a few files at a time: see
+            docs/resume.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
-            `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
-            without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
-            a list of indices too: it is drawn again after a resume, `random`, NumPy and torch being seeded
-            from (seed, epoch) while it draws.
-        batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`; or torch's,
-            over any of these; or any other.
-        generator: gives the seed, if `seed` is None, in place of torch's global generator.
-        seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
-            it. None, the default, draws it when the first iteration begins, so that `torch.manual_seed`
-            decides; where ranks are given, or in a job of several processes, it is 0. See
+            `start_offset`, `shuffle_window`, `locality`. torch's DistributedSampler and SequentialSampler,
+            and a RandomSampler without arguments, are replaced by one. Any other sampler, or a list of
+            indices, is drawn again after a resume; while it draws, `random`, NumPy and torch are seeded from
+            (seed, epoch).
+        batch_sampler: a `ResumableBatchSampler`, in place of those and of `batch_size`, `drop_last`; or
+            torch's over any of these samplers; or any other.
+        generator: if `seed` is None, this gives the seed, in place of torch's global generator.
+        seed: any int, the same on all ranks. The order and the random numbers of `seed_rows` follow from it.
+            If it is None, the default, the seed is drawn when the first iteration begins, so
+            `torch.manual_seed` decides it. If ranks are given, or in a job of several processes, it is 0. See
             `ResumableSampler`.
-        num_replicas, rank: this loader's; by default those of `torch.distributed`, whenever it is
-            initialised, else 1 and 0.
+        num_replicas, rank: the number of ranks, and this one. By default those of `torch.distributed`,
+            whenever that is initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`, but
             under Accelerate `pad`.
         start_offset: positions of the order, over all ranks, that the first iteration leaves out. In a
             shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
-        seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
-            comes out the same for any number of workers and ranks and after a resume. By default for every
-            dataset that may draw random numbers: not for a DataRef, a list, an array, a TensorDataset, or
-            torch's subsets of such. Costs about 10 us a row. A dataset with `__getitems__` makes each batch
-            by one call as long as that draws nothing: see docs/resume.md. A `collate_fn` that is neither
-            torch's nor torchyoga's is seeded, too, for each batch from (seed, epoch, position of its first
-            row), whatever the dataset: it comes out the same for any number of workers, and after a resume
-            with the same ranks and batch size. False turns both off.
-        group: the ranks among which rows are divided, see `ResumableSampler`.
-        shuffle_window: with shuffle="block", files mixed with each other at once.
+        seed_rows: True seeds `random`, NumPy and torch for each row from (seed, epoch, row), so augmentation
+            is the same for any number of workers and ranks and after a resume. It costs about 10 us a row. By
+            default it is True for a dataset that may draw random numbers: not for a DataRef, a list, an
+            array, a TensorDataset, or torch's subsets of these. A dataset with `__getitems__` makes each
+            batch by one call as long as that call draws nothing: see docs/resume.md. A `collate_fn` of your
+            own is seeded, too, for each batch from (seed, epoch, position of its first row), whatever the
+            dataset: it gives the same for any number of workers, and after a resume with the same ranks and
+            batch size. False turns both off.
+        group: the ranks that divide the rows, see `ResumableSampler`.
+        shuffle_window: with shuffle="block", the number of files that are mixed with each other at a time.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
         appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
-        num_workers: processes; or threads, where rows are only copied and no code of the user's runs, unless
-            `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` asks for processes.
+        num_workers: processes. If rows are only copied and no code of the user's runs, they are threads,
+            unless `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` is given.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
-            `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
-            (2 by default, 0 for none), unless rows are seeded or handed out one by one. With
-            `in_order=False` (from torch 2.6 on) the state names the batches that came early; on several ranks
-            batches come in order nevertheless, so that the state is the same on each.
+            `prefetch_factor` also holds for a DataRef with `num_workers=0`: it is the number of batches that
+            a thread reads ahead (2 by default, 0 for none), unless rows are seeded or come one by one. With
+            `in_order=False` (from torch 2.6 on) the state names the batches that came early. On several ranks
+            batches come in order all the same, so that the state is equal on each.
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
-        TypeError: the dataset has no random access.
+        TypeError: the dataset cannot give rows by number.
 
     Example:
         >>> loader = DataLoader(list(range(10)), batch_size=4, shuffle=True, seed=7)
@@ -208,14 +209,14 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             self.__dict__["batch_sampler"] = shown
 
     def __len__(self) -> int:
-        """Batches of the epoch under way: those delivered, under whatever ranks, and those to come.
+        """Batches of the current epoch: those already delivered, on any number of ranks, and those to come.
 
-        Trainers compare it with the number of batches that they have saved, which is right after a resume
-        with other ranks only if those delivered count.
+        Trainers compare this number with the batches that they have counted, so delivered batches must be in
+        it after a resume on other ranks.
 
-        In a process with an Accelerator those of all processes, as torch's, until the loader is prepared or
-        iterated: learning rates are planned by that number. If a `Checkpoint` has resumed within the epoch,
-        those that a loop over the loader gives: `enumerate(loader)` counts up to it.
+        In a process with an Accelerator it is the number of batches of all processes, as torch's is, until
+        the loader is prepared or iterated: learning rates are planned by it. If a `Checkpoint` has resumed
+        within the epoch, it is the number of batches that are left, so `enumerate(loader)` counts up to it.
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
@@ -227,13 +228,13 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
 
     def check_worker_number_rationality(self) -> None:
-        """Warns, as torch does, of more processes than are of use; threads are as many as are."""
+        """Warns, as torch does, of more worker processes than CPUs; never of threads."""
         if self._pipeline.way.kind != "threads":
             super().check_worker_number_rationality()
 
     @property
     def _may_be_prepared(self) -> bool:
-        """True if Accelerate is likely to prepare this loader for one of several processes."""
+        """True if Accelerate will probably prepare this loader for one of several processes."""
         latest = self._pipeline.latest  # not a look at a first batch, `next(iter(loader))`
         has_begun = latest is not None and (latest.is_held or latest.is_over or latest.num_delivered > 1)
         is_settled = self._accelerated.is_prepared or has_begun or not self._indices.ranks.follows
@@ -241,9 +242,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     @property
     def steps(self) -> int:
-        """Batches of the epoch before the next one on this rank: 0 at its beginning, more after a resume.
+        """Batches of the epoch that this rank has got: 0 at its beginning, more after a resume.
 
-        So that `enumerate(loader, loader.steps)` counts the batches of an epoch up to `len(loader) - 1`.
+        `enumerate(loader, loader.steps)` therefore counts the batches of an epoch up to `len(loader) - 1`.
 
         Example:
             >>> loader = DataLoader(list(range(10)), batch_size=4)
@@ -256,12 +257,12 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     @property
     def seed_rows(self) -> bool:
-        """True if each row is made with random numbers of its own."""
+        """True if each row has random numbers of its own; see the argument."""
         return self._pipeline.way.seeds_rows
 
     @property
     def meter(self) -> _meter.Meter:
-        """How long the loop waited for data, and what for: see docs/measure.md.
+        """How long the training loop waited for data, and for what: see docs/measure.md.
 
         Example:
             >>> loader = DataLoader(list(range(100)), batch_size=4)
@@ -289,7 +290,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
 
     def __iter__(self) -> Any:
-        """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
+        """An iterator over the rest of this epoch, or over the next; it begins when a batch is wanted."""
         sys.audit("torchyoga.DataLoader.__iter__", self)  # `yoga doctor -- command` listens
         left = left_by_lightning(self)
         if left is not None and left[0] is not self._taken_from_lightning:
@@ -302,7 +303,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return delivery
 
     def peek(self) -> BatchT:
-        """The batch that an iteration which begins now would give first, made here. Nothing moves.
+        """The first batch that an iteration would give now, made in this process. The state does not change.
 
         Raises:
             ValueError: there is no batch, or nothing is left of the epoch that `set_epoch` has named.
@@ -315,17 +316,17 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         return cast("BatchT", self._pipeline.peek(self))
 
     def state_after(self, steps: int) -> Saved:
-        """The state after so many batches of this iteration, now or later: for loops that hold batches back.
+        """The state after so many batches of the last iteration: for loops that fetch batches ahead.
 
         A prefetcher, or a loop that asks for the next batch before it has used the last one, holds batches
         that it has not trained on; `state_dict` counts them. Count the steps of the loop instead.
 
         Args:
-            steps: batches that the loop has used since the iteration that began last did begin, on this rank.
+            steps: batches that the loop has used on this rank since the last iteration began.
 
         Raises:
             StateError: no iteration has begun, or a state was loaded since.
-            ValueError: so many have not been delivered.
+            ValueError: fewer batches than `steps` were delivered.
 
         Example:
             >>> loader = DataLoader(list(range(10)), batch_size=2)
@@ -343,11 +344,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     ) -> None:
         """Continues from a state, with any number of workers and ranks and any batch size.
 
-        An iterator that has begun before raises StateError when it is asked for more.
+        An iterator that began before raises StateError when it is asked for more.
 
         Raises:
-            StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
-                `strict=False` takes its epoch and position nevertheless.
+            StateError: the state belongs to another dataset, length, seed or kind of shuffle, or is damaged.
+                `strict=False` takes its epoch and position all the same.
         """
         self._indices.load_state_dict(state, strict, appended)
         self._pipeline.redrawn.load(
@@ -361,7 +362,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             )
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
-        """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
+        """The rows in batch `step` of an epoch, on all ranks; see `ResumableBatchSampler.rows_in_step`."""
         return self._indices.rows_in_step(step, self.batch_size or 1, self.drop_last, epoch)
 
 
@@ -478,18 +479,18 @@ class _Choice:
 
 
 def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> DeviceLoader:
-    """The batches of a loader on a device, each copied while the one before it is computed with.
+    """The batches of a loader on a device. Each is copied while the training loop uses the one before it.
 
-    The copy runs during the computation if the loader has `pin_memory=True`. The state, of this or of the
-    loader, counts the batches that were handed out, not the one that is on its way. A `Checkpoint` takes it
-    in place of the loader: `loaders={"train": to_device(loader, "cuda")}`.
+    The loader needs `pin_memory=True` for that. The state, of this or of the loader, counts the batches that
+    the loop got, not the one that is being copied. A `Checkpoint` takes it in place of the loader:
+    `loaders={"train": to_device(loader, "cuda")}`.
 
     Args:
         loader: a `torchyoga.DataLoader`.
         device: such as "cuda", or a torch.device.
 
     Raises:
-        TypeError: it is another loader.
+        TypeError: the loader is not torchyoga's.
 
     Example:
         >>> batches = to_device(DataLoader(list(range(6)), batch_size=4), "cpu")
@@ -511,7 +512,7 @@ def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> De
 
 
 class DeviceLoader:
-    """A loader whose batches come on a device; see `to_device`. It has the attributes of the loader."""
+    """A loader whose batches lie on a device; see `to_device`. It has the attributes of the loader."""
 
     def __init__(self, loader: DataLoader[Batch], device: torch.device) -> None:
         self.loader = loader

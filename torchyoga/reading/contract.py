@@ -91,7 +91,7 @@ class Contract(ABC, Generic[RowT]):
 
     @property
     def schema(self) -> Schema | None:
-        """How a row looks; None if that is not known, or there are no rows."""
+        """The types and shapes of a row; None if they are not known, or there are no rows."""
         return None
 
     @property
@@ -101,36 +101,36 @@ class Contract(ABC, Generic[RowT]):
 
     @property
     def info(self) -> Json:
-        """All that is known of the dataset besides its rows, as JSON data; a copy, `{}` if nothing is.
+        """What is known of the dataset besides its rows, as JSON data: a copy; `{}` if nothing is known.
 
-        Its entries are attributes too, where the DataRef has no others of that name; but for `sources`,
-        `whole` and names that begin with an underscore.
+        Its entries are attributes, too, unless the DataRef has another attribute of that name. `sources`,
+        `whole` and names that begin with an underscore are not attributes.
         """
         return {}
 
     @property
     def file_starts(self) -> Ints:
-        """(files + 1,) the row at which each file begins, and the number of rows: what a block shuffle heeds.
+        """(files + 1,) the row at which each file begins, and the number of rows, for a block shuffle.
 
-        Without files these are runs of 4096 rows.
+        Without files they are those of runs of 4096 rows.
         """
         return equal_runs(len(self))
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
-        """The dataset as it is in an epoch: itself, unless what its rows hold depends on the epoch.
+        """The dataset in an epoch: itself, unless the values of its rows depend on the epoch.
 
-        Loaders and streams read an epoch from what this returns, which has as many rows.
+        Loaders and streams read an epoch from the dataset that this returns. It has as many rows.
         """
         return self  # type: ignore[return-value]  # each is a DataRef
 
     def lengths(self, rows: Ints) -> Ints:
-        """How many elements rows of a ragged column have; for a DataRef that is one, such as `ref["tokens"]`.
+        """(N,) the lengths of rows of a ragged column; for a DataRef of one column, such as `ref["tokens"]`.
 
         Args:
-            rows: (N,) numbers of rows.
+            rows: (N,) row numbers.
 
         Raises:
-            TypeError: it is not a ragged column.
+            TypeError: this is not a ragged column.
         """
         schema = self._ragged_schema()
         if not len(rows):

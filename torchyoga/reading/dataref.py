@@ -87,11 +87,11 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 
 
 class DataRef(Contract[RowT], Dataset[RowT]):
-    """A map-style dataset: give it a row number, or many, and it gives the rows.
+    """A map-style dataset whose rows are read by number, one or many at a time.
 
-    Subclass it over data of your own with `__len__` and `take`, and it streams, shuffles, shards and resumes.
-    What else a subclass may define is the contract in `reading/contract.py`. A type checker knows what a row
-    is if the subclass says so, as in `DataRef[int]`.
+    Subclass it over data of your own, with `__len__` and `take`; then it streams, shuffles, shards and
+    resumes. `reading/contract.py` is the contract of what else a subclass may define. Name the type of a row
+    for type checkers, as in `DataRef[int]`.
 
     Example:
         >>> class Squares(DataRef[int]):
@@ -128,16 +128,17 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     _repr_html_ = _notebook.notebook_page
 
     def columns(self, names: Sequence[str]) -> DataRef:
-        """The same rows with some of their columns only, in this order; the others are not read.
+        """The same rows with only some of their columns, in this order; the other columns are not read.
 
         Args:
-            names: of columns, as `schema` shows them, such as "image" or "meta/size"; "meta" is all below it.
+            names: names of columns, as `schema` shows them, such as "image" or "meta/size"; "meta" names all
+                columns below it.
 
-        Without rows it is not known which columns there are, and any may be named.
+        A dataset without rows has no known columns, and accepts any name.
 
         Raises:
             KeyError: there is no such column.
-            TypeError: it is not known what a row looks like.
+            TypeError: the schema is not known.
 
         Example:
             >>> ref = yoga.from_arrays({"image": np.zeros((9, 8)), "label": np.arange(9)})
@@ -154,20 +155,21 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return self._projected(Projection.of(schema, names).ordered(names))
 
     def decoded(self, decoders: Mapping[str, Any] | None = None, threads: int | None = None) -> DataRef:
-        """The same rows with encoded columns decoded, whenever they are read.
+        """The same rows with their encoded columns decoded each time they are read.
 
         Args:
-            decoders: by name of a column of bytes, or of lists of such, `yoga.codecs.image(...)`, `text()` or
-                `audio()`. By default all columns that were encoded by `codecs=` come back as they were:
-                arrays and tensors as such, files of images as what `yoga.codecs.image()` makes of them.
-            threads: how many decode; by default one for each core, and one in a loader's worker processes.
+            decoders: for columns of bytes, or of lists of bytes, by name: `yoga.codecs.image(...)`, `text()`
+                or `audio()`. By default all columns that `codecs=` encoded are decoded: arrays and tensors as
+                they were, image files as by `yoga.codecs.image()`.
+            threads: the number of threads that decode; by default one for each core, and one in each worker
+                process of a loader.
 
-        Random parts and mirrors follow from (seed, epoch, row), as `draw` in `map_batches`.
+        Random crops and flips follow from (seed, epoch, row), like `draw` in `map_batches`.
 
         Raises:
             KeyError: there is no such column.
             SchemaError: a column does not hold bytes.
-            CorruptError: when read: a value cannot be decoded; says which row and column.
+            CorruptError: when read: a value cannot be decoded; the message says which row and column.
 
         Example:
             >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(4)]
@@ -180,14 +182,14 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return found
 
     def to_arrow(self) -> pyarrow.Table:
-        """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
+        """All rows as a table in memory; for some of them write `ref[:1000].to_arrow()`.
 
-        A row that is not a dict becomes columns named "0", "1" and so on, or one named "value". Codes with
-        words become dictionaries, arrays of one shape lists of a fixed size, what may be None has nulls.
+        A row that is not a dict becomes columns named "0", "1" and so on, or one column named "value". Codes
+        with words become dictionaries, arrays of one shape become lists of a fixed size, None becomes null.
 
         Raises:
-            SchemaError: a column has no type in Arrow; it is named.
-            TypeError: it is not known what a row looks like.
+            SchemaError: a column has no type in Arrow; the message names it.
+            TypeError: the schema is not known.
             ImportError: pyarrow is not installed.
 
         Example:
@@ -197,7 +199,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return _exports.to_arrow(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame; raises as `to_arrow` does.
+        """All rows as a pandas DataFrame; it raises what `to_arrow` raises.
 
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_pandas()
@@ -209,9 +211,9 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return found
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows as a polars DataFrame; raises as `to_arrow` does.
+        """All rows as a polars DataFrame; it raises what `to_arrow` raises.
 
-        Times in zones that polars does not know, such as +05:30, come in UTC.
+        Times in zones that polars does not know, such as +05:30, are converted to UTC.
 
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_polars().shape
@@ -221,9 +223,9 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return found
 
     def to_huggingface(self) -> datasets.Dataset:
-        """All rows as a `datasets.Dataset` in memory; raises as `to_arrow` does.
+        """All rows as a `datasets.Dataset` in memory; it raises what `to_arrow` raises.
 
-        Codes with words become a `ClassLabel`, encoded images and recordings `Image` and `Audio`.
+        Codes with words become a `ClassLabel`, encoded images an `Image`, encoded sound an `Audio`.
 
         Example:
             >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_huggingface()[0]
@@ -232,15 +234,15 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return _exports.to_huggingface(self)
 
     def to_parquet(self, path: str | os.PathLike[str], group_bytes: int = 64 * 2**20) -> None:
-        """Writes all rows into a Parquet file, block by block; it appears when it is whole.
+        """Writes all rows into a Parquet file, block by block. The file appears when it is complete.
 
         Args:
-            path: of the file; one that is there is replaced.
-            group_bytes: about how many bytes of rows become a row group; memory holds a few times that.
+            path: the path of the file; an existing file is replaced.
+            group_bytes: about how many bytes of rows become a row group; it takes a few times as much memory.
 
         Raises:
-            SchemaError: a column has no type in Arrow; it is named.
-            TypeError: it is not known what a row looks like.
+            SchemaError: a column has no type in Arrow; the message names it.
+            TypeError: the schema is not known.
             ImportError: pyarrow is not installed.
 
         Example:
@@ -261,21 +263,23 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         shuffle_window: int = 8,
         locality: Locality = "global",
     ) -> Stream[RowT]:
-        """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
+        """The rows in order, one epoch for each iteration; it can resume after any row.
 
         Args:
             start_offset: positions of the order, over all shards, that the first iteration leaves out; more
-                than an epoch has means later epochs. In a shuffled order these are any rows; `ref[n:]` leaves
-                out the first n rows, in every epoch.
-            shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
-                gives. "block" mixes a few files at a time: see docs/resume.md.
+                than an epoch has lead into later epochs. In a shuffled order these are any rows; `ref[n:]`
+                leaves out the first n rows, in every epoch.
+            shuffle: True shuffles all rows, in another order each epoch: that of
+                `ResumableSampler(self, seed=shuffle_seed)`. "block" mixes a few files at a time: see
+                docs/resume.md.
             shuffle_seed: any int.
-            shard_rank: which shard this is, in 0..num_shards-1.
-            num_shards: shard r takes positions r, r + num_shards, ... of the global order.
-            skip_shuffle_at_epoch_end: every epoch comes in the order of the first.
-            drop_shard_remainder: leave out the tail that the shards do not divide; else some have one row
-                more.
-            shuffle_window: with shuffle="block", files mixed with each other at once.
+            shard_rank: the number of this shard, in 0..num_shards-1.
+            num_shards: the number of shards; shard r takes positions r, r + num_shards, ... of the order.
+            skip_shuffle_at_epoch_end: True gives every epoch the order of the first.
+            drop_shard_remainder: True leaves out the last rows if the shards cannot divide them equally; else
+                some shards have one row more.
+            shuffle_window: with shuffle="block", the number of files that are mixed with each other at a
+                time.
             locality: "shard" gives each shard files of its own, see `ResumableSampler`.
 
         Raises:
@@ -305,8 +309,8 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     def __getitem__(self, index: Sequence[int] | Numbers) -> list[RowT]: ...
 
     def __getitem__(self, index: Any) -> DataRef | RowT | list[RowT]:
-        """A row; a list of rows for a list of numbers; a view, a DataRef too, of some rows for a slice, or of
-        one column for its name.
+        """A row, for its number; a list of rows, for a list of numbers; a DataRef of some rows, for a slice;
+        a DataRef of one column, for its name.
 
         Raises:
             IndexError: there is no such row.
@@ -322,9 +326,9 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return exact_rows(self.take(self._numbered(index)))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
+        """(N, ...) all rows as an array: `np.asarray(ref["label"])`, for numbers and times.
 
-        Rows of anything else become an array (N,) of objects.
+        Other rows become an array (N,) of objects.
         """
         if copy is False:
             raise ValueError("the rows of a DataRef are not an array: they cannot be had without a copy")
@@ -344,7 +348,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[RowT]:
-        """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
+        """The rows of a batch, for torch's DataLoader; `default_collate` makes tensors of them at once."""
         _ = _collate.is_ours  # once it is loaded, `default_collate` knows it
         readahead = self._readahead
         if readahead is not None and type(indices) is list:
@@ -397,7 +401,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
             yield from exact_rows(self.take(np.arange(start, min(start + 256, len(self)))))
 
     def __repr__(self) -> str:
-        """A description, with its rows and columns, on ten lines at most; no row is made for it."""
+        """A description with the number of rows and the columns, in at most ten lines; it makes no row."""
         columns: Sequence[ShownColumn] = ()
         with suppress(Exception):  # of any kind: the schema may be a user's own
             columns = self.schema.shown if self._at_hand() and self.schema is not None else ()

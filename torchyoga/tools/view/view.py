@@ -102,7 +102,7 @@ def view(
     """Starts a server, for this machine only, that pages through rows in a browser; returns at once.
 
     It shows statistics of columns, filters and sorts rows, and shows images, sound and texts in full. It only
-    reads. The address holds a random token, without which nothing is answered. See docs/look.md.
+    reads. The address holds a random token, without which nothing is answered. See docs/measure.md.
 
     Args:
         shown: a storage, its directory or URL; or a version or any other DataRef.
