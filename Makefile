@@ -106,7 +106,7 @@ bench: $(STAMP)
 
 # A few ratios, compared with those kept in benchmarks/kept.json: fails only if one has halved, twice.
 bench-quick: $(STAMP)
-	$(RUN) benchmarks/epochs.py --quick
+	$(RUN) benchmarks/quick.py
 
 # The picture and the table of docs/design.md, from the code.
 picture:

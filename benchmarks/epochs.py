@@ -1,7 +1,6 @@
 """First and later epochs, each way in a fresh process, over five kinds of rows, warm and shuffled.
 
     python benchmarks/epochs.py              five kinds, all ways; called by run.py
-    python benchmarks/epochs.py --quick      what `make bench-quick` compares with kept ratios
 
 What is made by hand stands for the limits: one thread of `np.take`, or of slices, from a mapped file into a
 reused buffer, which checks nothing and is what FFCV's loader does after its compilation; and two processes
@@ -25,20 +24,16 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
-import decoding
 import numpy as np
 import performance
-import remote
 import torch
 import torch.utils.data
-from common import NaiveLmdb, interleaved, ratio, write_pickled
+from common import NaiveLmdb, write_pickled
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
 
-KEPT = Path(__file__).with_name("kept.json")
 LATER = 3  # epochs after the first one
-STEP = 0.005  # seconds of a training step
 OURS, UNVERIFIED, WORKERS = "torchyoga.DataLoader", "the same, verify=False", "the same, 2 workers"
 UNVERIFIED_WORKERS, LIMIT, RING = "2 workers, verify=False", "by hand", "by hand, 2 processes"
 NAIVE = "LMDB, a pickle a row"
@@ -70,20 +65,6 @@ KINDS = [
     Kind("196 KiB", 2_500, 32, 200_704),
     Kind("JPEG bytes, 21 KiB", 20_000, 64, is_text=True),
     Kind("tokens, ragged", 300_000, 256),
-]
-QUICK = [
-    Kind("784 B", 150_000, 256, 784),
-    Kind("12 KiB", 10_000, 256, 12_288),
-    Kind("JPEG bytes, 21 KiB", 5_000, 64, is_text=True),
-    Kind("tokens, ragged", 60_000, 256),
-]
-STEPPED = [
-    Kind("784 B", 30_000, 256, 784),
-    Kind("12 KiB", 10_000, 256, 12_288),
-    Kind("64 KiB", 4_000, 64, 65_536),
-    Kind("196 KiB", 1_250, 32, 200_704),
-    Kind("JPEG bytes, 21 KiB", 5_000, 64, is_text=True),
-    Kind("tokens, ragged", 30_000, 256),
 ]
 _NAMES = [kind.name for kind in KINDS]
 # Our goals for ratios of `measure`, for each kind of rows.
@@ -252,31 +233,45 @@ def naive_epochs(kind: Kind, folder: Path) -> Callable[[], int]:
     return run
 
 
-def measured(kind: Kind, folder: Path, way: str, step: float = 0.0) -> list[float]:
-    """Rows per second of the first epoch, and of later ones, in this process."""
+def run_of(kind: Kind, folder: Path, way: str, step: float = 0.0) -> Callable[[], int]:
+    """What reads one epoch, the next one each time, and returns how many rows that were."""
     if way == LIMIT:
-        run = limit_epochs(kind, folder)
-    elif way == RING:
-        run = ring_epochs(kind, folder)
-    elif way == NAIVE:
-        run = naive_epochs(kind, folder)
-    else:
-        run = loader_epochs(kind, folder, way, step)
-    for path in folder.rglob("*"):  # into the page cache, by reads
+        return limit_epochs(kind, folder)
+    if way == RING:
+        return ring_epochs(kind, folder)
+    if way == NAIVE:
+        return naive_epochs(kind, folder)
+    return loader_epochs(kind, folder, way, step)
+
+
+def read_into_memory(folder: Path) -> None:
+    """Reads all files, so that they are in the page cache."""
+    for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb", buffering=0) as file:
                 while file.read(2**22):
                     continue
+
+
+def rates_in_turn(run: Callable[[], int], later: int) -> list[float]:
+    """Rows per second of the first epoch, and of so many later ones."""
     found = []
-    for _ in range(1 + (LATER if way != NAIVE else 0)):
+    for _ in range(1 + later):
         started = time.perf_counter()
         rows = run()
         found.append(rows / (time.perf_counter() - started))
     return found
 
 
+def measured(kind: Kind, folder: Path, way: str, step: float = 0.0) -> list[float]:
+    """Rows per second of the first epoch, and of later ones, in this process."""
+    run = run_of(kind, folder, way, step)
+    read_into_memory(folder)
+    return rates_in_turn(run, 0 if way == NAIVE else LATER)
+
+
 def in_fresh_process(kind: Kind, folder: Path, way: str) -> list[float]:
-    command = [sys.executable, __file__, "--child", kind.name, str(kind.rows), str(folder), way]
+    command = [sys.executable, __file__, "--child", kind.name, str(folder), way]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
     found: list[float] = json.loads(printed)
     return found
@@ -386,136 +381,15 @@ def write_page(found: list[dict[str, Any]]) -> None:
     draw(found, performance.DOCS / "images" / "first.svg")
 
 
-# -- quick
-
-
-def quick() -> dict[str, float]:
-    """A few ratios, in about a minute."""
-    found = {}
-    for kind in QUICK:
-        with tempfile.TemporaryDirectory() as name:
-            write(kind, Path(name))
-            rates: Rates = {way: [] for way in (OURS, UNVERIFIED, LIMIT)}
-            for _ in range(5):
-                for way in rates:
-                    first, *later = in_fork(kind, Path(name), way)
-                    rates[way].append((first, statistics.median(later)))
-        found[f"{kind.name}: first / first unverified"] = share(rates, OURS, UNVERIFIED, 0)
-        found[f"{kind.name}: first / by hand"] = share(rates, OURS, LIMIT, 0)
-        found[f"{kind.name}: later / by hand"] = share(rates, OURS, LIMIT, 1)
-    return found | stepped(3) | own_datasets() | pictures() | small_objects()
-
-
-class Own(torch.utils.data.Dataset[Any]):
-    """A user's own dataset, whose rows cost nothing and draw nothing."""
-
-    def __len__(self) -> int:
-        return 4_096
-
-    def __getitem__(self, number: int) -> int:
-        return number
-
-
-def stepped(repetitions: int) -> dict[str, float]:
-    """First epochs of a training loop whose steps leave the processor alone, beside later ones; goal 0.91."""
-    found = {}
-    for kind in STEPPED:
-        with tempfile.TemporaryDirectory() as name:
-            write(kind, Path(name))
-            pairs = [in_fork(kind, Path(name), OURS, STEP)[:2] for _ in range(repetitions)]
-        found[f"{kind.name}, steps of 5 ms: first / later"] = statistics.median(
-            first / later for first, later in pairs
-        )
-    return found
-
-
-def own_datasets() -> dict[str, float]:
-    """Batches a second in the main process, beside torch's loader."""
-    found = {}
-    for batch in (1, 32):
-        ways: dict[str, Callable[[], int]] = {
-            name: lambda cls=cls, batch=batch: sum(1 for _ in cls(Own(), batch))  # type: ignore[misc]
-            for name, cls in (("ours", yoga.DataLoader), ("torch", torch.utils.data.DataLoader))
-        }
-        rates = interleaved(ways, 5)
-        found[f"own dataset, batch {batch}: of torch"] = ratio(rates["ours"], rates["torch"])
-    return found
-
-
-def pictures() -> dict[str, float]:
-    """JPEG of 256 x 256, decoded by two threads, beside Pillow by two."""
-    with tempfile.TemporaryDirectory() as name:
-        rates = decoding.small_rates(yoga.Storage(name), 5)
-    parts = rates[decoding.PART], rates[f"{decoding.PILLOW}, {decoding.PART}"]
-    return {
-        "JPEG, decoded: of Pillow": ratio(rates["decoded"], rates[decoding.PILLOW]),
-        "JPEG, random parts: of Pillow": ratio(*parts),
-    }
-
-
-def small_objects() -> dict[str, float]:
-    """Objects of 64 KiB from a server on this machine, for each second of CPU here, beside s3fs."""
-    rows, seconds = 200, {"ours": list[float](), "s3fs": list[float]()}
-    # In memory: after many deletions ext4 takes 0.5 ms of CPU to make a file, whoever makes it.
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(dir=memory) as name, remote.server() as options:
-        store = remote.Store(Path(name), options)
-        data = {"x": np.random.default_rng(0).integers(0, 256, (rows, 2**16), np.uint8)}
-        remote.publish(store.storage(Path(name) / "writer"), data, 2**16)
-        keys = store.objects()
-        for number in range(5):
-            into = Path(name) / f"s3fs{number}"
-            began = time.process_time()
-            remote.bare(options).get(keys, [str(into / str(i)) for i in range(len(keys))])
-            seconds["s3fs"].append(time.process_time() - began)
-            began = time.process_time()
-            store.storage(Path(name) / f"cache{number}").fetch("images", "1", download=True)
-            seconds["ours"].append(time.process_time() - began)
-    return {"S3, 64 KiB, by CPU: of s3fs": ratio(seconds["s3fs"][1:], seconds["ours"][1:])}
-
-
-def in_fork(kind: Kind, folder: Path, way: str, step: float = 0.0) -> list[float]:
-    """`measured` in a forked child, which has imported all but opened nothing."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(False)
-    child = context.Process(target=lambda: theirs.send(measured(kind, folder, way, step)))
-    child.start()
-    theirs.close()
-    found: list[float] = ours.recv()
-    child.join(60)
-    return found
-
-
-def compare() -> None:
-    """Ends with 1 if a ratio is less than half of the kept one, twice."""
-    kept = json.loads(KEPT.read_text())
-    missed = {name for name, value in kept.items()}
-    for _ in range(2):
-        found = quick()
-        for name, value in found.items():
-            verdict = "less than half" if value < kept[name] / 2 else "as kept"
-            print(f"{name:45} {value:6.2f}, kept {kept[name]:6.2f}: {verdict}")
-        missed &= {name for name, value in found.items() if value < kept[name] / 2}
-        if not missed:
-            return
-    sys.exit(f"half as fast as it was, in two runs of five: {', '.join(sorted(missed))}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--child", nargs=4)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="keep the ratios of --quick that are found now")
+    parser.add_argument("--child", nargs=3)
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.child:
-        name, rows, folder, way = arguments.child
-        (kind,) = (each for each in KINDS + QUICK if (each.name, each.rows) == (name, int(rows)))
+        name, folder, way = arguments.child
+        (kind,) = (each for each in KINDS if each.name == name)
         print(json.dumps(measured(kind, Path(folder), way)))
-    elif arguments.keep:
-        KEPT.write_text(json.dumps({k: round(v, 2) for k, v in quick().items()}, indent=1) + "\n")
-    elif arguments.quick:
-        compare()
     else:
         write_page(measure(arguments.repetitions))
 

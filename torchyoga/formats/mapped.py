@@ -41,7 +41,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -395,6 +395,8 @@ def _descriptor() -> int:
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, a second thread would come too late
 _PIECE = 2**20  # bytes that one thread copies at a time
+_OWN_READ = 8 * 2**20  # bytes; the allocator keeps memory for smaller reads, so that it is not new each time
+_LOCKED_ITEMS = 500  # NumPy keeps Python's lock while it picks no more than these
 _MOST_BYTES = 2**62
 
 
@@ -463,8 +465,6 @@ def _element_bytes(divisible: int) -> int:
 
 
 _ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
-_NUMBERS = {1: 0, 2: 1, 4: 2, 8: 3}  # the bytes of a number, and which power of two they are
-_ALONE_ELEMENTS = 2**15  # torch divides copies of more among threads
 
 
 @lru_cache(maxsize=1)
@@ -486,17 +486,15 @@ def _openmp() -> tuple[Callable[[], int], Callable[[int], None]] | None:
 
 
 @contextlib.contextmanager
-def _undivided() -> Iterator[bool]:
-    """Within it torch does the work of this thread on this thread only; False if that cannot be had."""
+def _undivided() -> Iterator[None]:
+    """Within it torch does the work of this thread on this thread only; `_openmp` must have found it."""
     openmp = _openmp()
-    if openmp is None:
-        yield False
-        return
+    assert openmp is not None, "else NumPy copies"
     asked, say = openmp
     before = asked()
     say(1)
     try:
-        yield True
+        yield
     finally:
         say(before)
 
@@ -527,13 +525,23 @@ class _Range:
 
     def numbers(self, places: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes | None:
         """Copies of rows of one number each; None if these are not, or do not lie where a number may."""
-        if row_bytes not in _NUMBERS or (int(np.bitwise_or.reduce(places)) | self.low) % row_bytes:
+        if row_bytes not in (1, 2, 4, 8) or (int(np.bitwise_or.reduce(places)) | self.low) % row_bytes:
             return None
         view = self.bytes[: self.bytes.size // row_bytes * row_bytes].view(f"u{row_bytes}")
         out = empty(places.nbytes // 8 * row_bytes)
         # To clip is to copy into `out` at once; no place is outside.
-        np.take(view, places >> _NUMBERS[row_bytes], out=out.view(view.dtype), mode="clip")
+        np.take(view, places >> row_bytes.bit_length() - 1, out=out.view(view.dtype), mode="clip")
         return out
+
+    def picked(self, places: Ints, row_bytes: int) -> Bytes:
+        """Copies of rows, by NumPy; of many bytes without Python's lock, as several items each."""
+        size = row_bytes
+        if len(places) * row_bytes >= _LARGE_READ:
+            while len(places) * row_bytes // size <= _LOCKED_ITEMS and not size % 2:
+                size //= 2
+            places = places[:, None] + np.arange(0, row_bytes, size)
+        found: Bytes = self.view(size, 0)[places].reshape(-1).view(np.uint8)
+        return found
 
     def copy(self, places: Ints, row_bytes: int, out: Bytes) -> None:
         """Copies rows, as a few large elements each, without Python's lock; large reads on two threads."""
@@ -542,14 +550,11 @@ class _Range:
         numbers = torch.from_numpy(places // size)
         target = torch.from_numpy(out).view(view.dtype).view(-1, width)
         is_shared = out.nbytes >= _LARGE_READ and _has_second_core()
-        with _undivided() as is_alone:
-            step = max(1, _PIECE // row_bytes) if is_alone else _ALONE_ELEMENTS // width
-            if not step:  # torch would divide a single row
-                _copy_runs(self.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
-                return
-            cuts = [slice(start, start + step) for start in range(0, len(places), step)]
-            pieces = deque((view, numbers[cut], target[cut]) for cut in cuts)
-            done: _Done = queue.SimpleQueue()
+        step = max(1, _PIECE // row_bytes if is_shared else len(places))
+        cuts = [slice(start, start + step) for start in range(0, len(places), step)]
+        pieces = deque((view, numbers[cut], target[cut]) for cut in cuts)
+        done: _Done = queue.SimpleQueue()
+        with _undivided():
             if is_shared:
                 with contextlib.suppress(RuntimeError):  # the system refuses another thread
                     _helper().help(pieces, done)
@@ -662,14 +667,14 @@ class Memory:
         numbers = span.numbers(places, row_bytes, empty) if len(places) else None
         if numbers is not None:
             return numbers
-        if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
-            found: Bytes = span.view(row_bytes, 0)[places].view(np.uint8)
-            return found
+        is_alone = nbytes < _LARGE_READ or (nbytes < _OWN_READ and not _has_second_core())
+        if is_alone and not is_placing() and span.allows(row_bytes):
+            return span.picked(places, row_bytes)
         out = empty(nbytes)
-        if span.allows(row_bytes):
+        if span.allows(row_bytes) and _openmp() is not None:
             span.copy(places, row_bytes, out)
         else:
-            _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
+            _copy_runs(span.bytes, places.tolist(), [row_bytes] * len(places), out)
         return out
 
     def gather_runs(
@@ -677,8 +682,7 @@ class Memory:
     ) -> None:
         """Copies runs of different lengths into `out`, to `starts`, or else one after the other."""
         span = self._range
-        sizes = nbytes.tolist()
-        _copy_runs(span.bytes, (addresses - span.low).tolist(), sizes, out, starts)
+        _copy_runs(span.bytes, (addresses - span.low).tolist(), nbytes.tolist(), out, starts)
 
     def texts(self, addresses: Ints, nbytes: Ints) -> list[bytes]:
         """Runs as bytes, which are quickest if they have one length."""
@@ -699,25 +703,14 @@ class Memory:
         span = self._range
         starts = addresses - span.low
         places = zip(starts.tolist(), (starts + nbytes).tolist(), strict=True)
-        found = np.empty(len(starts), np.int64)
         read = span.bytes.data
-        for i, (start, stop) in enumerate(places):
-            found[i] = crc32(read[start:stop])
-        return found
+        return np.fromiter((crc32(read[start:stop]) for start, stop in places), np.int64, len(starts))
 
 
 def _copy_runs(
-    source: Bytes,
-    places: Iterable[int],
-    sizes: Iterable[int],
-    out: Bytes,
-    starts: Iterable[int] | None = None,
+    source: Bytes, places: list[int], sizes: list[int], out: Bytes, starts: Iterable[int] | None = None
 ) -> None:
-    read, write, done = source.data, out.data, 0
-    if starts is not None:
-        for start, place, size in zip(starts, places, sizes, strict=True):
-            write[start : start + size] = read[place : place + size]
-        return
-    for place, size in zip(places, sizes, strict=True):
-        write[done : done + size] = read[place : place + size]
-        done += size
+    read, write = source.data, out.data
+    into = accumulate(sizes, initial=0) if starts is None else starts
+    for start, place, size in zip(into, places, sizes, strict=False):
+        write[start : start + size] = read[place : place + size]

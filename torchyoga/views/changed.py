@@ -369,20 +369,24 @@ class ComputedRef(ChangedRows):
             some = slice(start, start + most)
             part = block if most >= len(rows) else block.slice(start, min(start + most, len(rows)))
             found.append(self._of_block(rows[some], part, None if own is None else own[some]))
-        return Rows(found[0] if len(found) == 1 else joined(found))
+        return Rows(joined(found))
 
     def _of_block(self, rows: Ints, block: Block, seeds: Seeds | None) -> Block:
-        columns = _columns_of(block)
+        parts = _parts(block)
+        given = {name: as_given(part.node, part.pieces, block.num_rows) for name, part in parts.items()}
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
         with timed(Stage.TRANSFORM):
             try:
-                returned = self._called(columns, draws)
+                # A dict of its own: the function may put other columns into it.
+                returned = self._called(given[_ITSELF] if _is_single(block) else {**given}, draws)
             except Exception as error:
                 note_batch(error, rows.tolist(), title_of(self))
                 raise
-        where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
-        found = _block_from(returned, columns, block, where)
-        self._check_alike(found, where)
+        try:
+            found = _block_from(returned, given, parts, block, self._seen or block.schema)
+            self._check_alike(found)
+        except SchemaError as error:
+            raise SchemaError(f"map_batches({name_of(self.function)}) of {_numbered(rows)} {error}") from None
         return found
 
     def _called(self, columns: object, draws: dict[str, Draw]) -> object:
@@ -399,7 +403,7 @@ class ComputedRef(ChangedRows):
             )
         return returned
 
-    def _check_alike(self, found: Block, where: str) -> None:
+    def _check_alike(self, found: Block) -> None:
         """All batches must look alike, else rows would depend on what is beside them."""
         if self._seen is None:
             self._seen = found.schema
@@ -408,11 +412,11 @@ class ComputedRef(ChangedRows):
         for one, other in zip(found.schema.columns, self._seen.columns, strict=False):
             if one != other:
                 raise SchemaError(
-                    f"{where} returned {one}; for the rows before it was {other}. Every batch must look "
+                    f"returned {one}; for the rows before it was {other}. Every batch must look "
                     "alike; values whose number varies are a list of arrays, or a yoga.RaggedColumn"
                 )
         names = [[column.name for column in schema.columns] for schema in (found.schema, self._seen)]
-        raise SchemaError(f"{where} returned the columns {names[0]}; for the rows before {names[1]}")
+        raise SchemaError(f"returned the columns {names[0]}; for the rows before {names[1]}")
 
     @property
     def schema(self) -> Schema | None:
@@ -445,6 +449,9 @@ def _numbered(rows: Ints) -> str:
     return f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows, {rows[0]} to {rows[-1]}"
 
 
+_ITSELF = path_name(())  # the name of a column that is the rows themselves
+
+
 class _Argument(NamedTuple):
     """A value of a row that functions get: a leaf, or what is in a wrapper."""
 
@@ -471,53 +478,50 @@ def _is_single(block: Block) -> bool:
     return block.schema.tree.kind in ("leaf", *WRAPPERS)
 
 
-def _columns_of(block: Block) -> dict[str, Given] | Given:
-    """The columns of a block by name; the column itself, where a row is one value."""
-    found = {name: as_given(part.node, part.pieces, block.num_rows) for name, part in _parts(block).items()}
-    return found[path_name(())] if _is_single(block) else found
-
-
-def _block_from(returned: object, given: Mapping[str, Given] | Given, block: Block, where: str) -> Block:
+def _block_from(
+    returned: object,
+    given: Mapping[str, Given],
+    parts: Mapping[str, _Argument],
+    block: Block,
+    like: Schema,
+) -> Block:
     """The block that a function returned for the columns of a block.
 
     Args:
         returned: columns by name, or one column, whose values are the rows.
-        given: what it was given.
+        given: what it was given, by name.
+        parts: of the block, by name.
         block: the block that was given.
-        where: what was called, for messages.
+        like: what the rows may look like.
 
     Raises:
         SchemaError: it is another number of rows, or cannot be kept.
     """
-    parts = _parts(block)
-    if not isinstance(returned, Mapping):
-        before = parts.get(path_name(())) if _is_single(block) else None
-        made = {path_name(()): _kept(path_name(()), returned, before, block.num_rows, where)}
-        return _block(made[path_name(())].node, made, block.num_rows)
     known = {} if _is_single(block) else parts
+    if not isinstance(returned, Mapping):
+        kept = _kept(_ITSELF, returned, None if known else parts.get(_ITSELF), block.num_rows)
+        return _block(kept.node, [kept], block.num_rows, like)
     made = {}
     for name, value in returned.items():
         if not isinstance(name, str):
-            raise SchemaError(f"{where} returned a column named {name!r:.80}; name columns by text")
+            raise SchemaError(f"returned a column named {name!r:.80}; name columns by text")
         part = known.get(name)
         if part is None:
-            made[name] = _kept(path_name((name,)), value, None, block.num_rows, where)
+            made[name] = _kept(path_name((name,)), value, None, block.num_rows)
             continue
-        is_given = isinstance(given, Mapping) and value is given[name] and _is_own(part)
-        made[name] = part if is_given else _kept(name, value, part, block.num_rows, where)
+        is_given = value is given[name] and _is_own(part)
+        made[name] = part if is_given else _kept(name, value, part, block.num_rows)
     if not made:
-        raise SchemaError(f"{where} returned no columns")
-    tree, names = _nested(block.schema, list(known), made, where)
-    return _block(tree, {name: made[name] for name in names}, block.num_rows)
+        raise SchemaError("returned no columns")
+    tree, names = _nested(block.schema, known, made)
+    return _block(tree, [made[name] for name in names], block.num_rows, like)
 
 
-def _block(tree: Node, parts: Mapping[str, _Argument], num_rows: int) -> Block:
-    """The parts, in the order of the tree."""
-    columns, data = zip(*(piece for part in parts.values() for piece in part.pieces), strict=True)
-    return Block(_schema(tree, columns), num_rows, data)
-
-
-_schema = lru_cache(maxsize=_MOST_SCHEMAS)(schema_under)  # one for all batches that look alike
+def _block(tree: Node, parts: Sequence[_Argument], num_rows: int, like: Schema) -> Block:
+    """The parts, in the order of the tree, as rows; of the schema `like`, if they look so."""
+    columns, data = zip(*(piece for part in parts for piece in part.pieces), strict=True)
+    is_like = tree == like.tree and columns == like.columns  # to make a schema takes longer
+    return Block(like if is_like else schema_under(tree, columns), num_rows, data)
 
 
 def _is_own(part: _Argument) -> bool:
@@ -529,10 +533,12 @@ def _is_own(part: _Argument) -> bool:
 
 
 def _nested(
-    schema: Schema, known: list[str], made: Mapping[str, _Argument], where: str
+    schema: Schema, known: Mapping[str, _Argument], made: Mapping[str, _Argument]
 ) -> tuple[Node, list[str]]:
     """How the rows nest: known columns as before, new ones at the end of the outermost dict."""
     kept = [name for name in known if name in made]
+    if len(kept) == len(known) == len(made) and all(known[name].node == made[name].node for name in kept):
+        return schema.tree, kept
     new = [name for name in made if name not in known]
     added = tuple(made[name].node for name in new)
     if not kept:
@@ -540,8 +546,8 @@ def _nested(
     tree = _tree(schema, tuple(kept), tuple(made[name].node for name in kept))
     if new and tree.kind != "dict":
         raise SchemaError(
-            f"{where} returned the new columns {new}, but the rows are a {tree.kind}, whose values have no "
-            f"names; its columns are {known}"
+            f"returned the new columns {new}, but the rows are a {tree.kind}, whose values have no "
+            f"names; its columns are {list(known)}"
         )
     return replace(tree, keys=(*tree.keys, *new), children=(*tree.children, *added)), [*kept, *new]
 
@@ -559,23 +565,23 @@ def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
     return replace(node, children=tuple(_with_parts(child, parts) for child in node.children))
 
 
-def _kept(name: str, value: object, before: _Argument | None, num_rows: int, where: str) -> _Argument:
+def _kept(name: str, value: object, before: _Argument | None, num_rows: int) -> _Argument:
     """A returned value as a column of this name; of the kind that it had before, where it can be."""
     if isinstance(value, np.ma.MaskedArray):
-        return _masked(name, value, before, num_rows, where)
+        return _masked(name, value, before, num_rows)
     is_tensor = isinstance(value, torch.Tensor) or (before is not None and _column(before).kind == "tensor")
     if isinstance(value, np.ndarray) and value.dtype.kind in "US" and value.ndim == 1:
         value = value.tolist()  # text, whose width may differ in the next batch
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
-        _check_rows(name, len(value), num_rows, where)
+        _check_rows(name, len(value), num_rows)
         ragged = _as_ragged(value)
         if ragged is None:
-            return _listed(name, value, before, where)
+            return _listed(name, value, before)
         is_tensor |= type(value[0]) is torch.Tensor
         value = ragged
     if isinstance(value, RaggedColumn):
-        _check_rows(name, len(value), num_rows, where)
-        leaf = _encoded(name, value.values, is_tensor, where)
+        _check_rows(name, len(value), num_rows)
+        leaf = _encoded(name, value.values, is_tensor)
         data = Data(leaf.array, value.offsets.astype("<i8", copy=False))
         column = Column(name, leaf.kind, leaf.dtype, None, 1)
         is_list = before is not None and before.node.kind == "varying"
@@ -586,11 +592,11 @@ def _kept(name: str, value: object, before: _Argument | None, num_rows: int, whe
         what = "a dict" if isinstance(value, Mapping) else f"{value!r:.80}"
         nested = "; map makes rows that nest" if isinstance(value, Mapping) else ""
         raise SchemaError(
-            f"{where} returned {what} as {name!r}; return an array of {num_rows} rows, a tensor, a list or a "
+            f"returned {what} as {name!r}; return an array of {num_rows} rows, a tensor, a list or a "
             f"yoga.RaggedColumn{nested}"
         )
-    _check_rows(name, len(value) if value.ndim else 1, num_rows if value.ndim else -1, where)
-    leaf = _encoded(name, value, is_tensor, where)
+    _check_rows(name, len(value) if value.ndim else 1, num_rows if value.ndim else -1)
+    leaf = _encoded(name, value, is_tensor)
     shape = leaf.array.shape[1:]
     kind, dtype = leaf.kind, leaf.dtype
     if kind == "ndarray" and not shape:
@@ -604,28 +610,28 @@ def _column(part: _Argument) -> Column:
     return part.pieces[0][0]
 
 
-def _masked(name: str, value: MaskedArray, before: _Argument | None, num_rows: int, where: str) -> _Argument:
+def _masked(name: str, value: MaskedArray, before: _Argument | None, num_rows: int) -> _Argument:
     """A masked array as a column that may be None."""
     mask: Array = np.ma.getmaskarray(value)
     rows = mask.reshape(len(mask), -1) if mask.ndim else mask.reshape(1, 1)
     if not (rows.all(axis=1) | ~rows.any(axis=1)).all():
-        raise SchemaError(f"{where} returned {name!r} with rows that are masked in part; fill them")
+        raise SchemaError(f"returned {name!r} with rows that are masked in part; fill them")
     plain = np.where(mask, np.zeros((), value.dtype), value.data)
-    (piece,) = _kept(name, plain, before, num_rows, where).pieces
+    (piece,) = _kept(name, plain, before, num_rows).pieces
     valid: Array = np.logical_not(rows.any(axis=1))
     nullable = Node("nullable", (), (Node("leaf"), Node("leaf")))
     return _Argument(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
 
 
-def _check_rows(name: str, found: int, num_rows: int, where: str) -> None:
+def _check_rows(name: str, found: int, num_rows: int) -> None:
     if found != num_rows:
         what = "a single value" if num_rows < 0 else f"{found} rows"
         raise SchemaError(
-            f"{where} returned {what} in {name!r}; return as many rows as were given, and in their order"
+            f"returned {what} in {name!r}; return as many rows as were given, and in their order"
         )
 
 
-def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool, where: str) -> Leaf:
+def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool) -> Leaf:
     """The values as they are kept."""
     if is_tensor and isinstance(value, np.ndarray):
         value = torch.from_numpy(np.ascontiguousarray(value))
@@ -634,7 +640,7 @@ def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool, where: str
     try:
         return encode(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
     except SchemaError as error:
-        raise SchemaError(f"{where} returned {name!r}, which cannot be kept: {error}") from None
+        raise SchemaError(f"returned {name!r}, which cannot be kept: {error}") from None
 
 
 def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn | None:
@@ -648,7 +654,7 @@ def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn 
 
 
 def _listed(
-    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Argument | None, where: str
+    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Argument | None
 ) -> _Argument:
     """Values of any kind, one a row, such as text; of the kind that they had before, if they can be."""
     rows = list(values)
@@ -656,11 +662,11 @@ def _listed(
         names = leaf_names(before.node)
         columns = [replace(piece[0], name=own) for own, piece in zip(names, before.pieces, strict=True)]
         with contextlib.suppress(SchemaError):
-            return _parts(block_of(rows, Schema(before.node, tuple(columns))))[path_name(())]
+            return _parts(block_of(rows, Schema(before.node, tuple(columns))))[_ITSELF]
     try:
         block = block_of(rows)
     except SchemaError as error:
-        raise SchemaError(f"{where} returned {name!r}, which cannot be kept: {error}") from None
+        raise SchemaError(f"returned {name!r}, which cannot be kept: {error}") from None
     if not _is_single(block):
-        raise SchemaError(f"{where} returned a list of {type(values[0]).__name__} as {name!r}; return arrays")
-    return _parts(block)[path_name(())]
+        raise SchemaError(f"returned a list of {type(values[0]).__name__} as {name!r}; return arrays")
+    return _parts(block)[_ITSELF]
