@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupting import calls_of
+from own import Breakable
 from stored import store_of
 
 import torchyoga as yoga
@@ -111,30 +112,17 @@ def test_versions_without_rows(tmp_path: Path) -> None:
     assert (ref.stats()["x"].rows, ref.stats()["x"].min) == (0, None)
 
 
-class Broken:
-    """Rows of which one cannot be read at first."""
-
-    broken_at: int | None = 170
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == self.broken_at:
-            raise OSError("the disk is gone")
-        return {**ROWS[index], "wide": np.full(5000, index % 7, np.float32)}
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_build_that_goes_on_has_statistics_of_all_rows(
     format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage, data = yoga.Storage(tmp_path, format), Broken()
+    storage = yoga.Storage(tmp_path, format)
+    data = Breakable([{**row, "wide": np.full(5000, n % 7, np.float32)} for n, row in enumerate(ROWS)])
     for broken_at in (120, 170):
-        data.broken_at = broken_at
+        data.breaks = {broken_at: OSError("the disk is gone")}
         with pytest.raises(OSError, match="gone"):
             storage.submit(data, "a", "1", progress=False)
-    data.broken_at = None
+    data.breaks = {}
     caplog.set_level(logging.INFO)
     ref = storage.submit(data, "a", "1", progress=False)
     assert "continuing an interrupted build at row 170" in caplog.text
