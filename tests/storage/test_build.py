@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from becoming import leave
+from damaged import flip
 from disks import small_disk
 from own import Breakable
 
@@ -199,9 +200,7 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
     if damage == "cut":
         data.write_bytes(data.read_bytes()[:-1])
     elif damage == "flip":
-        whole = bytearray(data.read_bytes())
-        whole[whole.index(ROWS[14]["fixed"].tobytes()) + 3] ^= 1
-        data.write_bytes(whole)
+        flip(data, ROWS[14]["fixed"].tobytes(), 3)
     elif damage == "gone":
         data.unlink()
     elif damage == "note":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -18,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import in_processes
+from damaged import resealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Breakable
@@ -49,14 +50,6 @@ Row = dict[str, Any]
 
 def rows_of(*numbers: int) -> list[Row]:
     return [{"x": number, "text": "row " * (number % 5)} for number in numbers]
-
-
-@pytest.fixture(params=["directory", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    if request.param == "directory":
-        yield Storage(tmp_path / "storage")
-    else:
-        yield Storage(f"memory://growing-{next(COUNTER)}", cache_dir=tmp_path / "cache")
 
 
 def check_rows(storage: Storage, version: str, rows: list[Row], id: str = "d") -> None:
@@ -334,13 +327,6 @@ def forged_manifest(tmp_path: Path) -> tuple[Manifest, Any]:
     return manifest, json.loads(manifest.to_bytes())
 
 
-def resealed(content: Any) -> bytes:
-    from torchyoga.process.digests import json_digest
-
-    content.pop("checksum", None)
-    return json.dumps({**content, "checksum": json_digest(content)}).encode()
-
-
 @pytest.mark.damages("manifests are forged")
 @pytest.mark.parametrize("of", ["../..", "..", "2", "7", "/etc"])
 def test_files_of_versions_that_are_not_there_are_harmless(of: str, tmp_path: Path) -> None:
@@ -560,13 +546,7 @@ def check_line(storage: Storage, numbers: list[int]) -> None:
 def test_appends_of_many_processes_come_one_behind_the_other(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
     storage.submit(rows_of(0), "d", "1")
-    context = multiprocessing.get_context("forkserver")
-    crew = [context.Process(target=append_often, args=(storage.url, "", n, 5)) for n in range(1, 5)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join(120)
-        assert one.exitcode == 0
+    in_processes("forkserver", *(partial(append_often, storage.url, "", n, 5) for n in range(1, 5)))
     check_line(storage, [0, *(100 * n + row for n in range(1, 5) for row in range(5))])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged import resealed
 from interrupting import calls_of
 from own import Breakable
 from stored import store_of
@@ -18,7 +19,6 @@ from torchyoga.adapters.sources import dataset_and_source
 from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.statistics import TableStats
 from torchyoga.versions.manifest import Manifest
@@ -160,16 +160,15 @@ def test_damaged_statistics_are_named_and_rows_still_read(tmp_path: Path) -> Non
     storage.submit(ROWS, "a", "1", progress=False)
     path = tmp_path / "a" / "1" / "manifest.json"
     content = json.loads(path.read_bytes())
-    content.pop("checksum")
     content["stats"]["x"]["numbers"]["min"] = 7.5
-    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+    path.write_bytes(resealed(content))
     ref = storage.fetch("a", "1")
     with pytest.raises(CorruptError, match=r"of 'a' '1' are damaged: .*counts anew"):
         ref.stats()
     assert ref[:].stats()["x"].min == 0
     assert len(list(ref)) == 300
     content["stats"] = {"y": []}
-    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+    path.write_bytes(resealed(content))
     with pytest.raises(CorruptError, match="damaged"):
         storage.fetch("a", "1").stats()
     assert Manifest.from_bytes(path.read_bytes()).fingerprint == ref.fingerprint

@@ -8,7 +8,6 @@ import pickle
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -18,13 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import started
+from children import forked, started
 from hypothesis import given
 from hypothesis import strategies as st
 from own import Breakable, Mapped
 from samples import OTHER, ROWS, submit_damaged
 from stored import told
 from torch.utils.data import IterableDataset
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
@@ -324,33 +324,14 @@ def _cache(root: str, format: str, log: str, start: Any) -> int:
 @pytest.mark.slow("hdf5")
 def test_many_processes_and_threads_build_once(tmp_path: Path, format: str) -> None:
     log = tmp_path / "log"
-    context = multiprocessing.get_context("fork")
-    start = context.Event()
-    queue: Any = context.Queue()
-    processes = [
-        context.Process(
-            target=lambda: queue.put(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
-        )
-        for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    sums: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda: sums.append(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    start.set()
-    sums += [queue.get(timeout=300) for _ in processes]
-    for thread in threads:
-        thread.join(300)
-    for process in processes:
-        process.join(300)
-    assert sums == [sum(range(300))] * 8
+    start = multiprocessing.get_context("fork").Event()
+
+    def work() -> None:
+        assert _cache(str(tmp_path / "s"), format, str(log), start) == sum(range(300))
+
+    children = [forked(work) for _ in range(4)]
+    at_once(*[work] * 4, start.set)
+    assert [status() for status in children] == [0] * 4
     assert log.read_text() == "built\n"
 
 
@@ -378,9 +359,7 @@ def test_a_version_overwritten_or_removed_meanwhile_is_not_called_damaged(
     storage.submit([0], "a", "1")
     acts = [partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(overwritten)]
     first(
-        storage,
-        {"check": "sizes", "copy": "files"}[doing],
-        iter(acts or [partial(storage.remove, "a", "1")]),
+        storage, {"check": "sizes", "copy": "files"}[doing], iter(acts or [partial(storage.remove, "a", "1")])
     )
     to = yoga.Storage(tmp_path / "to")
     work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
