@@ -518,12 +518,7 @@ def test_indices_are_drawn_again_if_the_samplers_own_state_has_no_place() -> Non
 
 def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
     loader = loader_of("weighted", seed=3)
-    for ask in (
-        loader.prove,
-        loader.receipt,
-        lambda: loader.rows_in_step(0),
-        lambda: loader.position_of(0),
-    ):
+    for ask in (loader.prove, loader.receipt, lambda: loader.rows_in_step(0), lambda: loader.position_of(0)):
         with pytest.raises(StateError, match="WeightedRandomSampler decides which come"):
             ask()
     assert "23 rows of a Noisy, WeightedRandomSampler, seed=3" in repr(loader)
