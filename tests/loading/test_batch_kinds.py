@@ -123,18 +123,9 @@ def kinds(number: int) -> dict[str, Any]:
         "dtypes": [
             (x % 8).to(dtype)
             for dtype in (
-                torch.bool,
-                torch.uint8,
-                torch.int16,
-                torch.uint16,
-                torch.uint64,
-                torch.float16,
-                torch.bfloat16,
-                torch.float8_e4m3fn,
-                torch.float8_e5m2,
-                torch.complex32,
-                torch.complex64,
-                torch.complex128,
+                *(torch.bool, torch.uint8, torch.int16, torch.uint16, torch.uint64, torch.float16),
+                *(torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+                *(torch.complex32, torch.complex64, torch.complex128),
             )
         ],
         "bits": [torch.full((4,), number % 256, dtype=torch.uint8).view(torch.uint4)],

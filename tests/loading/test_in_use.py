@@ -8,10 +8,10 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import threading
 import typing
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from loops import loader, resumed, rows
 from own import Mapped
 from starts import FRESH_STARTS
 from torch.utils.data import DistributedSampler, SequentialSampler
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE, at_once, eventually, running, switching_often
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -391,37 +391,28 @@ def _asked(kind: str) -> Any:
 )
 def test_a_thread_that_asks_without_a_pause_changes_nothing(kind: str) -> None:
     one, epochs = _asked(kind), 20 if kind == "as they are ready" else 150
-    ended, faults = threading.Event(), []
+    ended = threading.Event()
 
     def ask() -> None:
         before = (0, 0)
-        try:
-            while not ended.is_set():
-                state = one.state_dict()
-                place = state["epoch"], state.get("position", state["steps"])
-                faults.extend([(before, place)] if place < before else [])
-                before = place
-                if kind == "foreign":
-                    continue
-                if kind != "sampler" and place[1] != 4 * state["steps"]:
-                    faults.append(state)
-                proof = one.prove()
-                faults.extend([] if proof else [str(proof)])
-        except Exception as error:
-            faults.append(error)
+        while not ended.is_set():
+            state = one.state_dict()
+            place = state["epoch"], state.get("position", state["steps"])
+            assert place >= before
+            before = place
+            if kind == "foreign":
+                continue
+            assert kind == "sampler" or place[1] == 4 * state["steps"]
+            proof = one.prove()
+            assert proof, str(proof)
 
-    asking, interval = threading.Thread(target=ask), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        asking.start()
-        for _ in range(epochs):
-            for _ in one:
-                pass
-    finally:
-        ended.set()
-        asking.join()
-        sys.setswitchinterval(interval)
-    assert not faults
+    with switching_often(), running(ask):
+        try:
+            for _ in range(epochs):
+                for _ in one:
+                    pass
+        finally:
+            ended.set()
     assert one.state_dict()["epoch"] == epochs
 
 
@@ -553,14 +544,7 @@ def test_loaders_of_several_threads_have_seeds_of_their_own_and_no_number_comes_
         for _ in range(600):
             found.append(loader(shuffle=True).state_dict()["seed"])  # type: ignore[arg-type]
 
-    threads = [
-        threading.Thread(target=target, args=(found,))
-        for target, found in zip((draw, make, make), drawn, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*map(partial, (draw, make, make), drawn))
     together = [number for found in drawn for number in found]
     assert len(together) == len(set(together)) == 4200
 
