@@ -40,6 +40,17 @@ def status_of_child(work: Callable[[], object]) -> int:
     return forked(work)()
 
 
+def in_processes(method: str, *works: Callable[[], object]) -> None:
+    """Does each work in a process of its own, which is started in this way; none may raise, or hang."""
+    context: Any = multiprocessing.get_context(method)
+    processes = [context.Process(target=work) for work in works]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+
+
 def dies_in_a_child(act: Callable[[], Any], operation: int) -> bool:
     """Kills a forked child just before its `operation`th operation on the disk; False if it ended before."""
     left = operation

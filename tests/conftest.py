@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from quick import leave_to_the_rest
 from smallfiles import make_files_of
 from sound import check_versions
 from torch.utils.data import Dataset
+
+from torchyoga import Storage
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("quick", settings.get_profile("torchyoga"), max_examples=30)  # of `make test`
@@ -71,6 +74,14 @@ def tmp_path_others_reach() -> Iterator[Path]:
 def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Call it with how many rows each file has that is built from now on."""
     return partial(make_files_of, patch=monkeypatch.setattr)
+
+
+@pytest.fixture(params=["directory", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty storage: a directory, or behind a URL."""
+    if request.param == "directory":
+        return Storage(tmp_path / "storage")
+    return Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "cache")
 
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"

@@ -36,21 +36,21 @@ EQUAL = Path(__file__).with_suffix(".txt")
 ROOMS = {
     "order/full": "order/full order/by_file sampling/unordered sampling/sampler sampling/stories",
     "order/by_file": "order/by_file order/full reading/reader sampling/sampler sampling/stories",
-    "order/place": "order/place order/full order/by_file order/cursor sampling/unordered sampling/sampler",
-    "order/state": "order/cursor order/golden_states sampling/unordered sampling/stories sampling/sampler",
+    "order/place": "order/epoch order/full order/by_file order/cursor sampling/unordered sampling/sampler",
+    "order/state": "order/cursor order/saved_states sampling/unordered sampling/stories sampling/sampler",
     "order/epoch": "order/epoch order/cursor order/proof sampling/unordered sampling/stories "
     "sampling/sampler loading/loader",
-    "order/cursor": "order/cursor sampling/unordered order/golden_states sampling/stories sampling/sampler "
+    "order/cursor": "order/cursor sampling/unordered order/saved_states sampling/stories sampling/sampler "
     "reading/stream loading/loader",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
     "sampling/indices": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
-    "order/golden_states views/joined sampling/seeding",
+    "order/saved_states views/joined sampling/seeding",
     "sampling/redrawn": "sampling/redrawn sampling/user_sampler loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",
-    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
+    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/tree formats/odd_sizes",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
     "views/joined views/views storage/storage",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",

@@ -1,4 +1,4 @@
-"""DataRefs of a program's own, of rows that are there or are made when they are taken."""
+"""DataRefs and map-style datasets of a program's own: of rows that exist, or are made when they are read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 import torchyoga as yoga
 
@@ -92,3 +93,39 @@ class Squares(Made):
 
     def __init__(self, length: int = 10, row_bytes: int = 0) -> None:
         super().__init__(length, square, row_bytes=row_bytes)
+
+
+class Mapped(torch.utils.data.Dataset[Any]):
+    """A map-style dataset of rows that are made when they are read.
+
+    Args:
+        length: how many.
+        row: makes one of its number.
+    """
+
+    def __init__(self, length: int, row: Callable[[int], Any] = int) -> None:
+        self.length, self.row = length, row
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.row(index)
+
+
+class Breakable:
+    """A map-style dataset of these rows, which notes each read, and fails where `breaks` says so."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.given = rows
+        self.read: list[int] = []
+        self.breaks: dict[int, BaseException] = {}
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.breaks:
+            raise self.breaks[index]
+        self.read.append(index)
+        return self.given[index]

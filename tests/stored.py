@@ -19,19 +19,6 @@ from torchyoga.stores.objects import Objects
 from torchyoga.stores.remote import RemoteStore
 from torchyoga.versions.file_entry import SIZES
 
-__all__ = [
-    "Watched",
-    "an_hour_later",
-    "objects_of",
-    "over",
-    "short_lists",
-    "short_waits",
-    "store_of",
-    "tidied",
-    "told",
-    "watched",
-]
-
 Patch = Callable[[object, str, float], None]
 
 

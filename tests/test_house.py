@@ -62,7 +62,7 @@ FOR_ALL_ADAPTERS = {"adapters.map_style", "adapters.numbered"}
 PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
-    ("adapters.keras", "adapters.keras_sequence"),
+    ("adapters.keras", "adapters.keras_sequence")
 }
 # What a page may name besides the public names: modules that programs import, and what a program calls.
 MODULES = {"adapters", "compat", "testing", "views"}

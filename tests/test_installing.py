@@ -1,4 +1,4 @@
-"""`make` installs wheels with their native libraries: by pip where it has sources of its own, else by uv."""
+"""`make` installs wheels with their native libraries; `python -m torchyoga` says what is installed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from waiting import PATIENCE
+
+import torchyoga
 
 ROOT = Path(__file__).parents[1]
 INSTALL = runpy.run_path(str(ROOT / "release" / "install.py"))
@@ -75,3 +79,20 @@ def test_every_environment_of_make_is_made_so() -> None:
     assert re.findall(r"-m pip install .*", makefile.split("dist-check:")[0]) == []
     assert makefile.count("release/install.py ") == 3
     assert "EXTRAS_$(DOCS_STAMP) := demo,bench,docs\n" in makefile  # no TensorFlow
+
+
+def versions(*options: str) -> dict[str, str]:
+    command = [sys.executable, *options, "-m", "torchyoga"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return {line[:12].strip(): line[12:] for line in found.stdout.splitlines()}
+
+
+def test_versions_and_what_is_missing() -> None:
+    found = versions()
+    assert found["torchyoga"] == torchyoga.__version__
+    assert found["torch"] == torch.__version__
+    assert found["Python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {"numpy", "lmdb", "h5py", "fsspec", "isal", "s3fs", "gcsfs", "adlfs"} <= found.keys()
+    assert all(found.values())
+    missing = [text.removeprefix("not installed: ") for text in found.values() if text.startswith("not")]
+    assert all(missing)  # what is done without

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,31 +15,17 @@ from own import Squares
 
 import torchyoga as yoga
 
-OF_A_REF = {
-    "class_to_idx",
-    "classes",
-    "file_starts",
-    "fingerprint",
-    "info",
-    "is_thread_safe",
-    "schema",
-    "take",
-}
-OF_A_REF |= {
-    "columns",
-    "lengths",
-    "map",
-    "map_batches",
-    "order_by",
-    "repeat",
-    "select",
-    "split",
-    "where",
-    "zip",
-}
-OF_A_REF |= {"balanced", "bucketed", "decoded", "filled", "in_epoch", "masked", "packed", "stats", "stream"}
-OF_A_REF |= {"to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
-OF_A_REF |= {"token_batches", "token_windows", "weighted", "windows"}
+OF_A_REF = set(
+    re.findall(
+        r"\w+",
+        """
+    class_to_idx classes file_starts fingerprint info is_thread_safe schema take
+    columns lengths map map_batches order_by repeat select split where zip
+    balanced bucketed decoded filled in_epoch masked packed stats stream
+    to_arrow to_huggingface to_pandas to_parquet to_polars token_batches token_windows weighted windows
+    """,
+    )
+)
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 
@@ -124,16 +111,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     ref = Squares()
     assert shown(ref.stream()) == OF_STATES | {"batches", "cursor", "epoch", "source"}
     assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
-        *(
-            "end_of_dataloader",
-            "epoch",
-            "meter",
-            "peek",
-            "position_of",
-            "prove",
-            "remainder",
-            "rows_in_step",
-        ),
+        *("end_of_dataloader", "epoch", "meter", "peek", "position_of", "prove", "remainder", "rows_in_step"),
         *("seed_rows", "steps", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),
     }
     assert shown(yoga.ResumableSampler(ref)) == OF_STATES | {
@@ -142,24 +120,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
         *("shuffle", "total_size"),
     }
     assert shown(yoga.Storage(tmp_path)) == {
-        *(
-            "add_columns",
-            "append",
-            "cacheable",
-            "check",
-            "clean",
-            "compression",
-            "convert",
-            "copy",
-            "delete_rows",
-            "drop_columns",
-            "fetch",
-            "file_bytes",
-            "format",
-            "list",
-            "log",
-            "path",
-            "plan",
-        ),
+        *("add_columns", "append", "cacheable", "check", "clean", "compression", "convert", "copy"),
+        *("delete_rows", "drop_columns", "fetch", "file_bytes", "format", "list", "log", "path", "plan"),
         *("remove", "submit", "tag", "tags", "timeout", "url", "versions"),
     }

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from becoming import leave
 from children import status_of_child
-from torch.utils.data import Dataset, IterableDataset
+from own import Mapped
+from torch.utils.data import IterableDataset
 
 import torchyoga as yoga
 from torchyoga.adapters.sources import source_of
@@ -33,14 +34,7 @@ def chunks(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 CHUNKS = [chunk for document in DOCUMENTS for chunk in chunks(document)]
 
 
-class Documents(Dataset[Any]):
-    """A map-style dataset."""
-
-    def __len__(self) -> int:
-        return len(DOCUMENTS)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return DOCUMENTS[index]
+DOCUMENTED = Mapped(len(DOCUMENTS), DOCUMENTS.__getitem__)
 
 
 class Stream(IterableDataset[Any]):
@@ -50,9 +44,9 @@ class Stream(IterableDataset[Any]):
         return iter(DOCUMENTS)
 
 
-def make_documents() -> Documents:
+def make_documents() -> Mapped:
     """A function that makes a dataset."""
-    return Documents()
+    return DOCUMENTED
 
 
 def a_dataref(folder: Path) -> yoga.DataRef:
@@ -65,7 +59,7 @@ def a_dataref(folder: Path) -> yoga.DataRef:
 
 KINDS: dict[str, Callable[[Path], object]] = {
     "list": lambda folder: DOCUMENTS,
-    "map-style": lambda folder: Documents(),
+    "map-style": lambda folder: DOCUMENTED,
     "function": lambda folder: make_documents,
     "DataRef": a_dataref,
     "view": lambda folder: a_dataref(folder).where("id", lambda ids: ids >= 0),
@@ -90,7 +84,7 @@ def test_arrays_lists_and_what_returns_rows(tmp_path: Path) -> None:
     nested = yoga.flat_map(yoga.flat_map([1, 2], twice), twice)
     assert list(storage.submit(nested, "x", "2")) == [1] * 4 + [2] * 4
     assert len(storage.submit(yoga.flat_map([1, 2], lambda row: []), "x", "3")) == 0
-    workers = yoga.flat_map(Documents(), chunks)
+    workers = yoga.flat_map(DOCUMENTED, chunks)
     assert list(storage.submit(workers, "x", "4", num_workers=2)) == CHUNKS
     with pytest.raises(SchemaError, match="row 1 does not fit"):
         storage.submit(yoga.flat_map([1], lambda row: [1, "x"]), "x", "5")

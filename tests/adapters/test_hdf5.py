@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from children import forked, run_program
+from children import forked, run_program, started
 from h5py import h5d, h5p, h5s, h5t
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,11 +244,7 @@ def test_rows_are_what_h5py_reads(way: str, libver: str, tmp_path: Path) -> None
     assert_rows_equal([ref[i] for i in range(len(ref))], [{"x": row} for row in expected])
 
 
-@given(
-    st.lists(st.integers(1, 7), min_size=1, max_size=4),
-    st.data(),
-    st.booleans(),
-)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.data(), st.booleans())
 def test_any_shape_and_any_chunks(tmp_path_factory, shape, data, compressed) -> None:  # type: ignore[no-untyped-def]
     chunks = tuple(data.draw(st.integers(1, 8)) for _ in shape)
     path = tmp_path_factory.mktemp("grid") / "x.h5"
@@ -454,25 +450,16 @@ with h5py.File(sys.argv[1], "w", libver="latest") as file:
 @pytest.mark.parametrize("compression", ["", "lzf"])
 def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_it_has(compression: str, tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
-    with subprocess.Popen(
-        [sys.executable, "-c", SWMR, str(path), compression],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
+    with started(SWMR, str(path), compression) as writer:
         assert writer.stdout.readline() == "10\n"
         first = yoga.from_hdf5(path, "x")
         assert_rows_equal(list(first), list(np.arange(30, dtype=np.int32).reshape(10, 3)))
         writer.stdin.write("\n")
-        writer.stdin.flush()
         assert writer.stdout.readline() == "15\n"
         assert len(first) == 10
         assert len(yoga.from_hdf5(path, "x")) == 15
         writer.stdin.write("\n")
-        writer.stdin.flush()
-        assert writer.wait(300) == 0
+        assert writer.wait() == 0
     assert len(yoga.from_hdf5(path, "x")) == 15
 
 
@@ -487,16 +474,12 @@ with h5py.File(sys.argv[1], "a") as file:
 
 def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS["contiguous"])
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
+    with started(WRITER, str(path)) as writer:
         assert writer.stdout.readline() == "open\n"
         with pytest.raises(BusyError, match=r"x.h5 is open for writing .*close it in its writer first"):
             yoga.from_hdf5(path, "x")
         writer.stdin.close()
-        assert writer.wait(300) == 0
+        assert writer.wait() == 0
 
 
 # -- processes and threads

@@ -31,13 +31,7 @@ from torchyoga.testing import assert_rows_equal
 )
 @example(9000, 500, 1, 0, 1, False, "keep")  # the order of 8,192 rows is computed at once
 def test_batches_equal_those_of_the_stream(
-    length: int,
-    batch_size: int,
-    world: int,
-    offset: int,
-    epoch: int,
-    drop_last: bool,
-    remainder: str,
+    length: int, batch_size: int, world: int, offset: int, epoch: int, drop_last: bool, remainder: str
 ) -> None:
     ref = yoga.from_arrays(np.arange(length))
     start = Place(epoch, offset % length)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own import Made
+from own import Made, Mapped
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import torchyoga as yoga
@@ -38,19 +38,12 @@ class Endless(IterableDataset[Any]):
         return iter([1, 2])
 
 
-class Squares(torch.utils.data.Dataset[int]):
-    """A dataset that has no end if it is only iterated."""
-
-    def __len__(self) -> int:
-        return 5
-
-    def __getitem__(self, index: int) -> int:
-        return (index % 5) ** 2
+SQUARES = Mapped(5, lambda index: (index % 5) ** 2)  # it has no end if it is only iterated
 
 
 def test_functions_may_return_any_source(tmp_path: Path) -> None:
     squares = [0, 1, 4, 9, 16]
-    for number, made in enumerate((Squares(), squares, iter(squares), (n for n in squares))):
+    for number, made in enumerate((SQUARES, squares, iter(squares), (n for n in squares))):
         ref = yoga.Storage(tmp_path).submit(lambda made=made: made, "a", str(number))
         assert list(ref) == squares
     arrays = yoga.Storage(tmp_path).submit(lambda: np.arange(3), "a", "arrays")
@@ -79,7 +72,7 @@ def test_data_that_is_not_a_dataset_is_refused(storage: yoga.Storage) -> None:
 
 @pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
 def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any) -> None:
-    pair = kind([Squares(), Squares()])
+    pair = kind([SQUARES, SQUARES])
     for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
         with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
             act()
@@ -99,7 +92,7 @@ def test_what_a_function_returns_as_several_things_is_no_dataset(storage: yoga.S
         ({"x": [1]}, {"x": [2]}),
         (iter(rows), iter(rows)),
         (range(3), range(2)),
-        (Squares(), ["cat", "dog"]),
+        (SQUARES, ["cat", "dog"]),
         (rows, None),
         {"train": [1, 2], "test": [3]},
         {"train": rows, "Validation": rows},
@@ -149,8 +142,8 @@ SOURCES: dict[str, tuple[Any, type]] = {
     "Subset": (Subset(ARRAYS, [3, 1]), RefSource),
     "Subset of one": (Subset(ConcatDataset([ARRAYS, ARRAYS]), [7, 1]), RefSource),
     "DataRef without columns": (Made(3), MapSource),
-    "Dataset": (Squares(), MapSource),
-    "Subset of a Dataset": (Subset(Squares(), [1]), MapSource),
+    "Dataset": (SQUARES, MapSource),
+    "Subset of a Dataset": (Subset(SQUARES, [1]), MapSource),
     "IterableDataset": (Endless(), IteratorSource),
 }
 
@@ -227,3 +220,27 @@ def test_a_function_may_return_the_dataset(storage: yoga.Storage, caplog: pytest
         with caplog.at_level(logging.WARNING):
             assert storage.submit(rows, "a", str(said)).info == {}
     assert caplog.messages == []
+
+
+def test_iterables_are_read_once() -> None:
+    class Numbers:
+        read = 0
+
+        def __iter__(self) -> Any:
+            self.read += 1
+            return iter([1, 2])
+
+        def __call__(self) -> Any:
+            raise AssertionError("an iterable is iterated, not called")
+
+    numbers = Numbers()
+    source = source_of(numbers)
+    assert isinstance(source, IteratorSource)
+    assert (source.name, source.length, source.seekable, numbers.read) == ("Numbers", None, False, 0)
+    assert list(source.rows(0)) == [1, 2]
+    assert numbers.read == 1
+
+
+def test_only_what_can_be_iterated_is_taken_for_a_source() -> None:
+    for data in (5, None, object(), lambda: [1]):
+        assert source_of(data) is None

@@ -293,36 +293,21 @@ def adversarial(story: Story) -> None:
             story.step(batch)
 
 
-LOOPS: dict[Callable[[Story], None], dict[str, Any]] = {
-    plain: {},
-    ranged: {"every": 2},
-    once: {},
-    accumulated: {},
-    remainder: {},
-    carried: {"values": {"n": 0}},
-    broken: {},
-    broken_before: {},
-    sliced: {"every": 3},
-    limited: {},
-    endless: {},
-    cycled: {"every": None},
-    zipped: {},
-    zipped_shorter_first: {},
-    in_turn: {},
-    twice: {"every": 2},
-    semi_supervised: {},
-    looked: {},
-    caught: {},
-    held: {"hold": 1},
-    prefetched: {"hold": 1},
-    adversarial: {},
+LOOPS = [
+    *(plain, ranged, once, accumulated, remainder, carried, broken, broken_before, sliced, limited, endless),
+    *(cycled, zipped, zipped_shorter_first, in_turn, twice, semi_supervised, looked, caught, held),
+    *(prefetched, adversarial),
+]
+OPTIONS: dict[Callable[[Story], None], dict[str, Any]] = {
+    **{ranged: {"every": 2}, twice: {"every": 2}, sliced: {"every": 3}, cycled: {"every": None}},
+    **{carried: {"values": {"n": 0}}, held: {"hold": 1}, prefetched: {"hold": 1}},
 }
 FEW = (plain, accumulated, broken, zipped, caught, held)
 
 
 def told(loop: Callable[[Story], None], folder: Path, kill: int = 0, **options: Any) -> Story:
     """A program that was run until its end, or killed after so many lines."""
-    options = {**LOOPS[loop], **options}
+    options = {**OPTIONS.get(loop, {}), **options}
     if "values" in options:
         options["values"] = dict(options["values"])
     if loop is adversarial:
@@ -537,7 +522,7 @@ def test_stories(seed: int, tmp_path: Path) -> None:
     """Fifty programs that are killed up to three times, with other workers each time."""
     draw = random.Random(seed)
     for number in range(50):
-        loop, every = draw.choice(list(LOOPS)), draw.choice([1, 2, 3, 5, None])
+        loop, every = draw.choice(LOOPS), draw.choice([1, 2, 3, 5, None])
         whole, folder = told(loop, tmp_path / f"whole-{number}").lines, tmp_path / str(number)
         done = 0
         for kill in [*(draw.randint(1, len(whole)) for _ in range(draw.randint(1, 3))), 0]:

@@ -62,13 +62,7 @@ def test_text_is_not_compressed_twice(was: bool, dictionary: bool, way: str, sto
         storage.submit(old, "no", "1", codecs={"u": None})
 
 
-ARRAYS = [
-    CHINA,
-    CHINA[:, :, 0],
-    CHINA[:, :, 0] > 100,
-    DEPTH,
-    torch.from_numpy(CHINA.copy()).permute(2, 0, 1),
-]
+ARRAYS = [CHINA, CHINA[:, :, 0], CHINA[:, :, 0] > 100, DEPTH, torch.from_numpy(CHINA.copy()).permute(2, 0, 1)]
 
 
 @pytest.mark.parametrize("number", range(len(ARRAYS)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import hdf5plugin as plugin
 import numpy as np
 import pytest
 from children import run_program, status_of_child
+from waiting import running, switching_often
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -103,8 +103,6 @@ def test_a_child_forked_while_threads_decode_goes_on(tmp_path: Path) -> None:
         file.create_dataset("x", data=rows, chunks=(64, 8), compression="lzf")
     ref = yoga.from_hdf5(tmp_path / "x.h5", "x", cache_bytes=64 * 64)  # which h5py reads
     stop = threading.Event()
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)  # threads meet more often
 
     def work(times: int) -> None:
         for i in range(times):
@@ -116,17 +114,12 @@ def test_a_child_forked_while_threads_decode_goes_on(tmp_path: Path) -> None:
         while not stop.is_set():
             work(5)
 
-    threads = [threading.Thread(target=work_on) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(10):
-            assert status_of_child(lambda: work(20)) == 0
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(300)
-        sys.setswitchinterval(interval)
+    with switching_often(1e-4), running(work_on, work_on, work_on):
+        try:
+            for _ in range(10):
+                assert status_of_child(lambda: work(20)) == 0
+        finally:
+            stop.set()
 
 
 def output_of(code: str, *arguments: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from children import run_program
+from damaged import resealed
 from golden.make import nested, rows
 from waiting import PATIENCE
 
@@ -23,7 +24,6 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats import contract as formats
-from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Data, Rows
 from torchyoga.rows.collector import Collector, block_of
@@ -205,10 +205,8 @@ def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: P
         for path in source.iterdir():
             (target / path.name).write_bytes(path.read_bytes())
         content = json.loads((target / "manifest.json").read_bytes())
-        del content["checksum"]
         change(content)
-        content["checksum"] = json_digest(content)
-        (target / "manifest.json").write_text(json.dumps(content))
+        (target / "manifest.json").write_bytes(resealed(content))
         roots.append(str(tmp_path / str(number)))
     finished = run_program(FETCH, version, *roots)
     assert finished.returncode == 0, finished.stderr
@@ -382,17 +380,16 @@ def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
         del content["checksum"]
         (column,) = content["schema"]["columns"]
         column["kind"] = column["kind"].replace("bytes", "str")
-        resealed(manifest, content)
+        forge(manifest, content)
         with pytest.raises(CorruptError, match="not UTF-8"):
             storage.fetch("a", "1")[0]
 
 
-def resealed(path: Path, content: dict[str, Any]) -> None:
+def forge(path: Path, content: dict[str, Any]) -> None:
     """Writes a forged manifest, with the fingerprint and the checksum of its new content."""
-    content.pop("checksum", None)
     files = [FileEntry.from_json(file) for file in content["files"]]
     content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
-    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+    path.write_bytes(resealed(content))
 
 
 @pytest.mark.slow("hdf5-gzip", "hdf5-blosc")
@@ -417,12 +414,12 @@ def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
         if name == "n/values":
             continue  # nothing to compare
         checks[number][1] ^= 1
-        resealed(path, content)
+        forge(path, content)
         # Each block matches the table in the file; but it is not what was published.
         with pytest.raises(CorruptError, match=f"{name} has .* bytes of the CRC-32 .*, the manifest says"):
             storage.check("a", "1")
         checks[number][1] ^= 1
-    resealed(path, content)
+    forge(path, content)
     storage.check("a", "1")
 
 
@@ -432,23 +429,21 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
     path = tmp_path / "a" / "1" / "manifest.json"
     sound = path.read_bytes()
 
-    def forge(**change: Any) -> dict[str, Any]:
+    def changed(**change: Any) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(sound)
-        del content["checksum"]
         content["schema"]["columns"][0].update(change)
         return content
 
     for change in ({"dtype": "<i4"}, {"shape": [0]}, {"shape": [1, 3], "ndim": 2}):
-        content = forge(**change)
-        path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+        path.write_bytes(resealed(changed(**change)))
         for ask in (storage.fetch, storage.check):
             with pytest.raises(CorruptError, match=r"fingerprint is not that of|do not cover the bytes"):
                 ask("a", "1")
-    resealed(path, forge(shape=[0]))
+    forge(path, changed(shape=[0]))
     with pytest.raises(CorruptError, match="x/values do not cover the bytes that its rows have"):
         storage.fetch("a", "1")
     # If everything is made anew, it is another dataset, with another fingerprint.
-    resealed(path, forge(dtype="<i4"))
+    forge(path, changed(dtype="<i4"))
     assert storage.fetch("a", "1").fingerprint != ref.fingerprint
 
 
@@ -647,9 +642,9 @@ from pathlib import Path
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.versions.manifest import Manifest
-from torchyoga.process.digests import json_digest
 from torchyoga.testing import assert_rows_equal
 sys.path.insert(0, sys.argv[3])
+from damaged import resealed
 from golden.make import nested, rows
 from waiting import PATIENCE
 
@@ -670,12 +665,9 @@ for place in range(0, len(table), int(sys.argv[4])):
         data[index["offset"] : index["offset"] + index["nbytes"]] = forged.view(np.uint8)
         (scratch / entry["name"]).write_bytes(data.tobytes())
         index["crc32"] = zlib.crc32(forged.tobytes())
-        del content["checksum"]
-        content["checksum"] = json_digest(content)
-        manifest = Manifest.from_bytes(json.dumps(content).encode())
+        (scratch / "manifest.json").write_bytes(resealed(content))
         verify = bool(place % 2)
-        ref = VersionRef(str(scratch), manifest, verify)
-        (scratch / "manifest.json").write_text(json.dumps(content))
+        ref = VersionRef(str(scratch), Manifest.from_bytes(resealed(content)), verify)
         try:
             found = list(ref)
             ref[[4, 0, 2]]

@@ -2,7 +2,7 @@
 
 The file is written once for each version of the order. `opened` and `rows_of` serve the tests as well.
 
-python tests/golden/states.py
+In tests: python -m golden.states
 """
 
 from __future__ import annotations
@@ -15,29 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from infiles import InFiles
 
 import torchyoga as yoga
 
 FILE = Path(__file__).parent / "states.json"
-
-
-class Rows(yoga.DataRef):
-    """Rows that are their numbers, in files of these sizes."""
-
-    def __init__(self, sizes: list[int]) -> None:
-        self.starts = np.cumsum([0, *sizes])
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    @property
-    def file_starts(self) -> Any:
-        """The row at which each file begins, and the number of rows."""
-        return self.starts
-
-    def take(self, rows: Any) -> list[int]:
-        """The rows of these numbers."""
-        return [int(row) for row in rows]
 
 
 def view(name: str) -> yoga.DataRef:
@@ -70,7 +52,7 @@ def opened(case: dict[str, Any], world: int, rank: int, **options: Any) -> Any:
     """The loader, sampler or stream of a case, as one rank of `world`."""
     sizes = case["files"]
     options = {**case["options"], **options}
-    rows = view(case["view"]) if "view" in case else Rows(sizes)
+    rows = view(case["view"]) if "view" in case else InFiles(sizes)
     if case["kind"] == "stream":
         return rows.stream(shard_rank=rank, num_shards=world, **options)
     options |= {"num_replicas": world, "rank": rank}

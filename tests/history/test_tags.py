@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import secrets
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 from becoming import leave
+from children import in_processes, status_of_child
+from damaged import resealed
+from waiting import at_once, running
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.process.digests import json_digest
 from torchyoga.stores.history import TagEntry
-
-
-@pytest.fixture(params=["directory", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.Storage:
-    where = tmp_path / "storage" if request.param == "directory" else f"memory://{secrets.token_hex(8)}"
-    return yoga.Storage(where, cache_dir=tmp_path / "cache" if request.param == "memory" else None)
 
 
 @pytest.fixture
@@ -128,7 +124,6 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
         local.tag("photos", "prod", version)
     sound = note(local, 3).read_bytes()
     content = json.loads(sound)
-    del content["checksum"]
     forged = []
     for change in (
         {"number": 2},
@@ -144,8 +139,7 @@ def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
         {"torchyoga_tag": 2},
         {"who": ["a"]},
     ):
-        changed = {**content, **change}
-        forged.append(json.dumps({**changed, "checksum": json_digest(changed)}).encode())
+        forged.append(resealed({**content, **change}))
     cut = [sound[:length] for length in range(0, len(sound), 7)]
     others = [b"[" * 60_000, b"{}", b"null", b"\xff", b" " * 70_000, sound.replace(b'"1.0"', b'"1.1"')]
     for text in forged + cut + others:
@@ -176,16 +170,12 @@ def _tag_often(folder: str, name: str) -> None:
 
 
 def test_processes_and_threads_at_once_lose_no_move(local: yoga.Storage) -> None:
-    context = multiprocessing.get_context("forkserver")
     names = [f"process {n}" for n in range(4)]
-    workers = [context.Process(target=_tag_often, args=(str(local.path), name)) for name in names]
-    threads = [threading.Thread(target=_tag_often, args=(str(local.path), f"thread {n}")) for n in range(4)]
-    for one in [*workers, *threads]:
-        one.start()
-    for one in [*workers, *threads]:
-        one.join()
-    found = [entry.message for entry in local.tags("photos", "prod")]
     every = [*names, *(f"thread {n}" for n in range(4))]
+    works = [partial(_tag_often, str(local.path), name) for name in every]
+    with running(*works[4:]):
+        in_processes("forkserver", *works[:4])
+    found = [entry.message for entry in local.tags("photos", "prod")]
     assert sorted(str(m) for m in found) == sorted(f"{name} {n}" for name in every for n in range(5))
     for name in every:  # each in its own order
         own = [message for message in found if str(message).startswith(name)]
@@ -205,11 +195,7 @@ def test_threads_at_once_in_a_store(tmp_path: Path) -> None:
         other.tag("photos", "prod", str(number), message=str(number))
 
     storage.tag("photos", "prod", "8")
-    threads = [threading.Thread(target=tag, args=(number,)) for number in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(*(partial(tag, number) for number in range(8)))
     found = storage.tags("photos", "prod")
     assert [entry.number for entry in found] == list(range(1, 10))
     assert sorted(str(entry.message) for entry in found[1:]) == [str(n) for n in range(8)]
@@ -231,12 +217,7 @@ def _die_while_tagging(folder: str, step: int) -> None:
 
 @pytest.mark.parametrize("step", range(3))
 def test_a_kill_leaves_a_whole_chain(local: yoga.Storage, step: int) -> None:
-    process = multiprocessing.get_context("fork").Process(
-        target=_die_while_tagging, args=(str(local.path), step)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 9
+    assert status_of_child(partial(_die_while_tagging, str(local.path), step)) == 9
     entry = local.tag("photos", "prod", "1.1")
     assert entry.number == step + 1
     assert [one.number for one in local.tags("photos", "prod")] == list(range(1, step + 2))

@@ -6,19 +6,19 @@ import itertools
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from damaged import resealed
 from stored import objects_of, short_lists, store_of
 from victims import Victim
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError
-from torchyoga.process.digests import json_digest
 from torchyoga.storage import Storage
 from torchyoga.versions.names import natural
 
@@ -439,14 +439,7 @@ def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
 def test_two_copies_at_once(lists: None, to: Storage, tmp_path: Path) -> None:
     storage = history(tmp_path)
     found: list[list[str]] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(storage.copy("d", to=to, history=True)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[lambda: found.append(storage.copy("d", to=to, history=True))] * 3)
     assert sorted(itertools.chain(*found), key=natural) == storage.versions("d")
     same(storage, to)
     assert abs(sum(left_of(to).values()) - sum(left_of(storage).values())) < 16 * 2**10
@@ -491,8 +484,7 @@ def test_a_version_that_lies_about_a_file_that_was_sent(to: Storage, tmp_path: P
     other = json.loads((storage.path / "e" / "1" / "manifest.json").read_bytes())
     content["files"][0]["checks"] = other["files"][0]["checks"]
     content["fingerprint"] = other["fingerprint"]
-    del content["checksum"]
-    path.write_bytes(json.dumps({**content, "checksum": json_digest(content)}).encode())
+    path.write_bytes(resealed(content))
     with pytest.raises(CorruptError, match="nothing was published"):
         storage.copy("d", to=to, history=True)
     assert to.versions("d") == ["0"]

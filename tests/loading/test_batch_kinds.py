@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import pytest
 import torch
+from own import Mapped
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import default_collate
 
@@ -122,18 +123,9 @@ def kinds(number: int) -> dict[str, Any]:
         "dtypes": [
             (x % 8).to(dtype)
             for dtype in (
-                torch.bool,
-                torch.uint8,
-                torch.int16,
-                torch.uint16,
-                torch.uint64,
-                torch.float16,
-                torch.bfloat16,
-                torch.float8_e4m3fn,
-                torch.float8_e5m2,
-                torch.complex32,
-                torch.complex64,
-                torch.complex128,
+                *(torch.bool, torch.uint8, torch.int16, torch.uint16, torch.uint64, torch.float16),
+                *(torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+                *(torch.complex32, torch.complex64, torch.complex128),
             )
         ],
         "bits": [torch.full((4,), number % 256, dtype=torch.uint8).view(torch.uint4)],
@@ -293,17 +285,6 @@ def test_conjugated_and_negated_tensors_arrive_with_their_values(
         assert all(torch.equal(one, other) for one, other in zip(batch, turned([number]), strict=True))
 
 
-class Rows(torch.utils.data.Dataset[Any]):
-    def __init__(self, row: Callable[[int], Any]) -> None:
-        self.row = row
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> Any:
-        return self.row(index)
-
-
 def ordinary(index: int) -> Any:
     x = torch.arange(3.0) + index
     return {
@@ -343,8 +324,8 @@ def outcome(loader: Any) -> list[Any]:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_default_collate_keeps_types_and_refuses_as_in_torchs_loader(workers: int) -> None:
     for name, row in {"ordinary": ordinary, **REFUSED}.items():
-        expected = outcome(torch.utils.data.DataLoader(Rows(row), 2, num_workers=workers))
-        found = outcome(yoga.DataLoader(Rows(row), 2, num_workers=workers))
+        expected = outcome(torch.utils.data.DataLoader(Mapped(6, row), 2, num_workers=workers))
+        found = outcome(yoga.DataLoader(Mapped(6, row), 2, num_workers=workers))
         assert len(found) == 3
         if workers:
             assert all(type(batch) is (dict if name == "ordinary" else tuple) for batch in found), found

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from loops import loader, rows
+from own import Mapped
 
 import torchyoga as yoga
 
@@ -142,15 +143,8 @@ def test_what_counts_the_rows_that_are_read_is_not_reported() -> None:
 
 
 def test_a_split_that_was_drawn_anew_is_reported() -> None:
-    class Rows(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, row: int) -> int:
-            return row
-
     def split() -> yoga.DataLoader:
-        return loader(torch.utils.data.random_split(Rows(), [30, 10])[0], 5, shuffle=True, seed=3)
+        return loader(torch.utils.data.random_split(Mapped(40), [30, 10])[0], 5, shuffle=True, seed=3)
 
     one = split()
     rows(itertools.islice(one, 2))

@@ -8,10 +8,10 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import threading
 import typing
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ import pytest
 import torch
 from interrupting import pressed
 from loops import loader, resumed, rows
+from own import Mapped
 from starts import FRESH_STARTS
 from torch.utils.data import DistributedSampler, SequentialSampler
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE, at_once, eventually, running, switching_often
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -74,14 +75,10 @@ def test_a_peek_before_a_plain_loop_loses_nothing() -> None:
 
 @pytest.mark.parametrize("size", [2, None])
 def test_peek_moves_nothing(size: int | None) -> None:
-    class Noisy(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 20
+    def noisy(index: int) -> Any:
+        return torch.tensor([index, torch.randint(1000, ()), random.randrange(1000)])
 
-        def __getitem__(self, index: int) -> Any:
-            return torch.tensor([index, torch.randint(1000, ()), random.randrange(1000)])
-
-    for data in (Noisy(), range(20)):
+    for data in (Mapped(20, noisy), range(20)):
         one = loader(data, size, shuffle=True, seed=3)  # type: ignore[arg-type]
         states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
         before = one.state_dict()
@@ -242,22 +239,6 @@ class Flag:
         eventually(self.is_set)
 
 
-class Slow(torch.utils.data.Dataset[Any]):
-    """A dataset whose row 12 waits for a flag, and is counted."""
-
-    def __init__(self, flag: Flag) -> None:
-        self.flag, self.count = flag, torch.zeros(1).share_memory_()
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
-        if index == 12:
-            self.count += 1
-            self.flag.wait()
-        return index
-
-
 @pytest.mark.parametrize(
     ("size", "options"),
     [
@@ -269,9 +250,15 @@ class Slow(torch.utils.data.Dataset[Any]):
     ],
 )
 def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
-    flag = Flag()
-    data = Slow(flag)
-    one = loader(data, size, num_workers=1, timeout=1, **options)  # type: ignore[arg-type]
+    flag, count = Flag(), torch.zeros(1).share_memory_()
+
+    def slow(index: int) -> int:
+        if index == 12:
+            count.add_(1)
+            flag.wait()
+        return index
+
+    one = loader(Mapped(40, slow), size, num_workers=1, timeout=1, **options)  # type: ignore[arg-type]
     found: list[int] = []
     batches, late = iter(one), 0
     while len(found) < 40:
@@ -287,32 +274,28 @@ def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
         if len(found) == 20:
             middle = state
     assert late
-    assert data.count == 1  # its worker goes on: begun anew, a row slower than `timeout` would never come
+    assert count == 1  # its worker goes on: begun anew, a row slower than `timeout` would never come
     assert sorted(found) == list(range(40))
     assert next(batches, None) is None
     assert one.prove()
     assert sorted(found[:20] + resumed(middle, 40, 4)) == list(range(40))
 
 
-class Blocking(torch.utils.data.Dataset[Any]):
+def blocking(flag: Flag) -> Mapped:
     """A dataset whose rows from 16 on wait for a flag."""
 
-    def __init__(self, flag: Flag) -> None:
-        self.flag = flag
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
+    def row(index: int) -> int:
         if index >= 16:
-            self.flag.wait()
+            flag.wait()
         return index
+
+    return Mapped(40, row)
 
 
 def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     flag = Flag()
-    one = loader(Blocking(flag), 4, num_workers=2, persistent_workers=True)
+    one = loader(blocking(flag), 4, num_workers=2, persistent_workers=True)
     batches = iter(one)
     found = rows(itertools.islice(batches, 3))
     one.load_state_dict(one.state_dict())
@@ -330,7 +313,7 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
 
 def test_an_interrupt_while_workers_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag()
-    one = loader(Blocking(flag), 4, num_workers=1)
+    one = loader(blocking(flag), 4, num_workers=1)
     batches = iter(one)
     found = rows(itertools.islice(batches, 4))
     assert pressed(lambda: next(batches))
@@ -342,27 +325,18 @@ def test_an_interrupt_while_workers_end_is_raised(monkeypatch: pytest.MonkeyPatc
     assert one.prove()
 
 
-class Killed(torch.utils.data.Dataset[Any]):
-    """A dataset whose worker is killed at row 12, once."""
-
-    def __init__(self, flag: Flag) -> None:
-        self.flag = flag
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
-        if index == 12 and not self.flag.is_set():
-            self.flag.set()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
-
-
 @pytest.mark.quick("True")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_batches_of_a_worker_that_was_killed_come_from_others(persistent: bool) -> None:
     flag = Flag()
-    one = loader(Killed(flag), 4, num_workers=2, persistent_workers=persistent)
+
+    def killed(index: int) -> int:
+        if index == 12 and not flag.is_set():
+            flag.set()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+    one = loader(Mapped(40, killed), 4, num_workers=2, persistent_workers=persistent)
     found, batches = [], iter(one)
     with pytest.raises(RuntimeError, match="exited unexpectedly"):  # noqa: PT012
         while True:
@@ -373,22 +347,16 @@ def test_batches_of_a_worker_that_was_killed_come_from_others(persistent: bool) 
     assert one.prove()
 
 
-class Ending(torch.utils.data.Dataset[Any]):
-    """A dataset whose row 5 raises StopIteration."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> int:
-        if index == 5:
-            raise StopIteration
-        return index
+def ending(index: int) -> int:
+    if index == 5:
+        raise StopIteration
+    return index
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("size", [2, None])
 def test_a_row_that_raises_stop_iteration_does_not_end_the_epoch(workers: int, size: int | None) -> None:
-    one = loader(Ending(), size, num_workers=workers)  # type: ignore[arg-type]
+    one = loader(Mapped(12, ending), size, num_workers=workers)  # type: ignore[arg-type]
     batches, found = iter(one), []
     with pytest.raises(RuntimeError, match="StopIteration"):  # noqa: PT012
         while True:
@@ -423,37 +391,28 @@ def _asked(kind: str) -> Any:
 )
 def test_a_thread_that_asks_without_a_pause_changes_nothing(kind: str) -> None:
     one, epochs = _asked(kind), 20 if kind == "as they are ready" else 150
-    ended, faults = threading.Event(), []
+    ended = threading.Event()
 
     def ask() -> None:
         before = (0, 0)
-        try:
-            while not ended.is_set():
-                state = one.state_dict()
-                place = state["epoch"], state.get("position", state["steps"])
-                faults.extend([(before, place)] if place < before else [])
-                before = place
-                if kind == "foreign":
-                    continue
-                if kind != "sampler" and place[1] != 4 * state["steps"]:
-                    faults.append(state)
-                proof = one.prove()
-                faults.extend([] if proof else [str(proof)])
-        except Exception as error:
-            faults.append(error)
+        while not ended.is_set():
+            state = one.state_dict()
+            place = state["epoch"], state.get("position", state["steps"])
+            assert place >= before
+            before = place
+            if kind == "foreign":
+                continue
+            assert kind == "sampler" or place[1] == 4 * state["steps"]
+            proof = one.prove()
+            assert proof, str(proof)
 
-    asking, interval = threading.Thread(target=ask), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        asking.start()
-        for _ in range(epochs):
-            for _ in one:
-                pass
-    finally:
-        ended.set()
-        asking.join()
-        sys.setswitchinterval(interval)
-    assert not faults
+    with switching_often(), running(ask):
+        try:
+            for _ in range(epochs):
+                for _ in one:
+                    pass
+        finally:
+            ended.set()
     assert one.state_dict()["epoch"] == epochs
 
 
@@ -532,16 +491,12 @@ def test_arguments_that_mean_something_else_are_refused(arguments: Any, message:
 # -- the seed
 
 
-class Drawing(torch.utils.data.Dataset[Any]):
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> Any:
-        return int(torch.randint(1000, ()))
-
-
 @pytest.mark.slow("rows")
-@pytest.mark.parametrize(("data", "shuffle"), [(range(20), True), (Drawing(), False)], ids=["order", "rows"])
+@pytest.mark.parametrize(
+    ("data", "shuffle"),
+    [(range(20), True), (Mapped(20, lambda _: int(torch.randint(1000, ()))), False)],
+    ids=["order", "rows"],
+)
 def test_each_order_draws_one_number_of_torchs_however_a_run_begins(data: Any, shuffle: bool) -> None:
     def numbers(drawn: int) -> list[float]:
         generator = torch.Generator().manual_seed(1)
@@ -589,14 +544,7 @@ def test_loaders_of_several_threads_have_seeds_of_their_own_and_no_number_comes_
         for _ in range(600):
             found.append(loader(shuffle=True).state_dict()["seed"])  # type: ignore[arg-type]
 
-    threads = [
-        threading.Thread(target=target, args=(found,))
-        for target, found in zip((draw, make, make), drawn, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*map(partial, (draw, make, make), drawn))
     together = [number for found in drawn for number in found]
     assert len(together) == len(set(together)) == 4200
 

@@ -22,6 +22,7 @@ import pytest
 import torch
 from children import status_of_child
 from infiles import InFiles
+from own import Mapped
 from starts import FRESH_STARTS
 from torch.utils.data import Dataset, IterableDataset, Subset
 from waiting import PATIENCE, eventually
@@ -37,14 +38,12 @@ HAS_IN_ORDER = "in_order" in inspect.signature(torch.utils.data.DataLoader).para
 OUT_OF_ORDER = pytest.mark.skipif(not HAS_IN_ORDER, reason="torch has in_order from 2.6 on")
 
 
-class Noisy(Dataset[Any]):
+def noisy(index: int) -> Any:
     """Unmodified augmentation with all three generators."""
+    return index, random.random(), np.random.rand(2), torch.rand(2)
 
-    def __len__(self) -> int:
-        return 21
 
-    def __getitem__(self, index: int) -> Any:
-        return index, random.random(), np.random.rand(2), torch.rand(2)
+NOISY = Mapped(21, noisy)
 
 
 @pytest.fixture(params=FORMATS)
@@ -54,7 +53,24 @@ def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
 
 
 def rows_of(batches: Any) -> list[int]:
-    return [row for batch in batches for row in batch["y"].tolist()]
+    columns = (batch["y"] if isinstance(batch, dict) else batch for batch in batches)
+    return [row for column in columns for row in column.tolist()]
+
+
+def trained(
+    data: Any, world: int, size: int, state: Any, steps: int | None, **options: Any
+) -> tuple[Any, list[int]]:
+    """So many steps of all ranks: their state, and the rows in the order of the epoch."""
+    loaders = [yoga.DataLoader(data, size, num_replicas=world, rank=rank, **options) for rank in range(world)]
+    ranks = []
+    for loader in loaders:
+        if state:
+            loader.load_state_dict(state)
+        ranks.append(rows_of(itertools.islice(loader, steps)))
+    states = [loader.state_dict() for loader in loaders]
+    assert all(found == states[0] for found in states)
+    assert yoga.prove([loader.receipt() for loader in loaders])
+    return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
 def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
@@ -62,7 +78,7 @@ def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
 
 
 def test_resume_from_every_batch_of_an_uncached_random_dataset() -> None:
-    check_resume(lambda: yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=3, drop_last=True))
+    check_resume(lambda: yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=3, drop_last=True))
 
 
 def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
@@ -75,13 +91,13 @@ def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
 def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
-    whole = list(yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1))
+    whole = list(yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1))
     loader = yoga.DataLoader(
-        Noisy(), batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
+        NOISY, batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
     )
     iterator = iter(loader)
     got = [next(iterator), next(iterator)]
-    rest = yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1)
+    rest = yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1)
     rest.load_state_dict(loader.state_dict())
     assert_rows_equal(got + list(rest), whole)
     assert_rows_equal([*got, next(iterator)], whole[:3])
@@ -111,25 +127,11 @@ def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef)
 @pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
 def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any) -> None:
     whole = rows_of(yoga.DataLoader(ref, batch_size=23, shuffle=True, seed=0))
-
-    def run(world: int, size: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
-        states, ranks = [], []
-        for rank in range(world):
-            loader = yoga.DataLoader(
-                ref, size, True, seed=0, num_replicas=world, rank=rank, remainder=remainder
-            )
-            if state:
-                loader.load_state_dict(state)
-            ranks.append(rows_of(itertools.islice(loader, steps)))
-            states.append(loader.state_dict())
-        assert all(found == states[0] for found in states)
-        merged = [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
-        return states[0], merged
-
+    options: dict[str, Any] = {"shuffle": True, "seed": 0, "remainder": remainder}
     for steps in (0, 1, 2):
-        state, first = run(3, 2, None, steps)
-        state, second = run(1, 3, state, 1)
-        _, third = run(2, 4, state, None)
+        state, first = trained(ref, 3, 2, None, steps, **options)
+        state, second = trained(ref, 1, 3, state, 1, **options)
+        _, third = trained(ref, 2, 4, state, None, **options)
         got = first + second + third
         if remainder == "keep":
             assert got == whole
@@ -153,26 +155,11 @@ def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
     check_resume(lambda: yoga.DataLoader(InFiles(), 4, num_workers=next(workers), **options), most_stops=2)
     check_resume(lambda: yoga.DataLoader(InFiles(), 2, num_replicas=3, rank=1, **options))
 
-    def run(world: int, size: int, workers: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
-        states, ranks, receipts = [], [], []
-        for rank in range(world):
-            loader = yoga.DataLoader(
-                InFiles(), size, num_replicas=world, rank=rank, num_workers=workers, **options
-            )
-            if state:
-                loader.load_state_dict(state)
-            ranks.append([int(row) for batch in itertools.islice(loader, steps) for row in batch])
-            states.append(loader.state_dict())
-            receipts.append(loader.receipt())
-        assert all(found == states[0] for found in states)
-        assert yoga.prove(receipts)
-        return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
-
-    _, whole = run(3, 23, 0, None, None)
-    state, first = run(3, 2, 0, None, 1)
-    state, second = run(2, 3, 1, state, 1)
+    _, whole = trained(InFiles(), 3, 23, None, None, **options)
+    state, first = trained(InFiles(), 3, 2, None, 1, **options)
+    state, second = trained(InFiles(), 2, 3, state, 1, num_workers=1, **options)
     assert locality == "global" or state["shards"] == 3
-    _, third = run(1, 4, 0, state, None)
+    _, third = trained(InFiles(), 1, 4, state, None, **options)
     assert first + second + third == whole
 
 
@@ -195,37 +182,17 @@ def test_accelerate_and_shards_of_files_exclude_each_other() -> None:
 
 
 def test_random_numbers_depend_on_seed_epoch_and_row_only() -> None:
-    loader = yoga.DataLoader(Noisy(), batch_size=4, shuffle=True, seed=5)
+    loader = yoga.DataLoader(NOISY, batch_size=4, shuffle=True, seed=5)
     epochs = [sum((list(zip(*batch, strict=True)) for batch in loader), []) for _ in range(2)]
     by_row = [{int(row[0]): row[1:] for row in epoch} for epoch in epochs]
-    other = yoga.DataLoader(Noisy(), batch_size=3, seed=5, num_workers=2)
+    other = yoga.DataLoader(NOISY, batch_size=3, seed=5, num_workers=2)
     for batch in other:
         for row in zip(*batch, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(row[1:], by_row[0][int(row[0])], strict=True))
     firsts = [float(values[0]) for epoch in by_row for values in epoch.values()]
     assert len(set(firsts)) == 42
-    another_seed = next(iter(yoga.DataLoader(Noisy(), seed=6)))
+    another_seed = next(iter(yoga.DataLoader(NOISY, seed=6)))
     assert float(another_seed[1]) != float(by_row[0][0][0])
-
-
-@pytest.mark.parametrize("seed_rows", [False, True])
-def test_the_training_loops_random_numbers_are_left_alone(seed_rows: bool) -> None:
-    def draw() -> tuple[float, float, float]:
-        return random.random(), float(np.random.rand()), float(torch.rand(1))
-
-    data = Noisy() if seed_rows else list(range(9))
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
-    expected = [draw() for _ in range(3)]
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
-    loader = yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, seed_rows=seed_rows)
-    found = [draw()]
-    iterator = iter(loader)
-    next(iterator)
-    found.append(draw())
-    loader.state_dict()
-    list(iterator)
-    found.append(draw())
-    assert found == expected
 
 
 def test_single_rows_without_batches(ref: yoga.DataRef) -> None:
@@ -233,8 +200,8 @@ def test_single_rows_without_batches(ref: yoga.DataRef) -> None:
     rows = [row["y"] for row in loader]
     assert sorted(rows) == list(range(23))
     assert len(loader) == 23
-    loader = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True, seed=0)
-    again = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True, seed=0, num_workers=2)
+    loader = yoga.DataLoader(NOISY, batch_size=None, shuffle=True, seed=0)
+    again = yoga.DataLoader(NOISY, batch_size=None, shuffle=True, seed=0, num_workers=2)
     assert_rows_equal(list(again), list(loader))
 
 
@@ -327,7 +294,7 @@ def test_the_users_own_collate_and_dataset_are_seen(ref: yoga.DataRef) -> None:
     loader = yoga.DataLoader(subset, batch_size=2, collate_fn=lambda rows: [row["s"] for row in rows])
     assert list(loader) == [["5", "1"], ["7"]]
     assert loader.dataset is subset
-    noisy = Noisy()
+    noisy = NOISY
     loader = yoga.DataLoader(noisy, batch_size=2)
     next(iter(loader))
     assert loader.dataset is noisy
@@ -463,13 +430,6 @@ def test_the_users_collate_function_runs_in_the_users_thread(ref: yoga.DataRef) 
     assert names == {"MainThread"}
 
 
-def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
-    with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
-        yoga.DataLoader(ref, prefetch_factor=-1)
-    with pytest.raises(ValueError, match="prefetch_factor"):
-        yoga.DataLoader([1, 2], prefetch_factor=2)  # as in torch: nothing is read ahead
-
-
 @pytest.mark.parametrize("size", [4, None])
 def test_prefetch_factor_is_taken_over_every_view(size: int | None) -> None:
     ref = yoga.from_arrays({"x": np.arange(10.0)})
@@ -489,6 +449,8 @@ def test_prefetch_factor_is_taken_over_every_view(size: int | None) -> None:
             assert_rows_equal(list(loader), expected)
         with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
             yoga.DataLoader(view, size, prefetch_factor=-1)
+    with pytest.raises(ValueError, match="prefetch_factor"):
+        yoga.DataLoader([1, 2], size, prefetch_factor=2)  # as in torch: nothing is read ahead
 
 
 class Downloaded(yoga.DataRef):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,9 @@ import pytest
 import torch
 from children import forked
 from loops import idle_ring, ring_of
+from own import Mapped
 from starts import FRESH_STARTS
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import get_worker_info
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -111,24 +113,15 @@ def ref(tmp_path: Path) -> yoga.DataRef:
     return yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
 
 
-class Doubled(Dataset[Any]):
-    """A transform over a DataRef."""
-
-    def __init__(self, ref: yoga.DataRef) -> None:
-        self.ref = ref
-
-    def __len__(self) -> int:
-        return len(self.ref)
-
-    def __getitem__(self, index: int) -> Any:
-        row = self.ref[index]
-        return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
+def doubled(ref: yoga.DataRef, index: int) -> Any:
+    row = ref[index]
+    return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
 
 
 @pytest.mark.slow("forkserver")
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
-    for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
+    for data, collate in ((ref, yoga.jagged), (Mapped(101, partial(doubled, ref)), None)):
         expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
         loader = yoga.DataLoader(
             data, 3, True, seed=0, num_workers=2, collate_fn=collate, multiprocessing_context=method
@@ -219,16 +212,13 @@ def test_a_worker_sees_the_users_dataset() -> None:
         assert info is not None
         info.dataset.offset = 100 + worker_id  # type: ignore[attr-defined]
 
-    class Shifted(Dataset[int]):
+    class Shifted(Mapped):
         offset = 0
-
-        def __len__(self) -> int:
-            return 40
 
         def __getitem__(self, index: int) -> int:
             return index + self.offset
 
-    loader = yoga.DataLoader(Shifted(), batch_size=4, num_workers=1, worker_init_fn=init)
+    loader = yoga.DataLoader(Shifted(40), batch_size=4, num_workers=1, worker_init_fn=init)
     assert next(iter(loader)).tolist() == [100, 101, 102, 103]
 
 
@@ -332,21 +322,10 @@ def test_batches_that_a_forked_child_holds_stay_as_they_are(begun: Any, persiste
     assert codes == [0] * 8
 
 
-class Kept(Dataset[Any]):
-    def __init__(self, kept: list[Any]) -> None:
-        self.kept = kept
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.kept[index]
-
-
 def test_workers_of_another_loader_read_delivered_batches() -> None:
     batches = iter(numbered(60))
     kept = [next(batches) for _ in range(4)]
-    others = iter(torch.utils.data.DataLoader(Kept(kept), None, num_workers=1, prefetch_factor=1))
+    others = iter(torch.utils.data.DataLoader(kept, None, num_workers=1, prefetch_factor=1))
     found = [next(others)]
     kept.clear()
     assert sum(1 for _ in batches) == 56

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import threading
 import time
 import warnings
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from advised import verdict
-from waiting import PATIENCE
+from waiting import at_once, switching_often
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -204,15 +203,7 @@ def test_threads_that_share_an_iterator_get_each_row_once(
     def take() -> None:
         found.extend(int(batch["label"]) for batch in batches)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=take) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-    finally:
-        sys.setswitchinterval(interval)
+    with switching_often():
+        at_once(take, take, take)
     assert sorted(found) == [*range(ROWS)]
     assert yoga.prove([loader.receipt()])

@@ -14,6 +14,7 @@ import torch
 from children import status_of_child
 from hypothesis import example, given
 from hypothesis import strategies as st
+from waiting import running
 
 from torchyoga.formats import mapped
 from torchyoga.formats.items import Cut, Decoded, Items, Mapped, Numbering
@@ -161,19 +162,15 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
 
     items = Decoded([model.starts], [16], 1, SIZE, decode, 2 * SIZE, 10**6)
     items.pick(np.arange(4), empty)
-    thread = threading.Thread(target=lambda: items.pick(np.array([15]), empty))
-    thread.start()
-    try:
-        assert entered.wait(300)
 
-        def picks_all() -> None:
-            leave.set()
-            assert items.pick(np.arange(16), empty).tobytes() == model.items.tobytes()
-
-        assert status_of_child(picks_all) == 0
-    finally:
+    def picks_all() -> None:
         leave.set()
-        thread.join(300)
+        assert items.pick(np.arange(16), empty).tobytes() == model.items.tobytes()
+
+    with running(lambda: items.pick(np.array([15]), empty)):
+        assert entered.wait(300)
+        assert status_of_child(picks_all) == 0
+        leave.set()
 
 
 @pytest.mark.parametrize("row_bytes", [1, 6, 784, 12_288, 12_289, 70_003, 300_000])

@@ -1,4 +1,4 @@
-"""The laws of `Place`, `Epoch` and `State`, in every small world: ranks, remainders, batches in any order."""
+"""Places, epochs and states: their laws in every small world of ranks, remainders, and orders of batches."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from torchyoga.order.epoch import Epoch, Iteration, IterationOptions, Skipped
-from torchyoga.order.place import Place, Shard, taken
+from torchyoga.order.full import Order
+from torchyoga.order.place import (
+    Place,
+    Shard,
+    after,
+    batches,
+    chunks,
+    first_positions,
+    positions,
+    skipped,
+    taken,
+)
 from torchyoga.order.proof import weight
 from torchyoga.order.state import State
 
@@ -105,3 +119,130 @@ def test_an_epoch_rolls_over_when_no_rank_has_a_batch_left() -> None:
             is_over = position > 0 and not left
             for rank in ranks:
                 assert at.rolled(length, rank, size, drop_last) == (at.next if is_over else at)
+
+
+# -- the positions that a rank takes from a place
+
+
+def flat(ranges: Any) -> list[int]:
+    return [number for some in ranges for number in some]
+
+
+def model(place: Place, shard: Shard, length: int) -> list[int]:
+    """All positions of a rank, as a list: first those that were left, then those after the place; dealt to
+    the ranks."""
+    end, world = shard.end(length, place.position), shard.num_replicas
+    behind = flat(place.left)
+    coming = behind + list(range(place.position + len(behind), end))
+    coming = coming[: end - place.position]  # `drop` may leave out positions that were left, too
+    run = 1 if place.left else shard.run_length
+    mine: list[int] = []
+    while coming:
+        now, coming = coming[: run * world], coming[run * world :]
+        if len(now) == run * world:
+            mine += now[shard.rank * run : (shard.rank + 1) * run] if run > 1 else [now[shard.rank]]
+            continue
+        size, longer = divmod(len(now), world)
+        first = shard.rank * size + min(shard.rank, longer)
+        mine += now[first : first + size + (shard.rank < longer)]
+    return mine
+
+
+def test_all_small_epochs_dealt_in_runs() -> None:
+    for length, world, run in itertools.product(range(14), range(1, 5), range(1, 5)):
+        for remainder in ("keep", "drop", "pad"):
+            for start, rank in itertools.product(range(0, length + 1, 3), range(world)):
+                place, shard = Place(0, start), Shard(world, rank, remainder, run)  # type: ignore[arg-type]
+                expected = model(place, shard, length)
+                count = shard.count(length, start)
+                assert count == len(expected)
+                for cut in range(count + 1):
+                    assert flat(taken(place, shard, length, 0, cut)) == expected[:cut]
+                    assert flat(taken(place, shard, length, cut, count)) == expected[cut:]
+                assert positions(place, shard, length, 0, count).tolist() == expected
+
+
+def test_batches_of_all_ranks_in_runs_are_the_global_order_end_to_end() -> None:
+    for length, world, size in itertools.product((5, 12, 29), (2, 3, 4), (1, 3)):
+        order = Order(length, 1)
+        whole = order.rows(0, range(length + world)).tolist()
+        ranks = [
+            batches(order, Shard(world, rank, "pad", size), Place(0, 0), size, False) for rank in range(world)
+        ]
+        laid = [row for step in zip(*ranks, strict=True) for batch in step for row in batch.tolist()]
+        assert laid == whole[: len(laid)]
+        assert length <= len(laid) < length + world
+
+
+def test_batches_of_any_size_are_whole_but_the_last() -> None:
+    for size in (1, 3, 1000, 1025, 70_000):
+        made = list(batches(Order(75_000, shuffle=False), Shard(), Place(0, 5), size, False))
+        assert np.concatenate(made).tolist() == list(range(5, 75_000))
+        assert {len(batch) for batch in made[:-1]} == {size}
+
+
+@st.composite
+def places(draw: Any) -> tuple[Place, int]:
+    """A place with something left, and the length of the epoch."""
+    cuts = sorted(draw(st.sets(st.integers(0, 40), min_size=2, max_size=8)))
+    ranges = tuple(
+        range(a, b, draw(st.integers(1, 3))) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if b > a
+    )
+    before = draw(st.integers(0, cuts[0]))  # this many were delivered, and those between the ranges
+    behind = ranges[-1][-1] + 1
+    position = behind - sum(map(len, ranges))
+    assert before <= position
+    return Place(3, position, ranges), behind + draw(st.integers(0, 20))
+
+
+@given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
+def test_positions_that_are_left_are_dealt_first(
+    found: tuple[Place, int], world: int, remainder: Any, run: int
+) -> None:
+    place, length = found
+    order = Order(length, 2)
+    dealt = []
+    for rank in range(world):
+        shard = Shard(world, rank, remainder, run)
+        expected = model(place, shard, length)
+        rows = [row for chunk in chunks(order, shard, place) for row in chunk.tolist()]
+        assert rows == order.rows(3, expected).tolist()
+        dealt.append(expected)
+        if not rank:
+            for cut in range(len(expected) + 1):
+                assert flat(taken(place, shard, length, cut, len(expected))) == expected[cut:]
+    if remainder == "keep":
+        left = flat(place.left) + list(range(place.position + len(flat(place.left)), length))
+        assert sorted(itertools.chain(*dealt)) == sorted(left)
+
+
+@given(places(), st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 5))
+@pytest.mark.parametrize("chunk", [1, 65536])
+def test_a_batch_begins_at_the_position_of_its_first_row(
+    chunk: int, found: tuple[Place, int], world: int, remainder: Any, size: int
+) -> None:
+    place, length = found
+    for rank, run in itertools.product(range(world), {1, size}):
+        shard = Shard(world, rank, remainder, run)
+        firsts = list(first_positions(shard, length, place, size, chunk))
+        assert firsts == model(place, shard, length)[::size]
+        whole = list(batches(Order(length, shuffle=False), shard, place, size, False))
+        assert [int(batch[0]) for batch in whole] == [first % length for first in firsts]
+
+
+@given(places(), st.integers(0, 60))
+def test_skipping_drops_the_first_positions(found: tuple[Place, int], count: int) -> None:
+    left = found[0].left
+    assert flat(skipped(left, count)) == flat(left)[count:]
+    assert skipped((), count) == ()
+
+
+@given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 20))
+def test_after_some_rows_the_others_are_left(
+    found: tuple[Place, int], world: int, remainder: Any, rows: int
+) -> None:
+    for place in (found[0], Place(*found[0][:2])):
+        for rank in range(world):
+            shard = Shard(world, rank, remainder)
+            then = after(place, shard, found[1], rows)
+            assert model(then, shard, found[1]) == model(place, shard, found[1])[rows:]

@@ -110,14 +110,9 @@ def story(number: int) -> None:
             one.load_state_dict(state, appended=appended)
 
 
-def test_stories() -> None:
-    for number in range(300):
-        story(number)
-
-
-@pytest.mark.soak
-def test_many_stories() -> None:
-    for number in range(100_000):
+@pytest.mark.parametrize("count", [300, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_stories(count: int) -> None:
+    for number in range(count):
         story(number)
 
 
@@ -139,14 +134,7 @@ def test_the_epoch_under_way_is_finished_and_proved(shuffle: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {"grown": 5},
-        {"grown": "x"},
-        {"grown": 2**70},
-        {"grown": 31},
-        {"version": 2},
-    ],
+    "more", [{"grown": 5}, {"grown": "x"}, {"grown": 2**70}, {"grown": 31}, {"version": 2}]
 )
 def test_forged_states_are_refused(more: dict[str, object]) -> None:
     loader = resumed(appended="next")

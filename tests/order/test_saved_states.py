@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from cursors import begin, blocks, cursor, reach
+from golden.states import FILE, opened, rows_of
 
+import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.state import State, written
@@ -151,42 +153,24 @@ def test_damaged_shards_are_refused(shards: Any) -> None:
         here.load_state_dict({**here.state_dict(), "shards": shards})
 
 
+FORGED: dict[str, list[Any]] = {
+    "left": [
+        *([[0, 10**30]], [[0, 2**63]], [[True, 3]], [[8, 10]], [[3, 5], [2, 4]], [[4]], [[4, 8, 1, 1]]),
+        *([[8, 4, 1]], [[4, 8, 1], [6, 9, 1]], [[4, 8, 0]], [[-4, 8, 1]], [[40, 44, 1]], [["4", "8", "1"]]),
+        "all",
+    ],
+    "steps": [2**63, True, -1, 1.5],
+    "proof": ["what", 5],
+    "again": [10**5000, True],
+    "left_out": [[True, 0], [1, 2, 3]],
+    **{"epoch": [10**5000], "seed": [10**5000], "length": [10**5000]},
+    **{"shuffle": [[1, 2]], "fingerprint": [{"a": 1}], "window": [[1]], "files": [["a"]]},
+}
+
+
 @pytest.mark.parametrize(
     "change",
-    [
-        {"left": [[0, 10**30]]},
-        {"left": [[0, 2**63]]},
-        {"left": [[True, 3]]},
-        {"left": [[1, 4]], "position": 9},
-        {"left": [[8, 10]]},
-        {"left": [[3, 5], [2, 4]]},
-        {"left": [[4]]},
-        {"left": [[4, 8, 1, 1]]},
-        {"left": [[8, 4, 1]]},
-        {"left": [[4, 8, 1], [6, 9, 1]]},
-        {"left": [[4, 8, 0]]},
-        {"left": [[-4, 8, 1]]},
-        {"left": [[40, 44, 1]]},
-        {"left": "all"},
-        {"left": [["4", "8", "1"]]},
-        {"steps": 2**63},
-        {"steps": True},
-        {"steps": -1},
-        {"steps": 1.5},
-        {"proof": "what"},
-        {"proof": 5},
-        {"again": 10**5000},
-        {"again": True},
-        {"left_out": [True, 0]},
-        {"left_out": [1, 2, 3]},
-        {"epoch": 10**5000},
-        {"seed": 10**5000},
-        {"length": 10**5000},
-        {"shuffle": [1, 2]},
-        {"fingerprint": {"a": 1}},
-        {"window": [1]},
-        {"files": ["a"]},
-    ],
+    [{"left": [[1, 4]], "position": 9}, *({key: one} for key, values in FORGED.items() for one in values)],
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_forged_states_are_refused_before_anything_changes(change: Any, strict: bool) -> None:
@@ -198,12 +182,58 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         assert one.state_dict() == before
         return
     assert not strict
-    assert set(change) & {
-        "left",
-        "steps",
-        "again",
-        "left_out",
-        "proof",
-        "length",
-    }  # not loaded
+    assert set(change) & {"left", "steps", "again", "left_out", "proof", "length"}  # not loaded
     assert begin(one) == (0, change.get("position", 2))
+
+
+# -- golden states
+
+
+CASES = json.loads(FILE.read_text())
+RESUMES = [(case, after) for case in CASES for after in case["after"]]
+EACH = pytest.mark.parametrize(
+    ("case", "after"), RESUMES, ids=[f"{case['name']} on {after['world']}" for case, after in RESUMES]
+)
+
+
+def ranks_of(case: dict[str, Any], after: dict[str, Any], states: Any = None) -> list[Any]:
+    """The ranks that go on from states, by default the golden ones."""
+    states = states or case["states"]
+    ranks = [opened(case, after["world"], rank, **after["options"]) for rank in range(after["world"])]
+    for rank, source in enumerate(ranks):
+        source.load_state_dict(states[rank % len(states)])
+    return ranks
+
+
+@EACH
+def test_the_epoch_is_finished_exactly_and_the_next_is_whole(
+    case: dict[str, Any], after: dict[str, Any]
+) -> None:
+    ranks = ranks_of(case, after)
+    assert [rows_of(source) for source in ranks] == after["rows"]
+    assert all(source.state_dict()["epoch"] == case["epoch"] + 1 for source in ranks)
+    assert yoga.prove([source.receipt() for source in ranks])
+    options = {name: value for name, value in case["options"].items() if name != "start_offset"}
+    fresh = [
+        opened({**case, "options": options}, after["world"], rank, **after["options"])
+        for rank in range(after["world"])
+    ]
+    for source in fresh:
+        source.set_epoch(case["epoch"] + 1)
+    if sum(case["files"]) < 10**6:
+        assert [rows_of(source) for source in ranks] == [rows_of(source) for source in fresh]
+
+
+@EACH
+def test_a_state_saved_on_the_way_goes_on_as_exactly(case: dict[str, Any], after: dict[str, Any]) -> None:
+    ranks = ranks_of(case, after)
+    got = [rows_of(source, 1) for source in ranks]
+    again = ranks_of(case, after, [json.loads(json.dumps(ranks[0].state_dict()))])
+    assert [before + rows_of(source) for before, source in zip(got, again, strict=True)] == after["rows"]
+
+
+def test_states_of_another_version_are_refused() -> None:
+    case = CASES[0]
+    for version in (0, 2):
+        with pytest.raises(StateError, match=f"is of version {version}, this torchyoga reads version 1"):
+            ranks_of(case, case["after"][0], [{**case["states"][0], "version": version}])

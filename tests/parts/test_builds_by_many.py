@@ -24,13 +24,6 @@ from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, 
 from torchyoga.stores.contract import at_work
 
 
-@pytest.fixture(params=["directory", "memory"])
-def storage(request, tmp_path) -> Storage:
-    if request.param == "directory":
-        return Storage(tmp_path / "storage")
-    return Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
-
-
 def threads(count: int = 2) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 

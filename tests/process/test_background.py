@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE, eventually, running
 
 from torchyoga.process.threads import Ahead, Task
 
@@ -196,14 +197,10 @@ def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:
             entered.set()
             leave.wait(300)
 
-    thread = threading.Thread(target=hold, args=(left[0]._shared,), daemon=True)
-    thread.start()
-    assert entered.wait(300)
-    try:
+    with running(partial(hold, left[0]._shared)):
+        assert entered.wait(300)
         assert status_of_child(left.clear) == 0
-    finally:
         leave.set()
-        thread.join(300)
     assert next(left[0]) == 1
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from children import started, status_of_child
+from waiting import at_once, running
 
 import torchyoga as yoga
 from torchyoga.process.lazy import cached_property
@@ -56,9 +58,6 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
 
     slow = Half(wait)
     renew_in_children(slow)
-    thread = threading.Thread(target=lambda: slow.value)
-    thread.start()
-    assert begun.wait(300)
     others = [Half(bool) for _ in range(4)]
 
     def all_values() -> None:
@@ -68,18 +67,13 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
             together.wait(300)
             assert half.value == 1
 
-        threads = [threading.Thread(target=ask, args=(half,)) for half in (slow, *others)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        at_once(*(partial(ask, half) for half in (slow, *others)))
         assert [half.value for half in (slow, *others)] == [1] * 5
 
-    try:
+    with running(lambda: slow.value):
+        assert begun.wait(300)
         assert status_of_child(all_values) == 0
-    finally:
         goes_on.set()
-        thread.join(300)
     assert slow.value == 1
 
 
@@ -121,11 +115,7 @@ def test_a_child_asks_for_states_though_a_thread_of_its_parent_was_asking() -> N
             held.set()
             assert goes_on.wait(300)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    assert held.wait(300)
-    try:
+    with running(ask):
+        assert held.wait(300)
         assert status_of_child(lambda: next(iter(sampler)) and sampler.state_dict()) == 0
-    finally:
         goes_on.set()
-        thread.join()

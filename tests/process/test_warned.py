@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tqdm import tqdm
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.process.messages import warn_user
@@ -74,10 +75,8 @@ def one_by_one(loader: Any) -> int:
 
 
 def in_a_thread(loader: Any) -> int:
-    found = []
-    thread = threading.Thread(target=lambda: found.append(loop(loader)))
-    thread.start()
-    thread.join()
+    found: list[int] = []
+    at_once(lambda: found.append(loop(loader)))
     return found[0]
 
 

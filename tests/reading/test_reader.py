@@ -9,6 +9,7 @@ import secrets
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 from children import status_of_child
+from damaged import flip
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import extents_of
 from residency import linux, mapped_files, on_disk, resident
-from waiting import eventually
+from waiting import at_once, eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.checksum import crc32
@@ -142,23 +144,12 @@ def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
 
 
 def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_rows: int) -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            rng = np.random.default_rng(seed)
-            for _ in range(num_reads):
-                assert_rows(reader, rng.integers(0, reader.num_rows, num_rows))
-        except BaseException as error:
-            failures.append(error)
+        rng = np.random.default_rng(seed)
+        for _ in range(num_reads):
+            assert_rows(reader, rng.integers(0, reader.num_rows, num_rows))
 
-    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(num_threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
-    assert not failures
-    assert not any(thread.is_alive() for thread in threads)
+    at_once(*(partial(work, seed) for seed in range(num_threads)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -282,10 +273,7 @@ def test_only_units_that_are_read_are_checked(tmp_path: Path) -> None:
 
     written = write(tmp_path, [[8, 8]], wide)
     path = tmp_path / written.files[0].name
-    data = bytearray(path.read_bytes())
-    where = data.index(np.full(700, 5, "<i8").tobytes())
-    data[where + 100] ^= 1
-    path.write_bytes(data)
+    flip(path, np.full(700, 5, "<i8").tobytes(), 100)
     reader = Reader(str(tmp_path), written.schema, written.files)
     fine = [i for i in range(16) if i != 5]
     assert reader.take(np.array(fine)).data[0].values[:, 0].tolist() == fine
@@ -321,9 +309,7 @@ def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None
 def test_damaged_checksums_of_units_are_reported(tmp_path: Path) -> None:
     written = write(tmp_path, [[4, 4]])
     path, entry = tmp_path / written.files[0].name, written.files[0]
-    data = bytearray(path.read_bytes())
-    data[entry.index["units"]["offset"]] ^= 1
-    path.write_bytes(data)
+    flip(path, entry.index["units"]["offset"])
     assert len(Reader(str(tmp_path), written.schema, written.files).verify_all()) == 1
     for place in ({"offset": -4, "nbytes": 4}, {"offset": 0, "nbytes": 2**40}, {"offset": 0}, 3, [1, 2]):
         index = {**entry.index, "units": place}
@@ -493,9 +479,7 @@ def test_a_damaged_copy_is_thrown_away_however_few_files_are_open(tmp_path: Path
     assert_rows(reader, np.array([5]))
     path = tmp_path / written.files[2].name
     whole = path.read_bytes()
-    data = bytearray(whole)
-    data[data.index(np.full(120, 9, "<f4").tobytes()) + 40] ^= 1
-    path.write_bytes(data)
+    flip(path, np.full(120, 9, "<f4").tobytes(), 40)
     with pytest.raises(CorruptError, match="has been deleted; read again to download it"):
         reader.take(np.array([9]))
     path.write_bytes(whole)
@@ -535,11 +519,7 @@ def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path)
         except BaseException as raised:
             found.append(raised)
 
-    threads = [threading.Thread(target=find, daemon=True) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
+    at_once(find, find)
     assert [type(error) for error in found] == [CorruptError, CorruptError]
     assert all("read again to download it" in str(error) for error in found)
     assert_rows(reader, np.arange(8))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from damaged import flip
 from smallfiles import make_files_of
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -119,11 +121,8 @@ def test_damage_is_found_before_it_is_copied(tmp_path: Path) -> None:
     refs = [submitted(tmp_path, number, 20) for number in range(2)]
     damaged = 0
     for path in (path for path in (tmp_path / "v1").rglob("*") if path.is_file()):
-        data = bytearray(path.read_bytes())
-        at = data.find(np.full(15, 107, np.int16).tobytes())
-        if at >= 0:
-            data[at] ^= 1
-            path.write_bytes(bytes(data))
+        if (held := np.full(15, 107, np.int16).tobytes()) in path.read_bytes():
+            flip(path, held)
             damaged += 1
     assert damaged == 1
     fresh = [yoga.Storage(tmp_path).fetch(f"v{number}", "1") for number in range(2)]
@@ -152,9 +151,5 @@ def test_threads_and_files_that_are_opened_later(tmp_path: Path) -> None:
                 n for row, n in zip(found, numbers, strict=True) if row["x"][0, 0] != expected[n]["x"][0, 0]
             )
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*(partial(read, seed) for seed in range(3)))
     assert not wrong

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from own import Mapped
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
 
@@ -158,19 +159,6 @@ def test_a_batch_of_many_columns_is_nested_like_its_rows() -> None:
     assert found[1]["a"][0].offsets.tolist() == [0, 0, 1, 3]
 
 
-class Given(torch.utils.data.Dataset[Any]):
-    """Rows of different lengths, of no DataRef."""
-
-    def __init__(self, rows: list[Any]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.rows[index]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("loader", [yoga.DataLoader, torch.utils.data.DataLoader])
 def test_rows_that_default_collate_cannot_stack_say_what_can(
@@ -184,14 +172,14 @@ def test_rows_that_default_collate_cannot_stack_say_what_can(
     assert type(error.value) is RuntimeError
     assert workers or str(error.value).count("torchyoga.padded") == 1
     assert len(list(loader(ref[1:3], batch_size=2, num_workers=workers))) == 1
-    picked = torch.utils.data.Subset(Given(list(ref)), [0, 1])
+    picked = torch.utils.data.Subset(Mapped(4, list(ref).__getitem__), [0, 1])
     if loader is yoga.DataLoader:
         with pytest.raises(RuntimeError, match=r"the rows differ in shape.*torchyoga\.jagged"):
             list(loader(picked, batch_size=2, num_workers=workers))
     with pytest.raises(RuntimeError, match=r"the rows differ in shape.*torchyoga\.jagged"):
         torch.utils.data.default_collate(list(ref.take(np.arange(2))))
     with pytest.raises(RuntimeError, match="list of batch should be of equal size"):
-        list(loader(Given([[1], [1, 2]]), batch_size=2, num_workers=workers))
+        list(loader(Mapped(2, [[1], [1, 2]].__getitem__), batch_size=2, num_workers=workers))
 
 
 def test_a_loader_of_torch_alone_gives_plain_batches() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own import Mapped
 from samplers import (
     ROWS,
     SAMPLERS,
@@ -155,21 +156,17 @@ def test_a_dataref_is_read_by_batches(name: str, workers: int) -> None:
 
 
 def test_any_index_reaches_the_dataset_as_it_is() -> None:
-    class Seen(Dataset[Any]):
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, index: Any) -> Any:
-            return index
-
-    class SeenAtOnce(Seen):
+    class SeenAtOnce(Mapped):
         def __getitems__(self, indices: Any) -> Any:
             return [indices]
 
     keys: Any = [[("a", 1), "b"], [{"support": 3}, None], [np.int32(4), torch.tensor(5)]]
     for workers in (0, 1):
         loader = yoga.DataLoader(
-            Seen(), batch_sampler=keys, num_workers=workers, collate_fn=lambda rows: rows
+            Mapped(3, lambda index: index),
+            batch_sampler=keys,
+            num_workers=workers,
+            collate_fn=lambda rows: rows,
         )
         found = list(loader)
         assert [list(batch) for batch in found] == keys
@@ -177,17 +174,20 @@ def test_any_index_reaches_the_dataset_as_it_is() -> None:
         assert type(found[2][1]) is torch.Tensor
         wholes: Any = [{"support": [1], "query": [2]}, (3, 4), np.array([5])]
         loader = yoga.DataLoader(
-            SeenAtOnce(),
+            SeenAtOnce(3),
             batch_sampler=wholes,
             num_workers=workers,
             collate_fn=lambda rows: rows[0],
             seed_rows=False,
         )
         assert_rows_equal(list(loader), wholes)
-        loader = yoga.DataLoader(SeenAtOnce(), batch_sampler=wholes[:1], collate_fn=lambda rows: rows[0])
+        loader = yoga.DataLoader(SeenAtOnce(3), batch_sampler=wholes[:1], collate_fn=lambda rows: rows[0])
         assert list(loader) == wholes[:1]
     lists: Any = [[1, 2], [3]]  # a batch sampler in place of a sampler, for datasets that take lists
-    assert list(yoga.DataLoader(Seen(), None, sampler=lists, collate_fn=lambda row: row)) == lists
+    assert (
+        list(yoga.DataLoader(Mapped(3, lambda index: index), None, sampler=lists, collate_fn=lambda row: row))
+        == lists
+    )
 
 
 def test_a_row_that_comes_again_draws_anew() -> None:
@@ -204,24 +204,21 @@ def test_a_row_that_comes_again_draws_anew() -> None:
 @pytest.mark.quick("tasks", "lazily")
 @pytest.mark.parametrize("name", ["tasks", "weighted", "a state", "no length", "lazily"])
 def test_batches_as_they_are_ready(name: str) -> None:
-    class Uneven(Dataset[int]):
-        def __len__(self) -> int:
-            return ROWS
+    def uneven(index: int) -> int:
+        time.sleep(0.03 if index % 3 == 0 else 0)
+        return int(index)
 
-        def __getitem__(self, index: int) -> int:
-            time.sleep(0.03 if index % 3 == 0 else 0)
-            return int(index)
-
+    data = Mapped(ROWS, uneven)
     seed_all()
-    whole = sorted(tuple(batch.tolist()) for batch in loader_of(name, Uneven()))
+    whole = sorted(tuple(batch.tolist()) for batch in loader_of(name, data))
     for stop in (1, 2, 3):
         seed_all()
         options: Any = {"num_workers": 2, "in_order": False, "prefetch_factor": 3}
-        loader = loader_of(name, Uneven(), **options)
+        loader = loader_of(name, data, **options)
         got = [tuple(batch.tolist()) for batch in itertools.islice(iter(loader), stop)]
         state = json.loads(json.dumps(loader.state_dict()))
         assert state["steps"] == stop
-        other = loader_of(name, Uneven())
+        other = loader_of(name, data)
         other.load_state_dict(state)
         got += [tuple(batch.tolist()) for batch in other]
         assert sorted(got) == whole
@@ -521,12 +518,7 @@ def test_indices_are_drawn_again_if_the_samplers_own_state_has_no_place() -> Non
 
 def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
     loader = loader_of("weighted", seed=3)
-    for ask in (
-        loader.prove,
-        loader.receipt,
-        lambda: loader.rows_in_step(0),
-        lambda: loader.position_of(0),
-    ):
+    for ask in (loader.prove, loader.receipt, lambda: loader.rows_in_step(0), lambda: loader.position_of(0)):
         with pytest.raises(StateError, match="WeightedRandomSampler decides which come"):
             ask()
     assert "23 rows of a Noisy, WeightedRandomSampler, seed=3" in repr(loader)

@@ -9,6 +9,7 @@ import os
 import random
 import threading
 from collections import UserList
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ import pytest
 import torch
 from infiles import InFiles
 from interrupting import calls_of
+from own import Mapped
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.process.seeding import (
     GeneratorsPutBack,
-    OwnGenerators,
     batch_seeds,
     generators,
     row_seeds,
@@ -56,12 +57,11 @@ def generator(request: pytest.FixtureRequest) -> Any:
     np.random.set_bit_generator(kept)  # type: ignore[attr-defined]
 
 
-class Noisy(Dataset[Any]):
-    def __len__(self) -> int:
-        return 21
+def noisy(index: int) -> Any:
+    return index, torch.initial_seed(), *drawn()
 
-    def __getitem__(self, index: int) -> Any:
-        return index, torch.initial_seed(), *drawn()
+
+NOISY = Mapped(21, noisy)
 
 
 def test_the_seeds_are_pinned() -> None:
@@ -79,7 +79,7 @@ def test_the_seeds_are_pinned() -> None:
 
 
 def test_the_random_numbers_of_a_row_are_pinned() -> None:
-    row = next(iter(yoga.DataLoader(Noisy(), 1, seed=7, collate_fn=list)))[0]
+    row = next(iter(yoga.DataLoader(NOISY, 1, seed=7, collate_fn=list)))[0]
     assert row == pytest.approx(NUMBERS)
 
 
@@ -94,17 +94,9 @@ def test_seeds_are_below_two_to_the_63_and_differ() -> None:
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.011  # 5 standard deviations
 
 
-class Seldom(Dataset[Any]):
-    """Rows of which one in a thousand draws, and by one generator only."""
-
-    def __init__(self, draw: Any) -> None:
-        self.draw = draw
-
-    def __len__(self) -> int:
-        return 2000
-
-    def __getitem__(self, index: int) -> Any:
-        return [index, self.draw() if index % 1000 == 700 else 0.0]
+def seldom(draw: Any) -> Callable[[int], Any]:
+    """A row of which one in a thousand draws, and by one generator only."""
+    return lambda index: [index, draw() if index % 1000 == 700 else 0.0]
 
 
 def _gauss() -> float:
@@ -126,7 +118,7 @@ def _forked() -> float:
 )
 @pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
 def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> None:
-    data, options = Seldom(draw), {"shuffle": True, "seed": 5, "collate_fn": list}
+    data, options = Mapped(2000, seldom(draw)), {"shuffle": True, "seed": 5, "collate_fn": list}
     drawn()  # an odd number of normal ones: one is held ready
 
     def standing() -> tuple[object, ...]:
@@ -143,14 +135,15 @@ def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> Non
 def test_rows_that_draw_nothing_are_made_once_and_a_batch_that_draws_after_all_twice() -> None:
     made: list[int] = []
 
-    class Noting(Seldom):
-        def __getitem__(self, index: int) -> Any:
-            made.append(index)
-            if index == 1990 and self.draw() < 2:
-                raise KeyError("a row that draws, and fails")
-            return super().__getitem__(index)
+    row = seldom(random.random)
 
-    batches = iter(yoga.DataLoader(Noting(random.random), 10, seed=5, collate_fn=list))
+    def noting(index: int) -> Any:
+        made.append(index)
+        if index == 1990 and random.random() < 2:
+            raise KeyError("a row that draws, and fails")
+        return row(index)
+
+    batches = iter(yoga.DataLoader(Mapped(2000, noting), 10, seed=5, collate_fn=list))
     rows = [number for _ in range(199) for number, *_ in next(batches)]
     assert rows == list(range(1990))
     assert [number for number in rows if made.count(number) == 2] == list(range(700, 710))
@@ -260,25 +253,6 @@ def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
             assert float(torch.rand(1, dtype=torch.float64)) != np.random.rand()
 
 
-def test_generators_of_any_type_are_restored(generator: Any) -> None:
-    expected = [drawn() for _ in range(4)]
-    np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
-    for _ in range(2):
-        random.seed(1)
-        torch.manual_seed(1)
-        np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
-        found = []
-        for seed in (None, 5, 6, 5):
-            found.append(drawn())
-            if seed is not None:
-                with GeneratorsPutBack():
-                    seeder()(seed)
-                    drawn()
-        expected, found = found, expected
-    assert found[1:] == expected[1:]
-    assert type(np.random.get_bit_generator()) is generator  # type: ignore[attr-defined]
-
-
 def test_a_generator_that_others_put_in_place_stays_theirs() -> None:
     theirs = np.random.MT19937(3)
     with GeneratorsPutBack():
@@ -291,27 +265,26 @@ def test_a_generator_that_others_put_in_place_stays_theirs() -> None:
 
 
 def test_rows_are_seeded_whatever_generator_numpy_has(generator: Any) -> None:
-    whole = list(yoga.DataLoader(Noisy(), 4, True, seed=5))
-    assert_rows_equal(list(yoga.DataLoader(Noisy(), 4, True, seed=5, num_workers=2)), whole)
-    singles = list(itertools.islice(yoga.DataLoader(Noisy(), None, True, seed=5), 4))
+    whole = list(yoga.DataLoader(NOISY, 4, True, seed=5))
+    assert_rows_equal(list(yoga.DataLoader(NOISY, 4, True, seed=5, num_workers=2)), whole)
+    singles = list(itertools.islice(yoga.DataLoader(NOISY, None, True, seed=5), 4))
     assert singles == [[part[i].item() for part in whole[0]] for i in range(4)]
     assert type(np.random.get_bit_generator()) is generator  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_seed_is_a_tensor(workers: int) -> None:
-    class Asking(Dataset[Any]):
-        def __len__(self) -> int:
-            return 50
-
-        def __getitem__(self, index: int) -> Any:
-            return torch.tensor([torch.initial_seed()])
-
     def ask(_: int) -> None:
         torch.tensor([torch.initial_seed()])
 
     for seed in range(4):
-        loader = yoga.DataLoader(Asking(), 10, seed=seed, num_workers=workers, worker_init_fn=ask)
+        loader = yoga.DataLoader(
+            Mapped(50, lambda _: torch.tensor([torch.initial_seed()])),
+            10,
+            seed=seed,
+            num_workers=workers,
+            worker_init_fn=ask,
+        )
         assert len(torch.cat(list(loader)).unique()) == 50
 
 
@@ -342,14 +315,14 @@ PLAIN: dict[str, Any] = {
     "mixed": ConcatDataset([InFiles(), [1]]),  # type: ignore[list-item]
 }
 FREE: dict[str, Any] = {
-    "Dataset": Noisy(),
+    "Dataset": NOISY,
     "subclass": Sub([1, 2]),
     "subclass of TensorDataset": Tensors(torch.arange(2)),
     "UserList": UserList([1, 2]),
-    "Subset": Subset(Noisy(), [1]),
+    "Subset": Subset(NOISY, [1]),
     "indices": Subset([1, 2], UserList([0])),  # type: ignore[arg-type]
-    "ConcatDataset": ConcatDataset([[1], Noisy()]),  # type: ignore[list-item]
-    "StackDataset": StackDataset(range(21), Noisy()),  # type: ignore[arg-type]
+    "ConcatDataset": ConcatDataset([[1], NOISY]),  # type: ignore[list-item]
+    "StackDataset": StackDataset(range(21), NOISY),  # type: ignore[arg-type]
 }
 
 
@@ -492,7 +465,7 @@ def test_a_batch_that_fails_changes_no_other(workers: int) -> None:
     assert found.items() <= whole.items()
 
 
-@pytest.mark.parametrize("data", [Few(), Noisy(), list(range(9))], ids=["ref", "random", "list"])
+@pytest.mark.parametrize("data", [Few(), NOISY, list(range(9))], ids=["ref", "random", "list"])
 def test_single_rows_are_converted_with_numbers_of_their_own(data: Any) -> None:
     def convert(row: Any) -> Any:
         return row, drawn()
@@ -510,7 +483,7 @@ def test_single_rows_are_converted_with_numbers_of_their_own(data: Any) -> None:
     assert got + list(other) == whole
 
 
-@pytest.mark.parametrize("data", [Few(), Noisy(), list(range(9))], ids=["ref", "random", "list"])
+@pytest.mark.parametrize("data", [Few(), NOISY, list(range(9))], ids=["ref", "random", "list"])
 @pytest.mark.parametrize("size", [4, None])
 def test_the_users_generators_are_put_back_after_a_batch(data: Any, size: int | None, generator: Any) -> None:
     def seeded() -> None:
@@ -556,7 +529,7 @@ def test_unseeded_rows_of_an_epochs_workers_draw_the_same_after_a_resume() -> No
     """The worker seeds depend on (seed, epoch), so that an epoch comes out the same if it begins anew."""
 
     def loader() -> yoga.DataLoader:
-        return yoga.DataLoader(Noisy(), 3, True, seed=5, seed_rows=False, num_workers=2)
+        return yoga.DataLoader(NOISY, 3, True, seed=5, seed_rows=False, num_workers=2)
 
     torch.manual_seed(1)
     whole = loader()
@@ -581,38 +554,6 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
         assert torch.equal(states[2], torch.get_rng_state())
 
 
-@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
-def test_own_generators_replace_the_global_ones_for_a_while(kind: Any) -> None:
-    def drawn() -> Any:
-        return random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
-
-    def begin() -> None:
-        random.seed(1)
-        torch.manual_seed(1)
-        np.random.set_bit_generator(kind(3))
-
-    before = np.random.get_bit_generator()
-    try:
-        begin()
-        expected = [drawn() for _ in range(5)]
-        begin()
-        own, other = OwnGenerators(5), OwnGenerators(5)
-        found, theirs = [], []
-        for _ in range(5):
-            found.append(drawn())
-            with own.in_place():
-                theirs.append((random.random(), np.random.rand(), float(torch.rand(()))))
-        assert found == expected
-        assert type(np.random.get_bit_generator()) is kind
-        with contextlib.suppress(ValueError), other.in_place():
-            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[0]
-            raise ValueError
-        with other.in_place():
-            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[1]
-    finally:
-        np.random.set_bit_generator(before)
-
-
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2, 1), (1, 0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
 def test_contexts_of_threads_may_end_in_any_order(order: tuple[int, ...], generator: Any) -> None:
@@ -633,19 +574,15 @@ def test_contexts_of_threads_may_end_in_any_order(order: tuple[int, ...], genera
         assert np.random.get_bit_generator() is bits  # type: ignore[attr-defined]
 
 
-class Met(Noisy):
-    """Rows that are made while another thread makes the same ones."""
-
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(2, timeout=20)
-
-    def __getitem__(self, index: int) -> Any:
-        self.barrier.wait()
-        return super().__getitem__(index)
-
-
 def test_loaders_of_threads_leave_the_generators_as_they_were() -> None:
-    data, before, bits = Met(), generators(), np.random.get_bit_generator()  # type: ignore[attr-defined]
+    barrier = threading.Barrier(2, timeout=20)
+
+    def met(index: int) -> Any:
+        """A row that is made while another thread makes the same one."""
+        barrier.wait()
+        return noisy(index)
+
+    data, before, bits = Mapped(21, met), generators(), np.random.get_bit_generator()  # type: ignore[attr-defined]
     with ThreadPoolExecutor(2) as pool:
         epochs = pool.map(
             lambda seed: len(list(yoga.DataLoader(data, 2, seed=seed, collate_fn=list))), range(2)

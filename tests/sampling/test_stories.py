@@ -181,7 +181,14 @@ def tell(chance: random.Random) -> None:
             states = [cursor.state_dict() for cursor in job.cursors]
 
 
-def tell_many(seeds: range) -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        *(range(500), pytest.param(range(500, 1500), marks=pytest.mark.rest)),
+        pytest.param(range(SOAK), marks=pytest.mark.soak),
+    ],
+)
+def test_stories(seeds: range) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "set_epoch.*counts its epochs anew")
         for seed in seeds:
@@ -189,16 +196,6 @@ def tell_many(seeds: range) -> None:
                 tell(random.Random(seed))
             except (AssertionError, StateError, ValueError, IndexError) as error:
                 raise AssertionError(f"story {seed}: {error}") from error
-
-
-@pytest.mark.parametrize("seeds", [range(500), pytest.param(range(500, 1500), marks=pytest.mark.rest)])
-def test_stories(seeds: range) -> None:
-    tell_many(seeds)
-
-
-@pytest.mark.soak
-def test_many_stories() -> None:
-    tell_many(range(SOAK))
 
 
 # -- ranks that look at batches, and ask, where others do not
@@ -319,23 +316,14 @@ def trained(seed: int, make: Callable[[Shape, int], Rank], is_quiet: bool) -> li
     return found
 
 
-def look_often(seeds: range, make: Callable[[Shape, int], Rank]) -> None:
+LOADERS = [our_loader, foreign_loader, torchs_loader, torchs_loader_of_batches]
+
+
+@pytest.mark.slow("foreign_loader-*")
+@pytest.mark.parametrize("seeds", [range(150), pytest.param(range(20_000), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("make", LOADERS)
+def test_ranks_that_look_and_ask_get_the_same_rows_as_ranks_that_do_not(seeds: range, make: Any) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(left after|counts its epochs anew)")
         for seed in seeds:
             assert trained(seed, make, False) == trained(seed, make, True), f"story {seed}"
-
-
-LOADERS = [our_loader, foreign_loader, torchs_loader, torchs_loader_of_batches]
-
-
-@pytest.mark.slow("foreign_loader")
-@pytest.mark.parametrize("make", LOADERS)
-def test_ranks_that_look_and_ask_get_the_same_rows_as_ranks_that_do_not(make: Any) -> None:
-    look_often(range(150), make)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("make", LOADERS)
-def test_ranks_that_look_and_ask_often(make: Any) -> None:
-    look_often(range(20_000), make)

@@ -1,17 +1,27 @@
-"""The indices of an epoch as a foreign sampler draws them."""
+"""Samplers of users: the indices that they draw, their generators, and looks at a first batch."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
 import sys
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
+from samplers import ROWS, ByEpoch, Noisy, drawn, loader_of, plain, seed_all
+from sklearn.utils import check_random_state
 
+import torchyoga as yoga
+from torchyoga.errors import StateError
 from torchyoga.order.place import Place
 from torchyoga.process.seeding import OwnGenerators
-from torchyoga.sampling.user_sampler import END, Drawing, UserSampler
+from torchyoga.sampling.user_sampler import END, Drawing, UserSampler, generators_of, put_back, written
 
 
 class Drawn:
@@ -73,3 +83,129 @@ def test_a_sampler_that_is_its_own_iterator() -> None:
     assert all_of(drawing_of(Itself())) == [[1, 2], [3, 4], [5]]
     assert drawing_of(Itself()).is_of_one_iterator
     assert not drawing_of(Drawn()).is_of_one_iterator
+
+
+# -- random generators into JSON and back
+
+
+KINDS: dict[str, Any] = {
+    "torch": lambda: torch.Generator().manual_seed(3),
+    "Python": lambda: random.Random(3),
+    "NumPy": lambda: np.random.default_rng(3),
+    "Mersenne": lambda: np.random.Generator(np.random.MT19937(3)),
+    "Philox": lambda: np.random.Generator(np.random.Philox(3)),
+    "old": lambda: np.random.RandomState(3),
+}
+
+
+def drawn_by(generator: Any) -> list[float]:
+    if isinstance(generator, torch.Generator):
+        return torch.randn(3, generator=generator).tolist()
+    if isinstance(generator, random.Random):
+        return [generator.gauss(0, 1) for _ in range(3)]
+    return [float(generator.normal()) for _ in range(3)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generator_goes_on_where_it_was(kind: str) -> None:
+    generator = KINDS[kind]()
+    drawn_by(generator)  # three, so that one is drawn_by in advance where they come in pairs
+    text = json.dumps(written(generator))
+    assert len(text) < 4500
+    expected = drawn_by(generator)
+    other = KINDS[kind]()
+    put_back(other, json.loads(text))
+    assert drawn_by(other) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_that_do_not_fit_are_refused(kind: str) -> None:
+    generator = KINDS[kind]()
+    for other in KINDS:
+        if other != kind and {other, kind} != {"Mersenne", "old"}:  # these are one algorithm
+            with pytest.raises(StateError, match="does not fit"):
+                put_back(generator, written(KINDS[other]()))
+    packed = {"dtype": "<u4", "base85": "not that"}
+    damaged: Any
+    for damaged in (None, {}, {"torch": packed}, {"random": [3, packed, None]}, {"numpy": {"state": packed}}):
+        with pytest.raises(StateError, match="does not fit"):
+            put_back(generator, damaged)
+
+
+def test_global_generators_do_not_count_as_a_samplers_own() -> None:
+    mine = {name: make() for name, make in KINDS.items()}
+    shared = {
+        "a": torch.default_generator,
+        "b": check_random_state(None),
+        "c": random.random.__self__,  # type: ignore[attr-defined]
+        "d": random.SystemRandom(),
+        "e": 3,
+    }
+    assert generators_of(SimpleNamespace(**mine, **shared)) == mine
+    assert generators_of([1, 2]) == {}
+
+
+# -- looks at a first batch move nothing
+
+
+@pytest.mark.parametrize("name", ["tasks", "weighted"])
+def test_a_batch_of_a_dataref_is_looked_at_before_any_came(name: str) -> None:
+    ref = yoga.from_arrays({"row": np.arange(ROWS)})
+    loader = loader_of(name, ref, seed=3, collate_fn=None)
+    assert loader.peek()["row"].tolist() == next(iter(loader))["row"].tolist()
+
+
+@pytest.mark.parametrize("name", ["tasks", "weighted", "lazily", "a state", "by length", "torchdata's"])
+def test_a_look_at_a_batch_moves_nothing(name: str) -> None:
+    whole = loader_of(name, seed=3)
+    expected = [plain(batch) for _ in range(2) for batch in whole]
+    loader = loader_of(name, seed=3)
+    seed_all()
+    assert plain(loader.peek()) == plain(loader.peek()) == expected[0]
+    assert drawn() == (seed_all(), drawn())[1]  # type: ignore[func-returns-value]
+    next(iter(loader))  # PyTorch's tutorial does so for the size of a batch
+    loader.set_epoch(0)
+    assert [plain(batch) for _ in range(2) for batch in loader] == expected
+    state = loader.state_dict()
+    loader = loader_of(name, seed=3)
+    loader.load_state_dict(state)
+    assert plain(loader.peek()) == plain(next(iter(loader)))
+    half = loader_of(name, seed=3)
+    iterator = iter(half)
+    got = [plain(next(iterator)), plain(next(iterator))]
+    half.load_state_dict(half.state_dict())
+    assert plain(half.peek()) == expected[2]
+    with pytest.raises(StateError, match="iter"):
+        next(iterator)
+    assert got + [plain(batch) for batch in half] == expected[: len(expected) // 2]
+
+
+def test_a_look_while_an_iteration_is_under_way() -> None:
+    expected = [plain(batch) for _ in range(2) for batch in loader_of("lazily", seed=3)][:4]
+    loader = loader_of("lazily", seed=3)
+    iterator = iter(loader)
+    got = [plain(next(iterator)), plain(next(iterator))]
+    loader.peek()
+    assert got + [plain(batch) for batch in iterator] == expected
+    loader = loader_of("a state", seed=3)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    with pytest.raises(StateError, match="Stateful keeps its place itself"):
+        loader.peek()
+
+
+def test_after_a_look_the_sampler_is_told_its_epoch_again() -> None:
+    expected = [plain(batch) for batch in yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)]
+    loader = yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)
+    iterator = iter(loader)
+    got = [plain(next(iterator)), plain(next(iterator))]
+    assert plain(loader.peek())[0] == [0, 3]  # of the next epoch
+    assert got + [plain(batch) for batch in iterator] == expected
+
+
+def test_a_look_after_a_loop_that_was_left_warns_of_nothing() -> None:
+    loader = loader_of("weighted", seed=3)
+    assert len(list(itertools.islice(loader, 2))) == 2
+    loader.peek()
+    with pytest.warns(UserWarning, match="left after 2 of 5 batches of epoch 0"):
+        next(iter(loader))

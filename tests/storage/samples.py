@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from damaged import flip
 
 import torchyoga as yoga
 
@@ -17,7 +18,5 @@ def submit_damaged(storage: yoga.Storage) -> Path:
     """A version of 5,000 numbers in which the 2,000th is wrong; the path of its only file."""
     storage.submit({"x": np.arange(5000)}, "a", "1")
     (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(data.read_bytes())
-    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
-    data.write_bytes(whole)
+    flip(data, np.arange(2000, 2010).tobytes())
     return data

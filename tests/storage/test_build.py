@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import torch
 from becoming import leave
+from damaged import flip
 from disks import small_disk
+from own import Breakable
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -82,6 +84,17 @@ def staged(store: LocalStore) -> list[str]:
     return [path.name for path in (store.root / ".staging").rglob("*") if path.is_file()]
 
 
+def interrupted(
+    store: LocalStore, source: Breakable, at: int, block_bytes: int = 3000, **options: Any
+) -> set[str]:
+    """Leaves an unfinished build, which a broken row has stopped; the names of its files."""
+    source.breaks = {at: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", block_bytes=block_bytes, **options)
+    source.breaks, source.read = {}, []
+    return {name for name in staged(store) if "-0" in name}
+
+
 @pytest.mark.slow("hdf5")
 def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
@@ -130,24 +143,6 @@ def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> Non
     found.add(built(store, MapSource(ROWS[:39]), "shorter").fingerprint)
     found.add(built(store, MapSource(ROWS[::-1]), "backwards").fingerprint)
     assert len(found) == 8
-
-
-class Breakable:
-    """Rows that record each read, and fail where `breaks` says so."""
-
-    def __init__(self, rows: list[Any]) -> None:
-        self.given = rows
-        self.read: list[int] = []
-        self.breaks: dict[int, BaseException] = {}
-
-    def __len__(self) -> int:
-        return len(self.given)
-
-    def __getitem__(self, i: int) -> Any:
-        if i in self.breaks:
-            raise self.breaks[i]
-        self.read.append(i)
-        return self.given[i]
 
 
 @pytest.mark.parametrize("error", [OSError("offline"), ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
@@ -199,17 +194,13 @@ def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
 def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: str) -> None:
     store, source = LocalStore(tmp_path), Breakable(list(ROWS))
-    source.breaks = {30: OSError("offline")}
-    with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1", block_bytes=700)
+    interrupted(store, source, 30, 700)
     (data,) = (store.root / ".staging").rglob("*" + suffix())
     note = data.with_name("progress.json")
     if damage == "cut":
         data.write_bytes(data.read_bytes()[:-1])
     elif damage == "flip":
-        whole = bytearray(data.read_bytes())
-        whole[whole.index(ROWS[14]["fixed"].tobytes()) + 3] ^= 1
-        data.write_bytes(whole)
+        flip(data, ROWS[14]["fixed"].tobytes(), 3)
     elif damage == "gone":
         data.unlink()
     elif damage == "note":
@@ -220,7 +211,6 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
         source.given[29] = {**ROWS[29], "number": -1}
     elif damage == "length":
         source.given.append(ROWS[0])
-    source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), source.given)
     assert set(source.read) == set(range(len(source.given)))
@@ -231,13 +221,10 @@ def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[
     """The cost of recording a file does not grow with the files before it; half a line is ignored."""
     files_of(1)
     store, source = LocalStore(tmp_path), Breakable([*range(50)])
-    source.breaks = {30: OSError("offline")}
-    with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1")
+    interrupted(store, source, 30)
     (note,) = (store.root / ".staging").rglob("progress.json")
     assert note.read_bytes().count(b"\n") == 29  # one behind the other, none written twice
     note.write_bytes(note.read_bytes()[:-5])
-    source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert list(ref) == [*range(50)]
     assert {29, *range(30, 50)} <= set(source.read)
@@ -246,12 +233,9 @@ def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[
 
 def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
     store, source = LocalStore(tmp_path), Breakable(ROWS)
-    source.breaks = {30: OSError("offline")}
-    with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1", block_bytes=700)
+    interrupted(store, source, 30, 700)
     (data,) = (store.root / ".staging").rglob("*" + suffix())
     data.with_name(data.name.replace("-00000", "-00001")).write_bytes(data.read_bytes()[:5000])
-    source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), ROWS)
     assert len(source.read) <= 15
@@ -262,10 +246,7 @@ def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     for before, now in ((None, ragged), (ragged, None)):
         store, source = LocalStore(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
-        source.breaks = {8: OSError("offline")}
-        with pytest.raises(OSError, match="offline"):
-            built(store, MapSource(source), "1", schema=before)
-        source.breaks = {}
+        interrupted(store, source, 8, schema=before)
         found = built(store, MapSource(source), "1", schema=now).schema
         assert found == (now or yoga.Schema.of(np.zeros(2)))
 
@@ -283,14 +264,6 @@ def test_one_odd_array_behind_many_alike_is_an_error(tmp_path: Path) -> None:
             )
     rows = [{"x": np.zeros(4 + (i == 100))} for i in range(3000)]  # the first rows show that it is ragged
     assert built(LocalStore(tmp_path), MapSource(rows), "1").schema == yoga.Schema.of(rows[0], ragged=["x"])
-
-
-def interrupted(store: LocalStore, source: Breakable, at: int, **options: Any) -> None:
-    """Leaves an unfinished build of that version, which a broken row has stopped."""
-    source.breaks = {at: OSError("offline")}
-    with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1", block_bytes=3000, **options)
-    source.breaks, source.read = {}, []
 
 
 def changed_in_the_middle(rows: list[Any]) -> list[Any]:
@@ -375,10 +348,9 @@ def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> N
 def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: int) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
     store, source = LocalStore(tmp_path), Breakable(rows)
-    interrupted(store, source, 90)
-    token = {name.split("-")[0] for name in staged(store) if "-0" in name}
+    begun = interrupted(store, source, 90)
     ref = built(store, MapSource(source, workers), "1")
-    assert {ref.manifest.build} == token
+    assert {ref.manifest.build} == {name.split("-")[0] for name in begun}
     assert_rows_equal(list(ref), rows)
 
 
@@ -387,10 +359,9 @@ def test_a_build_by_other_code_starts_over(tmp_path: Path) -> None:
     functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
     for now, same in (("a", True), ("b", False), ("", False)):
         store, source = LocalStore(tmp_path / now / "x"), Breakable(rows)
-        interrupted(store, source, 90, function=functions["a"])
-        (token, *_) = {name.split("-")[0] for name in staged(store) if "-0" in name}
+        begun = interrupted(store, source, 90, function=functions["a"])
         ref = built(store, MapSource(source), "1", function=functions.get(now))
-        assert (ref.manifest.build == token) is same
+        assert ({ref.manifest.build} == {name.split("-")[0] for name in begun}) is same
 
 
 def test_the_log_says_why_a_build_of_random_rows_starts_over(
@@ -514,8 +485,7 @@ def test_blocks_without_a_known_end(tmp_path: Path) -> None:
 def test_a_build_that_breaks_soon_after_it_was_continued_keeps_what_was_kept(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(200)]
     store, source = LocalStore(tmp_path), Breakable(rows)
-    interrupted(store, source, 150)
-    kept = {name for name in staged(store) if "-0" in name}
+    kept = interrupted(store, source, 150)
     for number in (151, 152, 153):  # before a block of the continued build is written
         source.breaks = {number: OSError("offline")}
         with pytest.raises(OSError, match="offline"):

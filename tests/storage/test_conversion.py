@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from samples import OTHER, ROWS, submit_damaged
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError
@@ -53,12 +54,7 @@ def test_a_ref_that_opens_follows_conversions_one_after_the_other(
 
     def map_late(reader: Reader, of: Projection | None) -> None:
         if formats and threading.current_thread() is threading.main_thread():
-            # As another process might.
-            there = threading.Thread(
-                target=storage.convert, args=("a", "1"), kwargs={"format": formats.pop()}
-            )
-            there.start()
-            there.join()
+            at_once(lambda: storage.convert("a", "1", format=formats.pop()))  # as another process might
         mapped(reader, of)
 
     ref = storage.fetch("a", "1")

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from children import run_program
+from damaged import resealed
 from waiting import PATIENCE
-
-from torchyoga.process.digests import json_digest
 
 MUTANTS, MUTANTS_IN_ALL = 150, 2500  # of each kind of version
 KINDS = ["lmdb", "hdf5", "hdf5 gzip"]
@@ -171,8 +170,7 @@ def forged(data: bytes, chance: random.Random) -> bytes:
     del content["checksum"]
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         changed(content, chance)
-    content["checksum"] = json_digest(content)
-    return json.dumps(content).encode()
+    return resealed(content)
 
 
 # -- all

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from disks import SmallDisk, small_disk
+from own import Mapped
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS, format_named
@@ -203,22 +204,6 @@ def test_a_storage_that_cannot_be_written_says_where(disk: SmallDisk) -> None:
     assert [*storage.clean(0, dry_run=True)]
 
 
-class Breaks:
-    """Rows, one of which cannot be read; before that, the disk is filled."""
-
-    def __init__(self, disk: SmallDisk, at: int, left: int) -> None:
-        self.disk, self.at, self.left = disk, at, left
-
-    def __len__(self) -> int:
-        return len(NEW)
-
-    def __getitem__(self, number: int) -> Any:
-        if number == self.at:
-            self.disk.fill(self.left)
-            raise RuntimeError("unplugged")
-        return NEW[number]
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_without_space_for_its_progress_note_a_build_raises_the_error_of_its_source(
     format: str, disk: SmallDisk, caplog: pytest.LogCaptureFixture
@@ -227,13 +212,20 @@ def test_without_space_for_its_progress_note_a_build_raises_the_error_of_its_sou
     storage = yoga.Storage(disk.path / "storage", format)
     storage.submit(OLD, "old", "1", progress=False)
     for left in LEFT[:6]:
+
+        def row(number: int, left: int = left) -> Any:
+            if number == 50:
+                disk.fill(left)
+                raise RuntimeError("unplugged")
+            return NEW[number]
+
         caplog.clear()
         with pytest.raises(RuntimeError, match="unplugged"):
-            storage.submit(Breaks(disk, 50, left), "new", "1", progress=False)
+            storage.submit(Mapped(len(NEW), row), "new", "1", progress=False)
         assert "the rows since the last finished file are lost" in caplog.text
         disk.make_room()
         storage.check("old", "1")
         assert storage.list() == [("old", "1")]
-    ref = storage.submit(Breaks(disk, -1, 0), "new", "1", progress=False)
+    ref = storage.submit(Mapped(len(NEW), NEW.__getitem__), "new", "1", progress=False)
     assert [row["s"] for row in ref] == [row["s"] for row in NEW]
     assert not [name for name in tree(storage.path) if name.startswith(".staging")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -18,8 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import in_processes
+from damaged import resealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Breakable
 from sound import check_versions
 from stored import objects_of, store_of, told
 from victims import Victim
@@ -48,14 +50,6 @@ Row = dict[str, Any]
 
 def rows_of(*numbers: int) -> list[Row]:
     return [{"x": number, "text": "row " * (number % 5)} for number in numbers]
-
-
-@pytest.fixture(params=["directory", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    if request.param == "directory":
-        yield Storage(tmp_path / "storage")
-    else:
-        yield Storage(f"memory://growing-{next(COUNTER)}", cache_dir=tmp_path / "cache")
 
 
 def check_rows(storage: Storage, version: str, rows: list[Row], id: str = "d") -> None:
@@ -287,31 +281,15 @@ def test_a_copy_has_files_of_its_own_and_goes_on(storage: Storage, tmp_path: Pat
 
 def test_an_interrupted_append_is_continued(tmp_path: Path, files_of: Callable[[int], None]) -> None:
     files_of(50)
-    storage = Storage(tmp_path / "storage")
+    storage, source = Storage(tmp_path / "storage"), Breakable(rows_of(*range(2, 302)))
     storage.submit(rows_of(0, 1), "d", "1")
-
-    class Rows:
-        def __init__(self) -> None:
-            self.asked: list[int] = []
-            self.broken = True
-
-        def __len__(self) -> int:
-            return 300
-
-        def __getitem__(self, number: int) -> Row:
-            if self.broken and number == 250:
-                raise RuntimeError("the source")
-            self.asked.append(number)
-            return rows_of(2 + number)[0]
-
-    source = Rows()
+    source.breaks = {250: RuntimeError("the source")}
     with pytest.raises(RuntimeError, match="the source"):
         storage.append(source, "d", "2", after="1")
-    source.broken = False
-    source.asked.clear()
+    source.breaks, source.read = {}, []
     storage.append(source, "d", "2", after="1")
-    assert 250 in source.asked
-    assert len(set(source.asked)) < 150
+    assert 250 in source.read
+    assert len(set(source.read)) < 150
     check_rows(storage, "2", rows_of(*range(302)))
 
 
@@ -347,13 +325,6 @@ def forged_manifest(tmp_path: Path) -> tuple[Manifest, Any]:
     storage.delete_rows("d", "1", rows=[1], to="2")
     manifest = store_of(storage).manifest("d", "2")
     return manifest, json.loads(manifest.to_bytes())
-
-
-def resealed(content: Any) -> bytes:
-    from torchyoga.process.digests import json_digest
-
-    content.pop("checksum", None)
-    return json.dumps({**content, "checksum": json_digest(content)}).encode()
 
 
 @pytest.mark.damages("manifests are forged")
@@ -459,22 +430,13 @@ def test_any_sequence_gives_what_lists_give(
 # -- kills and races
 
 
-@pytest.mark.rest
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(
+    "kills", [pytest.param(20, marks=pytest.mark.rest), pytest.param(10_000, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
-def test_kills_between_steps_lose_nothing(what: str, tmp_path: Path) -> None:
-    kill_between(what, tmp_path, 20)
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
-def test_a_kill_between_any_two_steps_loses_nothing(what: str, tmp_path: Path) -> None:
-    kill_between(what, tmp_path, 10_000)
-
-
-def kill_between(what: str, tmp_path: Path, kills: int) -> None:
-    """Kills a child after some of its touches of the world outside, spread evenly, or after each."""
+def test_kills_between_steps_lose_nothing(what: str, kills: int, tmp_path: Path) -> None:
+    """A child is killed after some of its touches of the world outside, spread evenly, or after each."""
     storage = Storage(tmp_path / "storage")
     acts: dict[str, Callable[[], object]] = {
         "append": lambda: storage.append(rows_of(2), "d", "2", after="1") and None,
@@ -584,13 +546,7 @@ def check_line(storage: Storage, numbers: list[int]) -> None:
 def test_appends_of_many_processes_come_one_behind_the_other(tmp_path: Path) -> None:
     storage = Storage(tmp_path / "storage")
     storage.submit(rows_of(0), "d", "1")
-    context = multiprocessing.get_context("forkserver")
-    crew = [context.Process(target=append_often, args=(storage.url, "", n, 5)) for n in range(1, 5)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join(120)
-        assert one.exitcode == 0
+    in_processes("forkserver", *(partial(append_often, storage.url, "", n, 5) for n in range(1, 5)))
     check_line(storage, [0, *(100 * n + row for n in range(1, 5) for row in range(5))])
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged import resealed
 from interrupting import calls_of
+from own import Breakable
 from stored import store_of
 
 import torchyoga as yoga
@@ -17,7 +19,6 @@ from torchyoga.adapters.sources import dataset_and_source
 from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
-from torchyoga.process.digests import json_digest
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.statistics import TableStats
 from torchyoga.versions.manifest import Manifest
@@ -111,30 +112,17 @@ def test_versions_without_rows(tmp_path: Path) -> None:
     assert (ref.stats()["x"].rows, ref.stats()["x"].min) == (0, None)
 
 
-class Broken:
-    """Rows of which one cannot be read at first."""
-
-    broken_at: int | None = 170
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == self.broken_at:
-            raise OSError("the disk is gone")
-        return {**ROWS[index], "wide": np.full(5000, index % 7, np.float32)}
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_build_that_goes_on_has_statistics_of_all_rows(
     format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage, data = yoga.Storage(tmp_path, format), Broken()
+    storage = yoga.Storage(tmp_path, format)
+    data = Breakable([{**row, "wide": np.full(5000, n % 7, np.float32)} for n, row in enumerate(ROWS)])
     for broken_at in (120, 170):
-        data.broken_at = broken_at
+        data.breaks = {broken_at: OSError("the disk is gone")}
         with pytest.raises(OSError, match="gone"):
             storage.submit(data, "a", "1", progress=False)
-    data.broken_at = None
+    data.breaks = {}
     caplog.set_level(logging.INFO)
     ref = storage.submit(data, "a", "1", progress=False)
     assert "continuing an interrupted build at row 170" in caplog.text
@@ -172,16 +160,15 @@ def test_damaged_statistics_are_named_and_rows_still_read(tmp_path: Path) -> Non
     storage.submit(ROWS, "a", "1", progress=False)
     path = tmp_path / "a" / "1" / "manifest.json"
     content = json.loads(path.read_bytes())
-    content.pop("checksum")
     content["stats"]["x"]["numbers"]["min"] = 7.5
-    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+    path.write_bytes(resealed(content))
     ref = storage.fetch("a", "1")
     with pytest.raises(CorruptError, match=r"of 'a' '1' are damaged: .*counts anew"):
         ref.stats()
     assert ref[:].stats()["x"].min == 0
     assert len(list(ref)) == 300
     content["stats"] = {"y": []}
-    path.write_text(json.dumps({**content, "checksum": json_digest(content)}))
+    path.write_bytes(resealed(content))
     with pytest.raises(CorruptError, match="damaged"):
         storage.fetch("a", "1").stats()
     assert Manifest.from_bytes(path.read_bytes()).fingerprint == ref.fingerprint

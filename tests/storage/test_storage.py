@@ -8,7 +8,6 @@ import pickle
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -18,12 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import started
+from children import forked, started
 from hypothesis import given
 from hypothesis import strategies as st
+from own import Breakable, Mapped
 from samples import OTHER, ROWS, submit_damaged
 from stored import told
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
@@ -31,15 +32,7 @@ from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.testing import assert_rows_equal, check_source
 
 
-class Map(Dataset[Any]):
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def __getitem__(self, index: int) -> Any:
-        return ROWS[index]
-
-
-class Many(Map):
+class Many(Mapped):
     def __getitems__(self, indices: list[int]) -> list[Any]:
         return [ROWS[index] for index in indices]
 
@@ -61,8 +54,8 @@ def storage(tmp_path: Path, format: str) -> yoga.Storage:
 
 
 SOURCES: dict[str, Any] = {
-    "map": Map,
-    "map with __getitems__": Many,
+    "map": lambda: Mapped(len(ROWS), ROWS.__getitem__),
+    "map with __getitems__": lambda: Many(len(ROWS)),
     "iterable": Endless,
     "list": lambda: list(ROWS),
     "tuple": lambda: tuple(ROWS),
@@ -79,7 +72,7 @@ def test_every_kind_of_source(kind: str, tmp_path: Path, format: str) -> None:
 
 @pytest.mark.quick("lmdb")
 def test_worker_processes_read_a_map_style_source(tmp_path: Path, format: str) -> None:
-    check_source(Map, ROWS, tmp_path, num_workers=2, format=format)
+    check_source(SOURCES["map"], ROWS, tmp_path, num_workers=2, format=format)
 
 
 def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path) -> None:
@@ -308,15 +301,7 @@ def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Stor
                 storage.fetch("a", "1")
     # Nothing blocks the next build, which continues or starts over.
     rows = [{"x": np.full(1000, i), "s": "t" * i} for i in range(200)]
-
-    class Slow:
-        def __len__(self) -> int:
-            return 200
-
-        def __getitem__(self, i: int) -> Any:
-            return rows[i]
-
-    ref = storage.submit(Slow(), "a", "1")
+    ref = storage.submit(Breakable(rows), "a", "1")
     assert_rows_equal(list(ref), rows)
     storage.check("a", "1")
     assert ref.fingerprint == storage.submit(rows, "b", "1").fingerprint
@@ -339,33 +324,14 @@ def _cache(root: str, format: str, log: str, start: Any) -> int:
 @pytest.mark.slow("hdf5")
 def test_many_processes_and_threads_build_once(tmp_path: Path, format: str) -> None:
     log = tmp_path / "log"
-    context = multiprocessing.get_context("fork")
-    start = context.Event()
-    queue: Any = context.Queue()
-    processes = [
-        context.Process(
-            target=lambda: queue.put(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
-        )
-        for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    sums: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda: sums.append(_cache(str(tmp_path / "s"), format, str(log), start)), daemon=True
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    start.set()
-    sums += [queue.get(timeout=300) for _ in processes]
-    for thread in threads:
-        thread.join(300)
-    for process in processes:
-        process.join(300)
-    assert sums == [sum(range(300))] * 8
+    start = multiprocessing.get_context("fork").Event()
+
+    def work() -> None:
+        assert _cache(str(tmp_path / "s"), format, str(log), start) == sum(range(300))
+
+    children = [forked(work) for _ in range(4)]
+    at_once(*[work] * 4, start.set)
+    assert [status() for status in children] == [0] * 4
     assert log.read_text() == "built\n"
 
 
@@ -385,37 +351,29 @@ def first(storage: yoga.Storage, name: str, acts: Iterator[Any]) -> None:
     told(storage, **{name: after_an_act})
 
 
-@pytest.mark.parametrize("times", [1, 3, 9])
+@pytest.mark.parametrize("overwritten", [0, 1, 3, 9])
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_a_version_overwritten_meanwhile_is_not_called_damaged(
-    doing: str, times: int, storage: yoga.Storage, tmp_path: Path
+def test_a_version_overwritten_or_removed_meanwhile_is_not_called_damaged(
+    doing: str, overwritten: int, storage: yoga.Storage, tmp_path: Path
 ) -> None:
     storage.submit([0], "a", "1")
-    acts = (partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(times))
-    first(storage, {"check": "sizes", "copy": "files"}[doing], acts)
+    acts = [partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(overwritten)]
+    first(
+        storage, {"check": "sizes", "copy": "files"}[doing], iter(acts or [partial(storage.remove, "a", "1")])
+    )
     to = yoga.Storage(tmp_path / "to")
     work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
-    if times > 5:
-        with pytest.raises(NotFoundError, match=r"overwritten 5 times while it was (checked|copied); try"):
+    messages = {
+        0: r"'a' '1' in .* was removed while it was (checked|copied)",
+        9: r"overwritten 5 times while it was (checked|copied); try",
+    }
+    if overwritten in messages:
+        with pytest.raises(NotFoundError, match=messages[overwritten]):
             work()
         assert to.list() == []
     else:
         work()
-        assert doing == "check" or list(to.fetch("a", "1")) == [times]
-
-
-@pytest.mark.parametrize("doing", ["check", "copy"])
-def test_a_version_removed_meanwhile_is_not_called_damaged(
-    doing: str, storage: yoga.Storage, tmp_path: Path
-) -> None:
-    storage.submit([0], "a", "1")
-    acts = iter([partial(storage.remove, "a", "1")])
-    first(storage, {"check": "sizes", "copy": "files"}[doing], acts)
-    to = yoga.Storage(tmp_path / "to")
-    work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
-    with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):
-        work()
-    assert to.list() == []
+        assert doing == "check" or list(to.fetch("a", "1")) == [overwritten]
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, format: str) -> None:

@@ -20,6 +20,7 @@ from children import run_program, started
 from disks import small_disk
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import running
 
 from torchyoga.errors import BusyError, RemoteError, YogaError
 from torchyoga.files.root import Root
@@ -65,10 +66,7 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
     assert not downloads[0].exists()
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30),
-    st.integers(0, 40),
-)
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30), st.integers(0, 40))
 def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool]], limit: int) -> None:
     """Compared with a list of names in order of use."""
     import tempfile
@@ -262,15 +260,11 @@ def test_waiting_ends_if_a_download_makes_no_progress(
         begun.set()
         end.wait(300)
 
-    thread = threading.Thread(target=lambda: cache.fill(K, 1, stand_still, "k"))
-    thread.start()
-    try:
+    with running(lambda: cache.fill(K, 1, stand_still, "k")):
         assert begun.wait(300)
         with pytest.raises(BusyError, match="is downloading the file, but nothing has arrived"):
             cache.fill(K, 1, stand_still, "the file")
-    finally:
         end.set()
-        thread.join(300)
 
 
 def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
@@ -298,16 +292,12 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
                 part.write(b"x")
             return super().has(key)
 
-    thread = threading.Thread(target=lambda: cache.fill(K, 1, download, "k"))
-    thread.start()
-    try:
+    with running(lambda: cache.fill(K, 1, download, "k")):
         assert begun.wait(300)
         monkeypatch.setattr("torchyoga.stores.cache.time", SimpleNamespace(monotonic=now, time=time.time))
         give_up_after(0, monkeypatch)
         assert filled(Looking(tmp_path), K, 1, download, "the file") == tmp_path / "files" / K
-    finally:
         end.set()
-        thread.join(300)
     assert caplog.messages == ["waiting for another process that downloads the file (6 s)"]
     assert caplog.records[0].name == "torchyoga"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from leftovers import NEW, OLD, OLD_ROWS, interrupted, put, values
-from waiting import PATIENCE
+from waiting import PATIENCE, running
 
 import torchyoga as yoga
 from torchyoga.stores.local import LocalStore
@@ -113,16 +113,12 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
             entered.set()
             over.wait(PATIENCE)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    try:
+    with running(hold):
         assert entered.wait(PATIENCE)
         before = names(tmp_path)
         assert not storage.clean(1800)
         assert names(tmp_path) == before
-    finally:
         over.set()
-        holder.join()
     age(tmp_path, 3600)
     assert [*storage.clean(1800)] == LEFT[leave]
 

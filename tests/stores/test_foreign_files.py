@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from children import dies_in_a_child
 from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, put, values
+from own import Breakable
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, YogaError
@@ -179,30 +180,22 @@ def test_nothing_is_written_or_deleted_through_links(tmp_path: Path, link: str, 
 
 
 def test_a_forged_note_of_progress_writes_nothing_elsewhere(tmp_path: Path) -> None:
-    class Breaking:
-        def __init__(self, until: int) -> None:
-            self.until = until
-
-        def __len__(self) -> int:
-            return 200
-
-        def __getitem__(self, number: int) -> dict[str, Any]:
-            if number >= self.until:
-                raise RuntimeError("it broke")
-            return {"x": np.full(50, number)}
-
     storage = yoga.Storage(tmp_path / "storage")
+    source = Breakable([{"x": np.full(50, number)} for number in range(200)])
+    source.breaks = {100: RuntimeError("it broke")}
     with pytest.raises(RuntimeError, match="it broke"):
-        storage.submit(Breaking(100), "a", "1")
+        storage.submit(source, "a", "1")
     staging = Staging(Root(storage.path, within=".staging/a/1"))
     for token in ("../../../../outside/x", "../x", "/tmp/x", "0123456789ABCDEF", 5, None, "", "0" * 17):
         progress = staging.load()
         assert progress
         staging.save({**progress, "token": token})
+        source.breaks = {150: RuntimeError("it broke")}
         with pytest.raises(RuntimeError, match="it broke"):
-            storage.submit(Breaking(150), "a", "1")
+            storage.submit(source, "a", "1")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["storage"]
-    ref = storage.submit(Breaking(300), "a", "1")
+    source.breaks = {}
+    ref = storage.submit(source, "a", "1")
     assert [int(row["x"][0]) for row in ref] == list(range(200))
 
 

@@ -16,11 +16,12 @@ from urllib.parse import unquote
 
 import pytest
 from children import dies_in_a_child, started
+from damaged import flip
 from hypothesis import given
 from hypothesis import strategies as st
 from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, put, values
 from stored import store_of
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE, at_once, eventually, running
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -30,6 +31,7 @@ from torchyoga.errors import BusyError, CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.version_ref import VersionRef
+from torchyoga.stores.address import directory_of
 from torchyoga.stores.local import LocalStore
 from torchyoga.stores.sharing import Sharing
 from torchyoga.versions.file_entry import FileEntry
@@ -165,9 +167,7 @@ def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: P
         return manifest
 
     def damaged(manifest: Manifest, path: Path) -> Manifest:
-        data = bytearray(path.read_bytes())
-        data[manifest.files[0].index["offset"]] ^= 1
-        path.write_bytes(data)
+        flip(path, manifest.files[0].index["offset"])
         return manifest
 
     def other(manifest: Manifest, path: Path) -> Manifest:
@@ -189,12 +189,6 @@ def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: P
         storage.check("a", "1")
     publish(lambda manifest, path: manifest)
     assert values(storage.fetch("a", "1")) == values(NEW_ROWS)
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -306,11 +300,7 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
                 with guard:
                     inside -= 1
 
-    threads = [threading.Thread(target=enter, daemon=True) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
+    at_once(*[enter] * 4)
     assert (most, inside) == (1, 0)
 
 
@@ -326,29 +316,27 @@ def test_a_long_wait_for_a_lock_says_for_whom(
             entered.set()
             eventually(lambda: bool(caplog.records))
 
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    assert entered.wait(PATIENCE)
-    with store.lock("a", "1", timeout):
-        holder.join(PATIENCE)
+    with running(hold):
+        assert entered.wait(PATIENCE)
+        with store.lock("a", "1", timeout):
+            pass
     assert {record.name for record in caplog.records} == {"torchyoga"}
     assert f"waiting for process {os.getpid()} on " in caplog.messages[0]
     assert "which builds 'a' '1'" in caplog.messages[0]
 
 
 def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = LocalStore(tmp_path)
+    store, entered = LocalStore(tmp_path), threading.Event()
 
-    def wait() -> None:
+    def hold() -> None:
+        with store.lock("a", "1"):
+            entered.set()
+            time.sleep(0.2)  # far from a long wait
+
+    with running(hold):
+        assert entered.wait(PATIENCE)
         with store.lock("a", "1"):
             pass
-
-    waiter = threading.Thread(target=wait, daemon=True)
-    with store.lock("a", "1"):
-        waiter.start()
-        time.sleep(0.2)  # far from a long wait
-    waiter.join(PATIENCE)
-    assert not waiter.is_alive()
     assert caplog.messages == []
 
 
@@ -364,12 +352,10 @@ def test_a_fetch_during_an_overwrite_gets_the_old_or_the_new_version(tmp_path: P
         finally:
             done.set()
 
-    writer = threading.Thread(target=overwrite, daemon=True)
-    writer.start()
     seen = set()
-    while not done.is_set():
-        seen.add(tuple(values(storage.fetch("a", "1"))))
-    writer.join(300)
+    with running(overwrite):
+        while not done.is_set():
+            seen.add(tuple(values(storage.fetch("a", "1"))))
     assert seen <= {tuple(values(OLD_ROWS)), tuple(values(NEW_ROWS))}
 
 
@@ -397,9 +383,8 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
     whole = note.read_bytes()
     for at in range(len(whole)):
-        changed = bytearray(whole)
-        changed[at] ^= 1
-        note.write_bytes(changed)
+        note.write_bytes(whole)
+        flip(note, at)
         assert staging.load() in ({}, progress)
     for text in (b"", b"[]", b"5", b"null", b"[" * 100_000, whole[:-1]):
         note.write_bytes(text)
@@ -421,9 +406,8 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_pat
     for at in range(ends[0], ends[2]):
         note.write_bytes(whole[:at])
         assert [file["rows"] for file in staging.load()["files"]] == [0, 1][: 1 + (at >= ends[1])]
-        changed = bytearray(whole)
-        changed[at] ^= 1
-        note.write_bytes(changed)
+        note.write_bytes(whole)
+        flip(note, at)
         assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
@@ -547,3 +531,32 @@ def test_what_another_user_may_not_do_is_neither_damage_nor_a_riddle(tmp_path_ot
                 write("a", "1")
 
     assert not dies_in_a_child(look, 10_000)
+
+
+# -- addresses
+
+
+def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "a b%20c~"
+    plain = str(place).replace("%", "%25")
+    for text in (str(place), place.as_uri(), f"file:{plain}", f"file://localhost{plain}", f"FILE://{plain}"):
+        assert yoga.Storage(text).path == place, text
+    assert yoga.Storage("a:b").path == tmp_path / "a:b"
+    assert yoga.Storage("~/x").path == Path.home() / "x" == yoga.Storage("file://~/x").path
+    for wrong in ("s3:/bucket/x", "gs:/bucket", "https:/host", "", "file:below", "file:"):
+        with pytest.raises(ValueError, match="a URL has two slashes"):
+            yoga.Storage(wrong)
+    with pytest.raises(ValueError, match="names a host, 'tmp'; a file of this machine is file:///tmp/x"):
+        yoga.Storage("file://tmp/x")
+    with pytest.raises(ValueError, match=r"s4:// URLs are unknown.*'s3'"):
+        yoga.Storage("s4://bucket")
+    yoga.Storage(place.as_uri()).submit([1], "a", "1")
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]
+
+
+def test_reading_an_address_makes_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert directory_of("below/x") == tmp_path / "below" / "x"
+    assert directory_of("local:///data") == Path("/data").absolute()
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from behind_urls import in_memory, put
+from behind_urls import in_memory
 from golden.foreign_rows import ENCODINGS, FOREIGN, pixels, samples
 from mds_files import encoded, write
 from PIL import Image
@@ -216,11 +216,7 @@ def test_a_dataset_without_a_sample_is_empty(columns: Any, tmp_path: Path) -> No
 
 @pytest.fixture
 def behind_url(plain: Path) -> str:
-    fs = fsspec.filesystem("memory")
-    if fs.exists("/mds"):
-        fs.rm("/mds", recursive=True)
-    put("memory://mds", None, plain)
-    return "memory://mds"
+    return in_memory(plain)
 
 
 def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: Path) -> None:
@@ -244,18 +240,18 @@ def test_a_small_cache_is_enough_for_a_block_shuffle(tmp_path: Path) -> None:
 
 def test_damage_behind_a_url(behind_url: str, plain: Path, tmp_path: Path) -> None:
     fs = fsspec.filesystem("memory")
-    fs.pipe_file("/mds/shard.00003.mds", fs.cat_file("/mds/shard.00003.mds")[:-1])
-    with pytest.raises(CorruptError, match=r"memory://mds/shard\.00003\.mds has \d+ bytes, not"):
+    fs.pipe_file(f"{behind_url}/shard.00003.mds", fs.cat_file(f"{behind_url}/shard.00003.mds")[:-1])
+    with pytest.raises(CorruptError, match=rf"{behind_url}/shard\.00003\.mds has \d+ bytes, not"):
         yoga.from_mds(behind_url, cache_dir=tmp_path)
-    fs.rm_file("/mds/shard.00003.mds")
+    fs.rm_file(f"{behind_url}/shard.00003.mds")
     with pytest.raises(CorruptError, match=r"shard\.00003\.mds is missing though the index names it"):
         yoga.from_mds(behind_url, cache_dir=tmp_path)
     data = (plain / "shard.00000.mds").read_bytes()
     digits = hashlib.md5(data, usedforsecurity=False).hexdigest()
     edited(plain, raw_data={"basename": "shard.00000.mds", "bytes": len(data), "hashes": {"md5": digits}})
-    fs.pipe_file("/mds/index.json", (plain / "index.json").read_bytes())
-    fs.pipe_file("/mds/shard.00003.mds", (plain / "shard.00003.mds").read_bytes())
-    fs.pipe_file("/mds/shard.00000.mds", data[:-1] + b"!")
+    fs.pipe_file(f"{behind_url}/index.json", (plain / "index.json").read_bytes())
+    fs.pipe_file(f"{behind_url}/shard.00003.mds", (plain / "shard.00003.mds").read_bytes())
+    fs.pipe_file(f"{behind_url}/shard.00000.mds", data[:-1] + b"!")
     with pytest.raises(CorruptError, match=r"is damaged: its md5 is .*, the index says"):
         yoga.from_mds(behind_url, cache_dir=tmp_path)[0]
     assert yoga.from_mds(behind_url, cache_dir=tmp_path, verify=False)[0]["n"] == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import datetime as dt
 import itertools
+import logging
 import os
 import pickle
 import time
@@ -19,12 +21,17 @@ import pytest
 from behind_urls import in_memory
 from children import status_of_child
 from interrupting import calls_of
+from smallfiles import build_with
 from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
-from torchyoga.tables.parquet import footers
+from torchyoga.tables import arrow
+from torchyoga.tables.parquet import files, footers
+from torchyoga.tables.parquet import ref as parquet
 from torchyoga.tables.parquet.files import ParquetFiles
+from torchyoga.tables.parquet.footers import footers_of, nulls_at, nulls_below
+from torchyoga.tables.parquet.places import LocalFile
 from torchyoga.testing import assert_rows_equal, check_dataref, check_resume
 
 N = 211
@@ -404,3 +411,200 @@ def test_a_name_in_schema_that_no_file_has_is_told(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"schema= names 'labl', which no file has.*\['id'\]"):
         ref = yoga.from_parquet(tmp_path, schema=pa.schema({"id": pa.int64(), "labl": pa.int64()}))
     assert ref[0] == {"id": 1, "labl": None}
+
+
+# -- nulls at any place of nested columns
+
+
+PAIR = pa.struct([("a", pa.int16()), pa.field("b", pa.string(), nullable=False)])
+# Of each type, values whose nulls lie at different places; the last one has none.
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.list_(pa.int32()): [None, [], [None, 1], [2, 3]],
+    pa.list_(pa.field("item", pa.int32(), nullable=False)): [None, [], [1]],
+    pa.large_list(pa.list_(pa.string())): [None, [], [None], [[]], [[None]], [["a"]]],
+    pa.list_(pa.bool_(), 2): [None, [None, True], [True, False]],
+    PAIR: [None, {"a": None, "b": "x"}, {"a": 1, "b": "y"}],
+    pa.list_(PAIR): [None, [], [None], [{"a": None, "b": "x"}], [{"a": 1, "b": "y"}]],
+    pa.struct([("in", PAIR), ("ids", pa.list_(pa.int8()))]): [
+        None,
+        {"in": None, "ids": [1]},
+        {"in": {"a": None, "b": ""}, "ids": None},
+        {"in": {"a": 1, "b": ""}, "ids": []},
+        {"in": {"a": 1, "b": ""}, "ids": [None]},
+        {"in": {"a": 1, "b": ""}, "ids": [1]},
+    ],
+    pa.map_(pa.string(), pa.float32()): [None, [], [("k", None)], [("k", 1.5)]],
+    pa.map_(pa.int8(), pa.list_(pa.date32())): [[], [(1, None)], [(1, [datetime.date(2024, 1, 1)])]],
+    pa.struct([("words", pa.dictionary(pa.int8(), pa.string()))]): [None, {"words": None}, {"words": "a"}],
+}
+CASES = [
+    pytest.param(kind, value, id=f"{kind}-{value}") for kind, values in VALUES.items() for value in values
+]
+
+
+def file_of(folder: Path, column: pa.Array) -> Path:
+    pq.write_table(pa.table({"c": column}), folder / "x.parquet", row_group_size=1)
+    return folder / "x.parquet"
+
+
+def in_pairs(value: Any) -> Any:
+    """Maps as they are kept: lists of dicts."""
+    if isinstance(value, tuple):
+        return {"key": value[0], "value": in_pairs(value[1])}
+    if isinstance(value, dict):
+        return {key: in_pairs(item) for key, item in value.items()}
+    return [in_pairs(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("kind", "value"), CASES)
+def test_levels_say_where_nulls_are(kind: pa.DataType, value: Any, tmp_path: Path) -> None:
+    plain = VALUES[kind][-1]
+    path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
+    table = pq.read_table(path)
+    found = nulls_below("c", footers_of([LocalFile(str(path))]))
+    assert found == arrow.found_in(table).nulls
+    ref = yoga.from_parquet(path, words=True)
+    assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())
+
+
+@pytest.fixture
+def without_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with pyarrow before 19."""
+    monkeypatch.setattr(files, "nulls_below", lambda *_: None)
+
+
+# Of dictionaries within others, pyarrow does not count nulls.
+@pytest.mark.parametrize(("kind", "value"), [case for case in CASES if "dictionary" not in str(case.id)])
+def test_without_levels_some_groups_are_looked_at(
+    kind: pa.DataType, value: Any, tmp_path: Path, without_levels: None
+) -> None:
+    plain = VALUES[kind][-1]
+    path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
+    ref, table = yoga.from_parquet(path, words=True), pq.read_table(path)
+    assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())
+
+
+def test_what_is_found_in_none_of_the_groups_that_were_looked_at_is_refused(
+    tmp_path: Path, without_levels: None
+) -> None:
+    path = file_of(tmp_path, pa.array([[], [1], [None], [2], [], []], pa.list_(pa.int32())))
+    with pytest.raises(SchemaError, match=r"row group 2.*name it in nulls=, with a value"):
+        list(yoga.from_parquet(path))
+    ref = yoga.from_parquet(path, nulls={"c{items}": 0})
+    assert [[*map(int, row["c"])] for row in ref] == [[], [1], [0], [2], [], []]
+
+
+def test_levels_that_do_not_fit_are_not_used() -> None:
+    field = pa.field("c", pa.list_(pa.int8()))
+    assert nulls_at(field, [[0, 0, 0, 1]]) == {}  # type: ignore[list-item]
+    assert nulls_at(field, [[0, 0, 1]]) is None  # type: ignore[list-item]
+    assert nulls_at(field, [[0, 0, 0, 1]] * 2) is None  # type: ignore[list-item]
+    assert nulls_at(field, []) is None
+
+
+# -- files into versions
+
+
+COUNT = 300
+BUILT = pa.table(
+    {
+        "id": np.arange(COUNT),
+        "x": np.random.default_rng(0).random(COUNT),
+        "text": [f"row {i}" for i in range(COUNT)],
+    }
+)
+
+
+class Offline:
+    """Lets `table` fail from some group on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: list[int] = []
+        self.fails_at: int | None = None
+        table = ParquetFiles.table
+
+        def read(files: ParquetFiles, group: int) -> pa.Table:
+            if group == self.fails_at:
+                raise ConnectionError("offline")
+            self.groups.append(group)
+            return table(files, group)
+
+        monkeypatch.setattr(ParquetFiles, "table", read)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
+    return Offline(monkeypatch)
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block is a file, and not much larger than a group."""
+    build_with(monkeypatch.setattr, file_bytes=1, block_bytes=300)
+
+
+@pytest.mark.parametrize("group", [1, 7, 1000])
+def test_all_rows_are_converted_in_order(group: int, tmp_path: Path, offline: Offline) -> None:
+    pq.write_table(BUILT, tmp_path / "x.parquet", row_group_size=group)
+    ref = yoga.from_parquet(tmp_path / "x.parquet")
+    made = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1", progress=False)
+    assert offline.groups == list(range(len(ref.file_starts) - 1)), "each group is decoded once"
+    assert made.schema == ref.schema
+    assert_rows_equal(list(made), list(ref))
+    some = yoga.from_parquet(tmp_path / "x.parquet", ["text"], [("id", "in", [3, 4, 299])])
+    kept = yoga.Storage(tmp_path / "storage").submit(some, "x", "some", progress=False)
+    assert [row["text"] for row in kept] == ["row 3", "row 4", "row 299"]
+
+
+def test_an_interrupted_conversion_continues(tmp_path: Path, offline: Offline, small_files: None) -> None:
+    pq.write_table(BUILT, tmp_path / "x.parquet", row_group_size=10)
+    storage, ref = yoga.Storage(tmp_path / "storage"), yoga.from_parquet(tmp_path / "x.parquet")
+    offline.fails_at = 17
+    with pytest.raises(ConnectionError):
+        storage.submit(ref, "x", "1", progress=False)
+    assert storage.list() == []
+    del offline.groups[:]
+    offline.fails_at = None
+    again = storage.submit(yoga.from_parquet(tmp_path / "x.parquet"), "x", "1", progress=False)
+    assert offline.groups[0] >= 16, "it goes on with the group at which it stopped"
+    assert_rows_equal(list(again), list(ref))
+    whole = storage.submit(ref, "x", "2", progress=False)
+    assert whole.fingerprint == again.fingerprint
+
+
+def test_a_conversion_of_other_files_starts_over(
+    tmp_path: Path, offline: Offline, small_files: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage, path = yoga.Storage(tmp_path / "storage"), tmp_path / "x.parquet"
+    pq.write_table(BUILT, path, row_group_size=10)
+    offline.fails_at = 25
+    with pytest.raises(ConnectionError):
+        storage.submit(yoga.from_parquet(path), "x", "1", progress=False)
+    other = BUILT.set_column(0, "id", pa.array([*range(COUNT - 1), 7]))  # one row, at the end
+    pq.write_table(other, path, row_group_size=10)
+    del offline.groups[:]
+    offline.fails_at = None
+    with caplog.at_level(logging.WARNING, "torchyoga"):
+        made = storage.submit(yoga.from_parquet(path), "x", "1", progress=False)
+    assert "starting over" in caplog.text
+    assert offline.groups[0] == 0
+    assert [int(i) for i in made["id"]] == [*range(COUNT - 1), 7]
+
+
+def test_large_groups_are_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: Offline
+) -> None:
+    monkeypatch.setattr(parquet, "_LARGE_GROUP", 1)
+    path = tmp_path / "x.parquet"
+    pq.write_table(BUILT, path, row_group_size=130)
+    ref = yoga.from_parquet(path, cache_bytes=500)
+    for start in (0, 5, 129, 130, 299):
+        blocks = list(ref.blocks(start, 600))
+        assert [int(i) for block in blocks for i in block.data[0].values] == list(range(start, COUNT))
+        assert max(block.num_rows for block in blocks) < 130
+    some = yoga.from_parquet(path, filters=[("id", ">", 100), ("id", "<", 200)])
+    found = [int(i) for block in some.blocks(20, 600) for i in block.data[0].values]
+    assert found == list(range(121, 200))
+    assert not offline.groups
+    made = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1", progress=False)
+    assert [int(i) for i in made["id"]] == list(range(COUNT))

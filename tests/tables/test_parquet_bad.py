@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 from children import status_of_child
+from damaged import flip
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
@@ -390,9 +391,7 @@ def test_checksums_of_pages_are_compared(tmp_path: Path) -> None:
     options: Any = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
     pq.write_table(table, path, **options)
     assert yoga.from_parquet(path)[4999]["a"] == 4999 * 7919
-    data = bytearray(path.read_bytes())
-    data[9000] ^= 1
-    path.write_bytes(data)
+    flip(path, 9000)
     with pytest.raises(CorruptError, match=r"is damaged: .*CRC"):
         yoga.from_parquet(path)[0]
 

@@ -234,10 +234,7 @@ def test_other_columns_than_those_whose_order_changes_pass_over_groups(tmp_path:
     schema = pa.schema([("x", pa.date32()), ("y", pa.int64()), ("z", pa.int64())])
     new_year = ("x", "==", dt.date(2020, 1, 1))
     # A group that is read would be refused for the text in it.
-    for terms, expected in (
-        ([new_year, ("y", ">", 0)], [1, 2, 3]),
-        ([("y", ">", 0), ("z", "<", 2)], [1, 3]),
-    ):
+    for terms, expected in (([new_year, ("y", ">", 0)], [1, 2, 3]), ([("y", ">", 0), ("z", "<", 2)], [1, 3])):
         ref = yoga.from_parquet(tmp_path, ["y"], terms, schema=schema)
         assert [int(y) for y in ref["y"]] == expected
 

@@ -17,7 +17,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from behind_urls import put
+from behind_urls import in_memory
 from children import forked
 from golden.foreign_rows import FOREIGN, features, steps
 from hypothesis import example, given, settings
@@ -189,10 +189,7 @@ def test_the_index_is_kept(plain: Path, own_cache: Path) -> None:
 def test_raw_records_and_those_of_any_kind(tmp_path: Path) -> None:
     records = [b"", b"\x00", b"one", bytes(2**16), b"\xff" * 300]
     path = write(tmp_path / "x.tfrecord", records)
-    for ref in (
-        yoga.from_tfrecord(path, raw=True),
-        yoga.from_tfrecord(path, yoga.Schema.of(b"")),
-    ):
+    for ref in (yoga.from_tfrecord(path, raw=True), yoga.from_tfrecord(path, yoga.Schema.of(b""))):
         assert list(ref) == records
         check_dataref(ref)
     with pytest.raises(CorruptError, match=r"record \d \(row \d\) is no Example: .*; pass raw=True"):
@@ -577,11 +574,7 @@ def test_other_bad_input(tmp_path: Path, plain: Path) -> None:
 
 @pytest.fixture
 def behind_url(plain: Path) -> str:
-    fs = fsspec.filesystem("memory")
-    if fs.exists("/tfr"):
-        fs.rm("/tfr", recursive=True)
-    put("memory://tfr/a", None, plain)
-    return "memory://tfr/a"
+    return in_memory(plain)
 
 
 def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: Path) -> None:
@@ -592,11 +585,11 @@ def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: 
         assert all(map(same, ref, local))
         assert ref.fingerprint == local.fingerprint
     check_dataref(ref)
-    with pytest.raises(NotFoundError, match="there is no memory://tfr/a/x, nor files"):
+    with pytest.raises(NotFoundError, match=f"there is no {behind_url}/x, nor files"):
         yoga.from_tfrecord(f"{behind_url}/x")
     shutil.copy(GOLDEN / "zipped.tfrecord.gz", tmp_path / "z.gz")
-    fsspec.filesystem("memory").pipe_file("/tfr/z.gz", (tmp_path / "z.gz").read_bytes())
-    assert all(map(same, yoga.from_tfrecord("memory://tfr/z.gz", cache_dir=tmp_path / "far"), ROWS))
+    fsspec.filesystem("memory").pipe_file(f"{behind_url}/z.gz", (tmp_path / "z.gz").read_bytes())
+    assert all(map(same, yoga.from_tfrecord(f"{behind_url}/z.gz", cache_dir=tmp_path / "far"), ROWS))
 
 
 def test_a_kept_index_needs_no_download_and_a_small_cache_is_enough(tmp_path: Path) -> None:

@@ -380,10 +380,7 @@ def test_what_is_left_out_is_in_the_info(shards: Path, tmp_path: Path) -> None:
 @pytest.mark.quick("True")
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_a_build_of_encoded_shards_continues(
-    dictionary: bool,
-    tmp_path: Path,
-    files_of: Callable[[int], None],
-    caplog: pytest.LogCaptureFixture,
+    dictionary: bool, tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     files_of(200)
     caplog.set_level(logging.INFO, "torchyoga")
@@ -438,10 +435,7 @@ FORGED = {
         WHOLE + tar([(member("g", 9, type=b"g"), b"9 size=1\n")]),
         "a header for all members says 'size'",
     ),
-    "a long name without a member": (
-        WHOLE + tar([(member("l", 3, type=b"L"), b"a.b")]),
-        "within a header",
-    ),
+    "a long name without a member": (WHOLE + tar([(member("l", 3, type=b"L"), b"a.b")]), "within a header"),
     "a huge PAX header": (
         WHOLE + tar([(member("p", 2**22, type=b"x"), bytes(2**22))]),
         "a header of 4194304 bytes",

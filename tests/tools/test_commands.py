@@ -134,17 +134,7 @@ def test_stats(storage: yoga.Storage) -> None:
 
 def test_log(storage: yoga.Storage) -> None:
     lines = timeless(said("log", "images")).splitlines()
-    assert lines[0].split() == [
-        "version",
-        "parent",
-        "rows",
-        "+rows",
-        "bytes",
-        "when",
-        "who",
-        "tags",
-        "message",
-    ]
+    assert " ".join(lines[0].split()) == "version parent rows +rows bytes when who tags message"
     assert lines[1].startswith("1.1      1.0       23     +3")
     assert lines[1].endswith("crawl of June")
     assert lines[2].endswith("prod  crawl of May")
@@ -391,20 +381,8 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
         found = parsed("append", "arrays", f"2.{number}", *source)
         added.append(found["rows"] - before)
     assert added == [4, 2, 3, 1]
-    assert [int(row["id"]) for row in storage.fetch("arrays", "2.3")] == [
-        0,
-        1,
-        5,
-        6,
-        5,
-        6,
-        40,
-        41,
-        0,
-        1,
-        2,
-        1,
-    ]
+    numbers = [int(row["id"]) for row in storage.fetch("arrays", "2.3")]
+    assert numbers == [0, 1, 5, 6, 5, 6, 40, 41, 0, 1, 2, 1]
     storage.submit(np.arange(3), "bare", "1", progress=False)
     assert parsed("append", "bare", "2", "ids.npy", "labels.npy")["rows"] == 9
 
@@ -525,18 +503,7 @@ def test_tables_fit_the_terminal_and_lose_nothing(monkeypatch: pytest.MonkeyPatc
         assert lines[0] == "all"
         assert max(map(len, lines)) <= width
         assert lines[1].split() == ["id", "text", "rows"]
-        assert set(shown.split()) == {
-            "all",
-            "id",
-            "text",
-            "rows",
-            "images",
-            *text.split(),
-            "1,000",
-            "x",
-            "y",
-            "2",
-        }
+        assert set(shown.split()) == set(f"all id text rows images {text} 1,000 x y 2".split())
     assert [line.rstrip() for line in lines] == [
         "all",
         f"id      {'text':{len(text)}}   rows",

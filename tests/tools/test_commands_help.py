@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import shutil
@@ -12,32 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import made, process, run, said
+from commanding import by_ada, made, process, run, said, timeless
 from golden.foreign_rows import FOREIGN
 
 import torchyoga as yoga
+from docs import ROOT
 from torchyoga.tools.commands.group import COMMANDS
 
 # Those of storages; others, such as doctor, are run where they are tested.
 OF_STORAGES = [
-    *(
-        "append",
-        "check",
-        "compact",
-        "convert",
-        "copy",
-        "delete-rows",
-        "diff",
-        "gc",
-        "head",
-        "info",
-        "log",
-        "ls",
-        "query",
-        "rm",
-        "stats",
-        "tag",
-    ),
+    *("append", "check", "compact", "convert", "copy", "delete-rows", "diff", "gc", "head", "info", "log"),
+    *("ls", "query", "rm", "stats", "tag"),
 ]
 DIFFERENT = {"diff"}  # whose exit code is 1 if versions differ, as in its examples
 
@@ -175,3 +161,59 @@ def test_the_entry_points_are_those_of_the_package() -> None:
     text = (Path(yoga.__file__).parents[1] / "setup.cfg").read_text()
     for name in ("torchyoga", "yoga"):
         assert f"\n    {name} = torchyoga.tools.commands.group:main\n" in text
+
+
+# -- the page
+
+
+PAGE = ROOT / "docs" / "commands.md"
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def shown(text: str) -> str:
+    """A page, or what it says, without what differs from one machine to the next."""
+    text = timeless(text).replace(str(Path.cwd()), "/home/ada")
+    return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
+
+
+def sizeless(text: str) -> str:
+    """A page without sizes of files, which depend on pages of memory and on libraries."""
+    return re.sub(r" +[\d.]+ kB", " 9 kB", text)
+
+
+def page_with_what_is_printed(page: str) -> str:
+    """The page, with what its commands print now."""
+    names: dict[str, object] = {"__name__": "page"}
+    for kind, text in BLOCK.findall(page):
+        if kind == "python":
+            exec(compile(text, "commands.md", "exec"), names)
+
+    def again(block: re.Match[str]) -> str:
+        if block[1] == "python":
+            return block[0]
+        lines = []
+        for part in re.split(r"^\$ ", block[2], flags=re.MULTILINE)[1:]:
+            line = part.splitlines()[0]
+            found = run(*shlex.split(line)[1:])
+            assert found.exit_code in (0, 1), (line, found.output)
+            lines.append(f"$ {line}\n{shown(found.stdout)}")
+        return f"```console\n{''.join(lines)}```"
+
+    return BLOCK.sub(again, page)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_page_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text()
+    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
+    with by_ada():
+        found = page_with_what_is_printed(text)
+    assert sizeless(found) == sizeless(text)
+
+
+def test_the_site_has_the_help_of_each_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "extensions")
+    text = importlib.import_module("commands").text()
+    for name in COMMANDS:
+        assert re.search(rf"^## {name}\n\n```text\nUsage: yoga {name} ", text, re.MULTILINE), name

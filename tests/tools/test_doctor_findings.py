@@ -25,15 +25,7 @@ import numpy as np
 import pytest
 import torch
 from children import run_program, started
-from doctored import (
-    PATIENCE,
-    Drawing,
-    Held,
-    Sharded,
-    Slow,
-    in_trial,
-    seeded_alike,
-)
+from doctored import PATIENCE, Drawing, Held, Sharded, Slow, in_trial, seeded_alike
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset
 
 import torchyoga as yoga
@@ -46,11 +38,7 @@ from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.sharding import dealt
 from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
-from torchyoga.tools.doctor.workers import (
-    WORKERS,
-    counts,
-    enough,
-)
+from torchyoga.tools.doctor.workers import WORKERS, counts, enough
 from torchyoga.tools.meter_advice import most_workers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")

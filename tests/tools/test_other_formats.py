@@ -81,11 +81,7 @@ FORMATS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], yoga.Da
     "megatron": (_copied("megatron/uint16"), "old", yoga.from_megatron),
     "megatron-bin": (_copied("megatron/uint16"), "old.bin", yoga.from_megatron),
     "jsonl": (lambda folder: _lines(folder / "old.jsonl"), "old.jsonl", yoga.from_jsonl),
-    "jsonl-folder": (
-        lambda folder: _lines(folder / "lines" / "old.jsonl"),
-        "lines/*.jsonl",
-        yoga.from_jsonl,
-    ),
+    "jsonl-folder": (lambda folder: _lines(folder / "lines" / "old.jsonl"), "lines/*.jsonl", yoga.from_jsonl),
     "tfrecord": (_copied("tfrecord"), "old/x.tfrecord-*", yoga.from_tfrecord),
     "parquet": (
         lambda folder: pq.write_table(TABLE, folder / "old.parquet"),

@@ -103,10 +103,7 @@ def without_annotations(ref: yoga.DataRef) -> None:
     changed = kept.map_batches(lambda columns: {"x": columns["x"] / 2})
     drawn = ref.map_batches(lambda columns, draw: {"x": draw.normal(columns["x"])})
     print(changed[3]["x"], drawn[0], ref.windows(3).anchors(np.arange(2)).tolist())
-    print(
-        ref.token_batches("x", 9).in_epoch(2).report(),
-        ref.token_windows("x", 9).in_epoch(1)[0],
-    )
+    print(ref.token_batches("x", 9).in_epoch(2).report(), ref.token_windows("x", 9).in_epoch(1)[0])
     mixed = yoga.mix({"a": ref, "b": kept}, {"a": 1, "b": 2})
     print(mixed.counts(9), [part[0]["x"] for part in mixed.split([0.5, 0.5])])
     print(yoga.flat_map(ref, lambda row: [row["x"]]), loader.meter.epoch.waited, ref.info["classes"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,80 @@ def test_pyright_finds_what_is_wrong_and_nothing_else() -> None:
     )
     errors = [e for e in found["generalDiagnostics"] if e["severity"] == "error"]
     assert {error["range"]["start"]["line"] + 1 for error in errors} == MARKED, errors
+
+
+# -- pages, in strict mode
+
+
+# A page's code is plain: it annotates nothing, and some packages that it uses have no types. What checkers
+# say of that is left out; whatever else they say is a fault of ours.
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+PAGES += [page for folder in ("howto", "tutorials") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+# Of functions, lists and packages without types; and of names that are not used.
+PLAIN = {
+    *("no-untyped-def", "no-untyped-call", "type-arg", "var-annotated", "import-untyped", "import-not-found"),
+    *("reportMissingParameterType", "reportMissingTypeArgument", "reportMissingTypeStubs"),
+    *(
+        "reportMissingImports",
+        "reportUnknownParameterType",
+        "reportUnknownArgumentType",
+        "reportUnknownLambdaType",
+    ),
+    *("reportUnknownMemberType", "reportUnknownVariableType", "reportUnusedImport", "reportUnusedVariable"),
+}
+# What scikit-learn says of itself is narrower than what it returns; torch does not say that it exports these.
+NARROW = ("self.digits.", "dcp.save(", "dcp.load(")
+
+
+def program(page: Path) -> list[str]:
+    """The lines of all blocks of a page, each at its place."""
+    text = page.read_text(encoding="utf-8")
+    lines: list[str] = []
+    for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        start = text.count("\n", 0, block.start(1))
+        lines += [""] * (start - len(lines)) + block[1].splitlines()
+    return lines
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all programs, and what strict means to pyright."""
+    folder = tmp_path_factory.mktemp("pages")
+    for page in PAGES:
+        (folder / f"{page.parent.name}_{page.stem}.py").write_text("\n".join(program(page)) + "\n")
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    assert len(list(folder.glob("*.py"))) == len(PAGES)
+    return folder
+
+
+def faults(folder: Path, found: list[tuple[str, int, str, str]]) -> list[str]:
+    """What is said of the programs and not of plain code: place, rule, the line, the message."""
+    said = []
+    for file, number, rule, message in found:
+        if (folder / file).exists() and rule not in PLAIN:
+            line = (folder / file).read_text().splitlines()[number - 1]
+            if not any(narrow in line for narrow in NARROW):
+                said.append(f"{file}:{number}: {rule}: {line}: {message}")
+    return said
+
+
+@pytest.mark.rest
+def test_mypy_says_nothing_of_pages(written: Path, tmp_path: Path) -> None:
+    options = ("--strict", "--output=json", "--config-file=", "--follow-imports=silent")
+    said = checked(written, "mypy", *options, f"--cache-dir={tmp_path}", ".")
+    errors = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    errors = [error for error in errors if error["severity"] == "error"]
+    assert {e["code"] for e in errors} & PLAIN  # it has read them
+    assert not faults(written, [(e["file"], e["line"], e["code"], e["message"]) for e in errors])
+
+
+@pytest.mark.rest
+def test_pyright_says_nothing_of_pages(written: Path) -> None:
+    said = json.loads(checked(written, "pyright", "--outputjson", "--pythonpath", sys.executable))
+    errors = [error for error in said["generalDiagnostics"] if error["severity"] == "error"]
+    assert {error["rule"] for error in errors} & PLAIN
+    places = [(Path(error["file"]).name, error["range"]["start"]["line"] + 1) for error in errors]
+    assert not faults(
+        written, [(*place, e["rule"], e["message"]) for place, e in zip(places, errors, strict=True)]
+    )

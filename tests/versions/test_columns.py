@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import pickle
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import in_processes
+from damaged import resealed
 from golden.make import wide
 from stored import short_lists, tidied
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
-from torchyoga.process.digests import json_digest
 from torchyoga.reading.version_ref import GroupedReader, VersionRef
 from torchyoga.storage import Storage
 from torchyoga.versions.manifest import Manifest
@@ -28,13 +29,11 @@ COUNTER = itertools.count()
 Rows = list[dict[str, Any]]
 
 
-@pytest.fixture(params=["directory", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+@pytest.fixture
+def storage(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Where a few files and parents make lists."""
     short_lists(monkeypatch.setitem)
-    if request.param == "directory":
-        return Storage(tmp_path / "storage")
-    return Storage(f"memory://columns-{next(COUNTER)}", cache_dir=tmp_path / "cache")
+    return storage
 
 
 def row(random: np.random.Generator, keys: Sequence[str]) -> dict[str, Any]:
@@ -444,13 +443,7 @@ def _add(folder: str, number: int) -> None:
 def test_many_add_columns_at_once(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     storage.submit(arrays(), "a", "1")
-    context = multiprocessing.get_context("spawn")
-    every = [context.Process(target=_add, args=(str(tmp_path), number)) for number in range(3)]
-    for one in every:
-        one.start()
-    for one in every:
-        one.join(120)
-        assert one.exitcode == 0
+    in_processes("spawn", *(partial(_add, str(tmp_path), number) for number in range(3)))
     for version in storage.versions("a"):
         storage.check("a", version)
     ref = storage.fetch("a", latest=True)  # each came behind those that were faster
@@ -481,17 +474,11 @@ def test_forged_groups_are_refused(tmp_path: Path) -> None:
     forged += [("files", [{**file, "group": n} for file in content["files"]]) for n in (0, 1, 2, -1, 2**70)]
     forged += [("files", [{**file, "written": n} for file in content["files"]]) for n in (1, -1, "0", 2**70)]
     forged += [("files", content["files"][:n]) for n in range(4)]
+    for columns in ([-2], ["a"], 3, [2**80]):
+        forged.append(("parents", [{**content["parents"][0], "columns": columns}]))
     for name, value in forged:
-        made = {**content, name: value}
-        del made["checksum"]
         with pytest.raises(CorruptError):
-            Manifest.from_bytes(json.dumps({**made, "checksum": json_digest(made)}).encode())
-    parents = [{**content["parents"][0], "columns": columns} for columns in ([-2], ["a"], 3, [2**80])]
-    for parent in parents:
-        made = {**content, "parents": [parent]}
-        del made["checksum"]
-        with pytest.raises(CorruptError):
-            Manifest.from_bytes(json.dumps({**made, "checksum": json_digest(made)}).encode())
+            Manifest.from_bytes(resealed({**content, name: value}))
 
 
 def test_a_version_with_groups_is_copied_and_converted(storage: Storage, tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged import resealed
 from golden.make import grown
 from interrupting import calls_of
 from stored import objects_of, short_lists, tidied, told
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
-from torchyoga.process.digests import hexdigest, json_digest
+from torchyoga.process.digests import hexdigest
 from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Objects
 from torchyoga.versions.columns import fingerprint_of
@@ -34,13 +35,11 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 COUNTER = itertools.count()
 
 
-@pytest.fixture(params=["directory", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+@pytest.fixture
+def storage(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Where a few files and parents make lists."""
     short_lists(monkeypatch.setitem)
-    if request.param == "directory":
-        return Storage(tmp_path / "storage")
-    return Storage(f"memory://listed-{next(COUNTER)}", cache_dir=tmp_path / "cache")
+    return storage
 
 
 def numbers_of(ref: Any) -> list[int]:
@@ -183,9 +182,7 @@ def test_few_objects_are_read_for_the_newest_and_the_log(tmp_path: Path) -> None
 
 def content(storage: Storage, version: str) -> tuple[Any, Path]:
     path = Path(storage.url) / "d" / version / "manifest.json"
-    found = json.loads(path.read_bytes())
-    del found["checksum"]
-    return found, path
+    return json.loads(path.read_bytes()), path
 
 
 def forged(storage: Storage, change: Callable[[Any, Any], object]) -> None:
@@ -202,7 +199,7 @@ def forged(storage: Storage, change: Callable[[Any, Any], object]) -> None:
         piece["nbytes"], piece["crc"] = len(text), zlib.crc32(text)
         if piece["index"].get("digest") != "wrong":
             piece["index"]["digest"] = hexdigest(text)
-    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
+    path.write_bytes(resealed(found))
 
 
 BOMB = zlib.compress(bytes(LARGEST_LIST + 1), 1)
@@ -257,7 +254,7 @@ def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
     storage.tag("d", "kept", "good")
     found, path = content(storage, "9")
     found["files"][0]["name"] = name
-    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
+    path.write_bytes(resealed(found))
     storage.clean(0, keep_last=0)
     storage.remove("d", "9")
     storage.clean(0)
@@ -279,7 +276,7 @@ def test_lists_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
             (path.parent / file["name"]).write_bytes(text)
             file["index"] |= {"digest": hexdigest(text), "entries": 1}
             file |= {"of": "zz", "nbytes": len(text)}
-    path.write_bytes(json.dumps({**found, "checksum": json_digest(found)}).encode())
+    path.write_bytes(resealed(found))
     for version in map(str, range(8)):
         storage.remove("d", version)
     storage.clean(0)

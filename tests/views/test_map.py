@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own import Own
-from torch.utils.data import Dataset, WeightedRandomSampler
+from own import Mapped, Own
+from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
 from torchyoga.adapters.numbered import NumberedBatches
 from torchyoga.errors import SchemaError
 from torchyoga.order.place import Place
-from torchyoga.testing import assert_rows_equal
+from torchyoga.testing import assert_rows_equal, check_resume
 from torchyoga.views.changed import Draw
 
 N = 40
@@ -109,38 +110,17 @@ def test_random_rows_depend_on_seed_epoch_and_row_alone(ref: yoga.DataRef, name:
 
 @pytest.mark.parametrize("name", ["map", "map_batches"])
 def test_random_rows_after_a_resume(ref: yoga.DataRef, name: str) -> None:
-    view = VIEWS[name](ref)
-
-    def loader(batch: int, **options: Any) -> Any:
-        return yoga.DataLoader(view, batch, shuffle=True, seed=3, collate_fn=listed, **options)
-
-    whole = by_id(loader(4))
-    begun = loader(4, num_workers=2)
-    batches = iter(begun)
-    before = [next(batches) for _ in range(3)]
-    rest = loader(5)
-    rest.load_state_dict(begun.state_dict())
-    found = by_id([*before, *rest])
-    assert sorted(found) == sorted(whole)
-    for number, row in whole.items():
-        assert_rows_equal(found[number], row)
-
-
-class Uncached(Dataset[Any]):
-    def __init__(self, ref: yoga.DataRef) -> None:
-        self.ref = ref
-
-    def __len__(self) -> int:
-        return len(self.ref)
-
-    def __getitem__(self, index: int) -> Any:
-        return numbers_drawn(self.ref[index])
+    workers = itertools.cycle((0, 2))
+    check_resume(
+        lambda: yoga.DataLoader(VIEWS[name](ref), 7, shuffle=True, seed=3, num_workers=next(workers)),
+        most_stops=2,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:WeightedRandomSampler")
 def test_map_draws_what_an_uncached_dataset_draws(ref: yoga.DataRef) -> None:
     options: dict[str, Any] = {"shuffle": True, "seed": 5, "collate_fn": listed}
-    expected = by_id(yoga.DataLoader(Uncached(ref), 4, **options))
+    expected = by_id(yoga.DataLoader(Mapped(N, lambda index: numbers_drawn(ref[index])), 4, **options))
     for view in (ref.map(numbers_drawn), ref.map(dict).map(numbers_drawn)):
         found = by_id(yoga.DataLoader(view, 7, **options))
         for number, row in expected.items():

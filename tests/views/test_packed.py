@@ -18,11 +18,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from own import Own
+from own import Mapped, Own
 from packs import LENGTHS, ROWS, SCHEMA, texts_of, tokens_of
 
 import torchyoga as yoga
-from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.readahead import Grouped
 from torchyoga.testing import assert_rows_equal, check_view
@@ -153,27 +152,15 @@ def test_the_tokens_of_a_batch_are_not_copied(tmp_path: Path) -> None:
     assert batch["ids"].data_ptr() == rows.block.data[0].values.ctypes.data
 
 
-class _Subclass(torch.utils.data.Dataset[Any]):
-    """A dataset of the user's, which gives row after row."""
-
-    def __init__(self, ref: yoga.DataRef) -> None:
-        self.ref = ref
-
-    def __len__(self) -> int:
-        return len(self.ref)
-
-    def __getitem__(self, index: int) -> Any:
-        return next(iter(self.ref.take(np.array([index]))))
-
-
 def test_every_loader_gives_the_same_batches(ref: yoga.DataRef) -> None:
     packed = ref.packed("ids", 16, labels="ids")
     expected = list(yoga.DataLoader(packed, 4))
     assert sum(len(batch["rows"]) for batch in expected) == 58
     torchs: Any = torch.utils.data.DataLoader
+    row_by_row = Mapped(len(packed), lambda index: next(iter(packed.take(np.array([index])))))
     for loader in (
         torchs(packed, 4),
-        torchs(_Subclass(packed), 4),
+        torchs(row_by_row, 4),
         torchs(torch.utils.data.Subset(packed, range(len(packed))), 4),
         yoga.DataLoader(packed, 4, num_workers=2),
         yoga.DataLoader(packed, 4, seed_rows=True),
@@ -548,36 +535,13 @@ def test_members_change_with_the_epoch_and_packs_do_not(ref: yoga.DataRef) -> No
         seen.append(rows.tolist())
     assert len({tuple(rows) for rows in seen}) == 4
     assert packed.in_epoch(0) is packed
+    assert "packs of" in repr(packed)
     assert ref.packed("ids", 16, seed=1).members(np.arange(len(packed)))[0].tolist() != seen[0]
     loader = yoga.DataLoader(packed, 4, shuffle=True, seed=7)
     for rows in seen[:2]:
         given = [row for batch in loader for row in batch["rows"].tolist()]
         assert sorted(given) == sorted(rows)
         assert given != rows
-
-
-def test_states_of_other_packs_are_refused(storage: yoga.Storage) -> None:
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    views = [
-        ref.packed("ids", 16),
-        ref.packed("ids", 17),
-        ref.packed("ids", 16, seed=1),
-        ref.packed("ids", 16, max_rows=9),
-        ref.packed("ids", 16, labels="ids"),
-        ref.packed("ids", 16, balance=True),
-        ref.packed("ids", 16, first_position=2),
-        ref[:-1].packed("ids", 16),
-        ref,
-    ]
-    names = [view.fingerprint for view in views]
-    assert None not in names
-    assert len(set(names)) == len(names)
-    assert ref.packed("ids", 16).fingerprint == names[0]
-    state = yoga.DataLoader(views[0], 4, shuffle=True, seed=1).state_dict()
-    for view in views[1:]:
-        with pytest.raises(StateError):
-            yoga.DataLoader(view, 4, shuffle=True, seed=1).load_state_dict(state)
-    assert "packs of" in repr(views[0])
 
 
 def noisy(c: Any, draw: Any) -> Any:

@@ -18,7 +18,6 @@ from quick import examples
 from smallfiles import make_blocks_of, make_files_of
 
 import torchyoga as yoga
-from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.rows.block import joined_runs
 from torchyoga.testing import check_view
@@ -350,25 +349,6 @@ def test_columns_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="as another column of the windows would be"):
         ref.token_windows("labels", 2)
     assert ref.token_windows("labels", 2, labels=False)[0]["labels"].tolist() == [0, 1]
-
-
-def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
-    kinds = [
-        {"size": 4},
-        {"size": 4, "stride": 3},
-        {"size": 4, "labels": False},
-        {"size": 4, "labels": "shifted"},
-        {"size": 4, "ignore_index": -100},
-        {"size": 4, "jitter": True},
-        {"size": 4, "jitter": True, "seed": 1},
-        {"size": 4, "separator": 7},
-        {"size": 4, "separator": 8},
-        {"size": 4, "dtype": "int64"},
-    ]
-    assert len({ref.token_windows("ids", **kind).fingerprint for kind in kinds}) == len(kinds)
-    state = yoga.DataLoader(ref.token_windows("ids", 4), 2, seed=1).state_dict()
-    with pytest.raises(StateError):
-        yoga.DataLoader(ref.token_windows("ids", 4, separator=7), 2, seed=1).load_state_dict(state)
 
 
 def test_pickles_hold_lengths_and_no_more() -> None:

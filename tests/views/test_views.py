@@ -108,6 +108,7 @@ def test_lengths_are_found_without_values(tmp_path: Path) -> None:
             "a bool for each of the 120",
         ),
         (lambda ref: ref.select([0, 60]), IndexError, "row 60 of a dataset of 60"),
+        (lambda ref: ref.select([True, False]), TypeError, r"use where\(...\), or np.flatnonzero\(mask\)"),
         (lambda ref: ref.order_by("ids"), ValueError, "one number or text a row"),
         (lambda ref: ref.repeat(-1), ValueError, "times"),
         (lambda ref: ref.repeat(2**60), ValueError, "more than"),
@@ -331,11 +332,13 @@ def test_masked_values_are_not_selected() -> None:
     assert [int(row["x"]) for row in found] == [3, 4]
 
 
-def test_a_version_without_rows_has_views(tmp_path: Path) -> None:
+def test_a_version_without_rows_has_views_and_every_column(tmp_path: Path) -> None:
     nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
-    assert len(nothing.where("x", lambda x: x > 3)) == 0
     assert [len(part) for part in nothing.split([0.5, 0.5], by="x")] == [0, 0]
-    assert len(nothing.order_by("x")) == len(nothing.repeat(3)) == 0
+    empty = nothing.where("x", lambda x: x > 3)
+    for view in (empty, empty["y"], nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"]):
+        assert (len(view), list(view)) == (0, [])
+    assert len(nothing.order_by("x")) == 0
 
 
 # -- laws
@@ -346,14 +349,6 @@ def test_views_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> 
     built = yoga.Storage(tmp_path).submit(view, "some", "1", progress=False)
     assert plain(list(built)) == plain(list(view))
     assert isinstance(built, VersionRef)
-
-
-def test_a_view_of_a_billion_rows_is_opened_at_once() -> None:
-    huge = Made(10**9, fingerprint="huge")
-    view = yoga.concat([huge[5:].repeat(3), huge])[7::2]
-    assert (view[0], view[-1]) == (12, 10**9 - 2)
-    assert view.fingerprint
-    assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))) == 2
 
 
 @pytest.mark.parametrize("files", [False, True])
@@ -398,13 +393,6 @@ def test_very_many_repetitions_are_shuffled_in_little_memory() -> None:
         assert (np.diff(starts) > 0).all()
 
 
-def test_a_version_without_rows_has_every_column(tmp_path: Path) -> None:
-    empty = yoga.Storage(tmp_path).submit([], "empty", "1", progress=False)
-    for view in (empty["x"], empty.columns(["x", "y"]), empty.repeat(2)["x"], empty.where("x", bool)["y"]):
-        assert len(view) == 0
-        assert list(view) == []
-
-
 def test_conditions_for_one_row_say_how_to_write_them_for_many(ref: yoga.DataRef) -> None:
     for condition in (lambda x: x > 3 and x < 9, lambda x: 3 < x < 9, lambda x: not x):
         with pytest.raises(
@@ -428,11 +416,6 @@ def test_a_column_that_cannot_be_ordered_says_what_it_holds(tmp_path: Path) -> N
         ref.order_by("boxes")
     assert list(ref.order_by("x")) == rows
     assert "x        None" in str(ref.schema).splitlines()
-
-
-def test_masks_are_refused_with_a_hint(ref: yoga.DataRef) -> None:
-    with pytest.raises(TypeError, match=r"for a mask use where\(...\), or np.flatnonzero\(mask\)"):
-        ref.select([True, False])
 
 
 def test_columns_become_arrays(tmp_path: Path) -> None:
