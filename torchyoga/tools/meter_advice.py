@@ -249,6 +249,7 @@ class Setting:
         is_ahead: without workers, a thread makes batches while the loop computes.
         prefetch: batches that each worker makes ahead, or the thread.
         num_batches: of an epoch; 0 if they are not known.
+        is_auto: the loader chooses the number of workers.
         is_so: changes that would change nothing.
     """
 
@@ -260,6 +261,7 @@ class Setting:
     is_ahead: bool = False
     prefetch: int = 2
     num_batches: int = 0
+    is_auto: bool = False
     is_so: Set[str] = frozenset()
 
     @property
@@ -268,7 +270,7 @@ class Setting:
         return self.num_workers or self.num_threads
 
 
-def _costs_of(last: Numbers, setting: Setting) -> Costs:
+def costs_of(last: Numbers, setting: Setting) -> Costs:
     """The seconds of a batch that the arithmetic of workers needs."""
     batches = max(1, last.batches)
     away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
@@ -307,7 +309,7 @@ def verdict_of(last: Numbers, setting: Setting) -> Verdict:
         last: of the last batches, over epochs.
         setting: of the loader.
     """
-    costs = _costs_of(last, setting)
+    costs = costs_of(last, setting)
     wait, starts, share, of = last.steady(bool(setting.num_workers)), 0.0, last.share, "of the time"
     if setting.num_workers:
         # The wait for the first batch is the start of workers, which all batches of an epoch share, those to
@@ -350,7 +352,9 @@ def _of_workers(
     condition = "if there are more epochs, " if last.epochs <= 1 else ""
     if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and number != 0:
         return f"{condition}set persistent_workers=True, so that workers start once, not in each epoch", None
-    if number is None or last.most == "download":  # threads download ahead of any number of workers
+    if (
+        number is None or setting.is_auto or last.most == "download"
+    ):  # threads download ahead of any number of workers
         return "", None
     if now or wait * _batches(last, setting) > _STARTS:
         condition = ""
