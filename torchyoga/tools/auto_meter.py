@@ -19,10 +19,12 @@ from .meter import Meter, Sums, setting_of
 from .meter_advice import Costs, Setting, costs_of, seconds_text
 
 _FEW, _MANY = 2, 25  # batches to count before a look, and those that are enough however fast they come
-_LOOK, _SETTLED = 0.03, 1.0  # seconds to count, at first and once a look has changed nothing
-_BETTER = 0.95  # of the seconds of a batch: a number of workers that pays
+# Seconds to count: at first, after a change, and where the last look has changed nothing.
+_LOOK, _SURE, _SETTLED = 0.03, 0.3, 1.0
+_BETTER = 0.85  # of the seconds of a batch: a number of workers that was better for sure
+_WORTH, _LESS = 0.9, 0.5  # of the seconds of a batch: what is expected of more workers, and of fewer
 _OTHER, _SAME = 1.5, 1e-4  # times, and seconds: what was counted before says nothing any more
-_FORK, _SPAWN = 0.1, 4.0  # seconds in which workers start
+_FORK, _SPAWN = 0.1, 4.0  # seconds in which workers start, until it is known
 _PAYS = 2.0  # times these seconds: what workers save at least
 
 
@@ -39,6 +41,7 @@ class AutoMeter(Meter):
         self._costs: Costs | None = None  # when the first of these was counted
         self._iteration: Iteration | None = None
         self._mark: Sums | None = None  # where counting began; None while workers start
+        self._starts = 0  # of workers
         super().__init__(stages)
 
     def __call__(self, delivery: Any) -> Any:
@@ -46,7 +49,7 @@ class AutoMeter(Meter):
         batch = super().__call__(delivery)
         if self._iteration is not delivery.iteration:
             self._iteration = delivery.iteration
-            self._settle(1)
+            self._settle(1, _LOOK)
         self._due -= 1
         if self._due <= 0:
             self._look(delivery)
@@ -64,13 +67,14 @@ class AutoMeter(Meter):
         super()._begin_epoch(step)
         self._counts_cpu = True  # from the first batch on, as few are counted before a look
 
-    def _settle(self, batches: int) -> None:
+    def _settle(self, batches: int, least: float) -> None:
         """So many batches are not counted: workers start, and what they have made ahead comes at once."""
-        self._due, self._mark, self._least = batches, None, _LOOK
+        self._due, self._mark, self._least = batches, None, least
+        self._starts += bool(self._setting.num_workers)
 
     def _look(self, delivery: Any) -> None:
         """Begins to count, or decides by what was counted."""
-        self._sums.delayed, self._due = cpu_delay(), _FEW
+        self._sums.delayed, self._due = cpu_delay(), _FEW * max(1, self._setting.number)
         if self._mark is None:
             self._mark = self._counts()
             return
@@ -79,7 +83,7 @@ class AutoMeter(Meter):
         if seconds < self._least and numbers.batches < _MANY:
             return
         pace, waited = seconds / numbers.batches, numbers.waited / numbers.batches
-        number = self._wanted(pace, waited, costs_of(numbers, self._setting), delivery)
+        number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
         if number == self._setting.number:
             self._mark, self._least = self._counts(), _SETTLED
             return
@@ -90,39 +94,43 @@ class AutoMeter(Meter):
             f"{self.workers}: with {before} a batch came every {seconds_text(pace)}, for which the loop "
             f"waited {seconds_text(waited)}"
         )
-        self._settle(1 + delivery.plan.way.num_ahead)
+        self._settle(1 + delivery.plan.way.num_ahead, _SURE)
 
-    def _wanted(self, pace: float, waited: float, costs: Costs, delivery: Any) -> int:
+    def _wanted(self, pace: float, costs: Costs, delivery: Any) -> int:
         """The number of workers from now on.
 
         Args:
             pace: seconds of a batch.
-            waited: seconds of these in which the loop waited.
             costs: of a batch.
             delivery: of this iteration.
         """
         number, left = self._setting.number, delivery.iteration.num_steps - delivery.iteration.taken
         if self._costs is None or _are_others(costs, self._costs):
             self._paces, self._costs = {}, costs
-        self._paces[number] = pace
+        start = 0.0 if costs.are_threads else self._seconds_to_start(delivery.loader)
+        lasts = self._setting.is_persistent or not self._setting.num_batches
+        of_start = 0.0 if lasts else start / self._setting.num_batches  # seconds of a batch
+        self._paces[number] = now = pace + (of_start if number else 0.0)
         best = min(self._paces, key=lambda one: self._paces[one])
-        if left and self._paces[best] < _BETTER * pace:
+        if left and self._paces[best] < _BETTER * now:
             return best
-        advised = costs.advice(number, waited)
-        if not left or advised is None or advised in self._paces:
+        fastest = costs.fastest
+        expected = pace * costs.step(fastest) / costs.step(number) + (of_start if fastest else 0.0)
+        if not left or fastest in self._paces or expected > now * (_WORTH if fastest > number else _LESS):
             return number
-        if delivery.loader.persistent_workers:
+        if self._setting.is_persistent:
             left += self._sums.batches  # as many may come as came
-        starts = 0.0 if costs.are_threads or not advised else _seconds_to_start(delivery.loader)
-        return advised if left * (pace - costs.step(advised)) > _PAYS * starts else number
+        return fastest if not fastest or left * (now - expected) > _PAYS * start else number
+
+    def _seconds_to_start(self, loader: Any) -> float:
+        """Seconds in which workers start, and end."""
+        if self._starts:
+            return self._stages()["start-up"] / self._starts
+        context = loader.multiprocessing_context or multiprocessing
+        return _FORK if context.get_start_method() == "fork" else _SPAWN
 
 
 def _are_others(costs: Costs, before: Costs) -> bool:
     """True if the loop, or making a batch, takes another time than it did."""
     pairs = ((costs.loop, before.loop), (costs.make, before.make))
     return any(max(pair) > _OTHER * min(pair) + _SAME for pair in pairs)
-
-
-def _seconds_to_start(loader: Any) -> float:
-    context = loader.multiprocessing_context or multiprocessing
-    return _FORK if context.get_start_method() == "fork" else _SPAWN

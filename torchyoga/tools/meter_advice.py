@@ -214,6 +214,18 @@ class Costs:
         of_one = max(self.make, self.cpu) + sent
         return max(self.loop + min(sent, _HOP), of_one / num_workers, both + sent / self.cpus)
 
+    @property
+    def most(self) -> int:
+        """The largest number of workers that may be of use."""
+        return most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
+
+    @property
+    def fastest(self) -> int:
+        """The smallest number of workers that is as good as the best one."""
+        steps = [self.step(number) for number in range(self.most + 1)]
+        good = _AS_GOOD * min(steps)
+        return min(number for number, seconds in enumerate(steps) if seconds <= good)
+
     def advice(self, current: int, waited: float) -> int | None:
         """A number of workers that shortens the wait; None if the present one is good, as far as is known.
 
@@ -221,18 +233,14 @@ class Costs:
             current: workers now.
             waited: seconds that a batch was waited for, with its share of their start.
         """
-        most = most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
-        steps = {number: self.step(number) for number in range(most + 1)}
-        good = _AS_GOOD * min(steps.values())
-        number = min(number for number, seconds in steps.items() if seconds <= good)
+        number, now = self.fastest, self.step(current)
         # Without workers nothing but making remains, so the whole wait is what they cost. Another number of
         # them saves only what is expected to depend on it: the rest may come of something else, unless there
         # are more of them than CPUs to compute with.
-        now = self.step(current)
-        saved, of_none = now - steps[number], self.loop + waited - steps[0]
-        if number == 0 or (current > most and of_none > saved):
+        saved, of_none = now - self.step(number), self.loop + waited - self.step(0)
+        if number == 0 or (current > self.most and of_none > saved):
             number, saved = 0, of_none
-        more_hands = number <= current or steps[number] < 0.9 * now
+        more_hands = number <= current or self.step(number) < 0.9 * now
         return number if number != current and more_hands and saved > (1 - _WORTH) * waited else None
 
 
