@@ -214,6 +214,7 @@ LARGE: dict[str, Callable[[int], torch.Tensor]] = {
     "bytes": lambda row: torch.full((70_000,), row, dtype=torch.uint8),
     "half numbers": lambda row: torch.full((200, 200), float(row), dtype=torch.bfloat16),
     "channels that lie last": lambda row: torch.full((150, 150, 3), float(row)).permute(2, 0, 1),
+    "frames whose channels lie last": lambda row: torch.full((2, 99, 99, 3), float(row)).permute(0, 3, 1, 2),
     "every other number": lambda row: torch.full((90_000,), float(row))[::2],
     "types that differ": lambda row: torch.full(
         (40_000,), row, dtype=torch.int32 if row % 2 else torch.int64
