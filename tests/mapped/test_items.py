@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from waiting import running
 
-from torchyoga.formats import mapped
 from torchyoga.formats.items import Cut, Decoded, Items, Mapped, Numbering
 from torchyoga.formats.mapped import Bytes, Memory
+from torchyoga.process import copies
 from torchyoga.process.buffers import address_of
 
 SIZE = 6  # bytes of a piece
@@ -179,7 +179,7 @@ def test_large_reads_are_the_same_from_every_thread_and_torch_divides_other_work
     monkeypatch: pytest.MonkeyPatch, row_bytes: int, shift: int, is_known: bool
 ) -> None:
     if not is_known:
-        monkeypatch.setattr(mapped, "_openmp", lambda: None)
+        monkeypatch.setattr(copies, "_openmp", lambda: None)
     count = max(3, 3 * 2**20 // row_bytes)
     data = np.random.default_rng(0).integers(0, 256, shift + count * row_bytes, dtype=np.uint8)[shift:]
     memory = Memory([data])
@@ -260,6 +260,6 @@ def test_arrays_that_are_cut_otherwise_have_another_cut() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where torch's OpenMP is known to be found")
 def test_torch_can_be_told_not_to_divide_work() -> None:
-    with mapped._undivided() as is_alone:
-        assert is_alone
+    assert copies.can_be_undivided()
+    with copies.undivided():
         assert torch.get_num_threads() == 1

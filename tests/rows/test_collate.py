@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,41 @@ def test_a_loader_of_torch_alone_gives_plain_batches() -> None:
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100, check=True
     )
     assert done.stdout == "dict [0, 1, 2, 3]\n"
+
+
+LARGE: dict[str, Callable[[int], torch.Tensor]] = {
+    "numbers": lambda row: torch.full((3, 150, 150), float(row)),
+    "bytes": lambda row: torch.full((70_000,), row, dtype=torch.uint8),
+    "half numbers": lambda row: torch.full((200, 200), float(row), dtype=torch.bfloat16),
+    "channels that lie last": lambda row: torch.full((150, 150, 3), float(row)).permute(2, 0, 1),
+    "frames whose channels lie last": lambda row: torch.full((2, 99, 99, 3), float(row)).permute(0, 3, 1, 2),
+    "every other number": lambda row: torch.full((90_000,), float(row))[::2],
+    "types that differ": lambda row: torch.full(
+        (40_000,), row, dtype=torch.int32 if row % 2 else torch.int64
+    ),
+    "numbers that learn": lambda row: torch.full((40_000,), float(row)).requires_grad_(),
+    "a kind of tensor": lambda row: torch.nn.Parameter(torch.full((40_000,), float(row))),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.parametrize("count", [1, 3, 40])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_tensors_are_stacked_as_torch_stacks_them(kind: str, count: int, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        rows = [{"x": LARGE[kind](row), "y": (row, LARGE[kind](row))} for row in range(count)]
+        loader = yoga.DataLoader(rows, count)
+        (found,), expected = [*loader], default_collate(rows)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, check_stride=True)
+    assert found["x"].requires_grad == expected["x"].requires_grad
+
+
+def test_large_tensors_that_differ_in_shape_are_an_error_of_theirs() -> None:
+    rows = [torch.zeros(40_000 + row) for row in range(3)]
+    with pytest.raises(RuntimeError, match="the rows differ in shape"):
+        next(iter(yoga.DataLoader(rows, 3)))

@@ -21,28 +21,21 @@ All readers of a process share a quarter of the mappings that Linux allows.
 Another is refused once a process has 65,530, and then its allocations of memory fail as well. A pass over
 more files than may be mapped opens each of them in each epoch, which takes a tenth of a millisecond.
 
-No read waits for a team of threads, as torch's own copies do.
-On busy cores a member of the team that has no core holds up all others. The reading thread copies a large
-read piece by piece, and a second thread takes pieces from it while it can; so nobody waits for longer than a
-piece takes that the other has begun.
+No read waits for a team of threads, as torch's own copies do: see `process.copies`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import mmap
 import os
-import queue
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +44,8 @@ from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..files.root import open_regular
 from ..process.buffers import address_of, is_placing
+from ..process.copies import LARGE, PIECE, can_be_undivided, copy_pieces, may_share, undivided
 from ..process.lazy import torch
-from ..process.threads import are_ahead, begin_thread, in_forked_child
 from ..rows.types import Array, Ints
 
 try:
@@ -393,8 +386,6 @@ def _descriptor() -> int:
 
 
 Bytes = npt.NDArray[np.uint8]
-_LARGE_READ = 2 * 2**20  # bytes; for smaller reads, a second thread would come too late
-_PIECE = 2**20  # bytes that one thread copies at a time
 _OWN_READ = 8 * 2**20  # bytes; the allocator keeps memory for smaller reads, so that it is not new each time
 _LOCKED_ITEMS = 500  # NumPy keeps Python's lock while it picks no more than these
 _MOST_BYTES = 2**62
@@ -467,38 +458,6 @@ def _element_bytes(divisible: int) -> int:
 _ELEMENTS = {16: "complex128", 8: "int64", 4: "int32", 2: "int16", 1: "uint8"}  # torch's names
 
 
-@lru_cache(maxsize=1)
-def _openmp() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """How many threads torch divides work of this thread among: what tells it, and what sets it.
-
-    None if torch's OpenMP cannot be asked. `torch.set_num_threads` would also set it for threads to come.
-    """
-    try:
-        library = ctypes.PyDLL(torch._C.__file__)
-        asked, say = library.omp_get_max_threads, library.omp_set_num_threads
-    except (AttributeError, OSError):  # torch has another pool of threads, or its symbols are not to be seen
-        return None
-    before = torch.get_num_threads()
-    say(1)
-    is_heard = torch.get_num_threads() == 1
-    say(before)
-    return (asked, say) if is_heard else None
-
-
-@contextlib.contextmanager
-def _undivided() -> Iterator[None]:
-    """Within it torch does the work of this thread on this thread only; `_openmp` must have found it."""
-    openmp = _openmp()
-    assert openmp is not None, "else NumPy copies"
-    asked, say = openmp
-    before = asked()
-    say(1)
-    try:
-        yield
-    finally:
-        say(before)
-
-
 class _Range:
     """All bytes from one address to another, and views of them as rows of some size."""
 
@@ -536,7 +495,7 @@ class _Range:
     def picked(self, places: Ints, row_bytes: int) -> Bytes:
         """Copies of rows, by NumPy; of many bytes without Python's lock, as several items each."""
         size = row_bytes
-        if len(places) * row_bytes >= _LARGE_READ:
+        if len(places) * row_bytes >= LARGE:
             while len(places) * row_bytes // size <= _LOCKED_ITEMS and not size % 2:
                 size //= 2
             places = places[:, None] + np.arange(0, row_bytes, size)
@@ -549,19 +508,12 @@ class _Range:
         view, width = self.view(row_bytes, size), row_bytes // size
         numbers = torch.from_numpy(places // size)
         target = torch.from_numpy(out).view(view.dtype).view(-1, width)
-        is_shared = out.nbytes >= _LARGE_READ and _has_second_core()
-        step = max(1, _PIECE // row_bytes if is_shared else len(places))
+        is_shared = may_share(out.nbytes)
+        step = max(1, PIECE // row_bytes if is_shared else len(places))
         cuts = [slice(start, start + step) for start in range(0, len(places), step)]
-        pieces = deque((view, numbers[cut], target[cut]) for cut in cuts)
-        done: _Done = queue.SimpleQueue()
-        with _undivided():
-            if is_shared:
-                with contextlib.suppress(RuntimeError):  # the system refuses another thread
-                    _helper().help(pieces, done)
-            _copy_pieces(pieces, done)
-            for _ in cuts:
-                if (error := done.get()) is not None:
-                    raise error
+        pick = partial(torch.index_select, view, 0)
+        with undivided():
+            copy_pieces([partial(pick, numbers[cut], out=target[cut]) for cut in cuts], is_shared)
 
     def _made(self, row_bytes: int, size: int) -> Any:
         if not size:
@@ -570,59 +522,6 @@ class _Range:
         elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size])
         elements, width = elements.view(getattr(torch, _ELEMENTS[size])), row_bytes // size
         return torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
-
-
-def _has_second_core() -> bool:
-    """True where a second thread may copy: not beside threads that read, nor in workers, which torch gives
-    one core each, nor in a forked child, which has none of its parent's threads."""
-    is_only_reader = threading.current_thread() is threading.main_thread() and not are_ahead()
-    return is_only_reader and torch.get_num_threads() > 1 and not in_forked_child()
-
-
-_Pieces: TypeAlias = "deque[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]"  # from, which rows, and to
-_Done: TypeAlias = "queue.SimpleQueue[BaseException | None]"  # of each piece: why it is not copied
-
-
-def _copy_pieces(pieces: _Pieces, done: _Done) -> None:
-    """Copies pieces that no other thread has begun, until none is left."""
-    while pieces:
-        try:
-            view, numbers, target = pieces.popleft()
-        except IndexError:  # the other thread has taken the last one
-            return
-        error = None
-        try:
-            torch.index_select(view, 0, numbers, out=target)
-        except BaseException as raised:
-            error = raised
-        done.put(error)
-
-
-class _Helper:
-    """A thread that takes pieces from the main thread."""
-
-    def __init__(self) -> None:
-        self._reads: queue.SimpleQueue[tuple[_Pieces, _Done] | None] = queue.SimpleQueue()
-        begin_thread("torchyoga-copies", _help, self._reads, stop=self.stop)
-
-    def help(self, pieces: _Pieces, done: _Done) -> None:
-        """Copies some of the pieces, unless the thread has not even begun the read before."""
-        if self._reads.empty():
-            self._reads.put((pieces, done))
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._reads.put(None)
-
-
-def _help(reads: queue.SimpleQueue[tuple[_Pieces, _Done] | None]) -> None:
-    with _undivided():
-        while (read := reads.get()) is not None:
-            _copy_pieces(*read)
-            del read  # a batch is not held while the thread waits
-
-
-_helper = lru_cache(maxsize=1)(_Helper)  # made when it is first needed
 
 
 class Memory:
@@ -667,11 +566,11 @@ class Memory:
         numbers = span.numbers(places, row_bytes, empty) if len(places) else None
         if numbers is not None:
             return numbers
-        is_alone = nbytes < _LARGE_READ or (nbytes < _OWN_READ and not _has_second_core())
+        is_alone = nbytes < _OWN_READ and not may_share(nbytes)
         if is_alone and not is_placing() and span.allows(row_bytes):
             return span.picked(places, row_bytes)
         out = empty(nbytes)
-        if span.allows(row_bytes) and _openmp() is not None:
+        if span.allows(row_bytes) and can_be_undivided():
             span.copy(places, row_bytes, out)
         else:
             _copy_runs(span.bytes, places.tolist(), [row_bytes] * len(places), out)

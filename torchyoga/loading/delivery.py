@@ -31,7 +31,7 @@ from ..sampling.user_sampler import SamplerError
 from ..views.flattened import flattened
 from .accelerate import Accelerated
 from .making import BatchError, Failure, InProcess, Maker
-from .plan import EpochIndices
+from .plan import ChosenNumber, EpochIndices, Way
 from .redrawn import Redrawn
 from .workers import Arriving, TorchLoader, Workers, is_late
 
@@ -66,9 +66,9 @@ class Pipeline:
         plan: the indices, and the way in which their batches are made.
         quiet: whether rows draw random numbers.
         meter: see `Observer`.
+        ways: gives the way for a number of workers.
 
     Attributes:
-        way: see `Way`.
         watch: counts the seconds of each stage.
         latest: the iteration that has begun last.
         redrawn: says if the dataset's rows were drawn anew.
@@ -76,15 +76,31 @@ class Pipeline:
         observer: answers what a loop asks.
     """
 
-    def __init__(self, plan: EpochIndices, quiet: Quiet, meter: Callable[[Delivery], Batch]) -> None:
-        self.plan, self.way, self.watch = plan, plan.way, plan.watch
+    def __init__(
+        self,
+        plan: EpochIndices,
+        quiet: Quiet,
+        meter: Callable[[Delivery], Batch],
+        ways: Callable[[int], Way],
+    ) -> None:
+        self.plan, self.watch = plan, plan.watch
         self.latest: Iteration | None = None
         self.redrawn, self.workers = Redrawn(), Workers()
-        self._quiet, self._meter = quiet, meter
+        self._quiet, self._meter, self._ways = quiet, meter, ways
         self.observer = Observer(meter)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "latest": None, "observer": Observer(self._meter)}
+
+    @property
+    def way(self) -> Way:
+        """The way in which batches are made, see `Way`."""
+        return self.plan.way
+
+    def employ(self, loader: TorchLoader, num_workers: int) -> None:
+        """Has the batches of iterations that start from now on made by another number of workers."""
+        self.workers.give_up()
+        loader.num_workers, self.plan.way = ChosenNumber(num_workers), self._ways(num_workers)
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -310,6 +326,11 @@ class Delivery(Iterator[Batch]):
     def move_to(self, device: torch.device) -> None:
         """Copies all batches to a device, each while the one before it is computed with."""
         self._moved = partial(Moving, device, self._pipeline.watch)
+
+    def employ(self, num_workers: int) -> None:
+        """Has the batches from the next one on made by another number of workers; the same batches come."""
+        self._pipeline.employ(self.loader, num_workers)
+        self._batches = None
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -41,8 +41,10 @@ class LentLoader:
         kept = (loader.dataset, loader.generator, loader.multiprocessing_context)
         self._copy = deepcopy(loader, {id(one): one for one in kept})
         context = loader.multiprocessing_context or multiprocessing
-        if loader.num_workers and context.get_start_method(allow_none=True) in (None, "fork"):
+        if context.get_start_method(allow_none=True) in (None, "fork"):
+            number, self._copy.num_workers = self._copy.num_workers, 1  # torch refuses it with none
             self._copy.multiprocessing_context = "forkserver"
+            self._copy.num_workers = number
         self._batches: Iterator[Batch] = iter(())
         self._next: tuple[Iteration, int] | None = None
 

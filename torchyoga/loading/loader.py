@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.context import BaseContext
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset
 from ..errors import StateError
 from ..order.contract import Appended, Locality, Saved, Shuffle, check_appended
 from ..order.place import Remainder
+from ..process.control_group import usable_cpus
 from ..process.lazy import later
 from ..process.messages import warn_user
 from ..reading.dataref import DataRef
@@ -41,12 +43,13 @@ from ..tables.interchange import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery, Pipeline
-from .plan import EpochIndices, way_of
+from .plan import ChosenNumber, EpochIndices, way_of
 
 if TYPE_CHECKING:
+    from ..tools import auto_meter as _auto_meter
     from ..tools import meter as _meter
-else:  # it lies above this room, and is loaded with the first loader
-    _meter = later("torchyoga.tools.meter")
+else:  # they lie above this room; the first is loaded with the first loader
+    _meter, _auto_meter = later("torchyoga.tools.meter"), later("torchyoga.tools.auto_meter")
 
 
 class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[BatchT]):
@@ -94,6 +97,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
         num_workers: processes. If rows are only copied and no code of the user's runs, they are threads,
             unless `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` is given.
+            "auto" begins with none and takes as many as the loop's wait calls for, at any batch: rows, their
+            order and the state stay the same. `loader.meter` says what was chosen.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: it is the number of batches that
             a thread reads ahead (2 by default, 0 for none), unless rows are seeded or come one by one. With
@@ -122,7 +127,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         shuffle: Shuffle | None = None,
         sampler: Iterable[Index] | None = None,
         batch_sampler: Iterable[Index] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Collate | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -148,6 +153,11 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         check_appended(appended)
         dataset = _with_random_access(dataset)
+        is_auto = num_workers == "auto" or isinstance(num_workers, ChosenNumber)
+        if isinstance(num_workers, str) and not is_auto:
+            raise ValueError(f'num_workers is a number or "auto", found {num_workers!r}')
+        if is_auto and torch_arguments.get("in_order") is False:
+            raise ValueError('in_order=False needs a number of workers, found num_workers="auto"')
         torchs = {
             "num_workers": num_workers,
             "collate_fn": collate_fn,
@@ -173,13 +183,18 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             indices.cursor.appended = appended
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
-        way = way_of(dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
+        ways = partial(way_of, dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
+        way = ways(0 if is_auto else cast("int", num_workers))
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
-        self._meter = _meter.Meter(plan.watch.by_name)
-        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter)
+        # A sampler that draws when it is asked would draw others, if it were asked ahead.
+        follows_meter = is_auto and indices.is_known_ahead
+        self._meter = (_auto_meter.AutoMeter if follows_meter else _meter.Meter)(plan.watch.by_name)
+        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter, ways)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
+        if is_auto:
+            torchs["num_workers"] = usable_cpus()  # torch checks the arguments that are for workers
         super().__init__(
             cast("Dataset[BatchT]", dataset),
             batch_size=choice.batch_size if choice.batch_sampler is None else 1,
@@ -187,8 +202,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             batch_sampler=choice.batch_sampler,
             drop_last=choice.drop_last,
             generator=generator,
-            **(torchs if num_workers or read is None else {**torchs, "prefetch_factor": None}),
+            **(torchs if torchs["num_workers"] or read is None else {**torchs, "prefetch_factor": None}),
         )
+        if is_auto:
+            self.num_workers = ChosenNumber()
         self._show(choice, torch_arguments.get("prefetch_factor"))
 
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:

@@ -32,6 +32,13 @@ _OF_THREADS = 10 * 2**20
 _FOR_PROCESSES = ("worker_init_fn", "multiprocessing_context")
 
 
+class ChosenNumber(int):
+    """A number of workers that a loader has chosen and may change.
+
+    Trainers that make a loader anew pass it on as `num_workers`: that loader chooses, too.
+    """
+
+
 @dataclass(frozen=True)
 class Way:
     """How the batches of a loader are made.
@@ -91,6 +98,7 @@ def way_of(
     is_known_ahead: bool,
     seed_rows: bool | None,
     torchs: Mapping[str, Any],
+    num_workers: int,
 ) -> Way:
     """The way that these facts decide.
 
@@ -100,12 +108,13 @@ def way_of(
         is_single: single rows are handed out, no batches of them.
         is_known_ahead: the sampler may be asked before a batch is.
         seed_rows: see `DataLoader`.
-        torchs: arguments of torch's loader.
+        torchs: the other arguments of torch's loader.
+        num_workers: of the loader.
 
     Raises:
         ValueError: `prefetch_factor` is below 0, or single rows are to come in any order.
     """
-    num_workers, prefetch_factor = torchs["num_workers"], torchs.get("prefetch_factor")
+    prefetch_factor = torchs.get("prefetch_factor")
     is_in_order = torchs.get("in_order") is not False
     if not is_in_order and is_single:
         raise ValueError("in_order=False needs batches; give a batch_size")

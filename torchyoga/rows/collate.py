@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
 from ..errors import SchemaError
+from ..process.copies import ALONE_ELEMENTS, PIECE, copy_pieces, may_share, undivided
 from .block import (
     ROW_TYPES,
     Block,
@@ -73,15 +74,19 @@ def _collate_values(batch: Sequence[Row], *, collate_fn_map: object = None) -> B
 def stacked(
     batch: Batch,
     found: str = "the rows differ in shape",
-    functions: Mapping[Any, Any] = default_collate_fn_map,
+    functions: Mapping[Any, Any] | None = None,
 ) -> Batch:
     """The values as `default_collate` gives them.
 
     Args:
         batch: rows, or values of a column.
         found: what to say of them where torch says that they do not fit together.
-        functions: what collates values of each type.
+        functions: what collates values of each type; None for `default_collate`'s.
     """
+    if functions is None:
+        functions = default_collate_fn_map
+        if functions[torch.Tensor] is collate_tensor_fn:  # no other was registered
+            functions = {**functions, torch.Tensor: _stacked_tensors}
     try:
         return collate(batch, collate_fn_map=functions)  # type: ignore[arg-type]
     except RuntimeError as error:
@@ -92,6 +97,33 @@ def stacked(
             f"{found}, and default_collate stacks only rows of one shape; {_HINT}, or your own function: "
             f"{error}"
         ) from error
+
+
+def _stacked_tensors(
+    batch: list[torch.Tensor] | tuple[torch.Tensor, ...], *, collate_fn_map: Any = None
+) -> torch.Tensor:
+    """The tensors as one, as torch stacks them, but without a team of threads: see `process.copies`."""
+    first = batch[0]
+    if first.is_nested or first.numel() < ALONE_ELEMENTS or torch.get_num_threads() == 1:
+        found: torch.Tensor = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+        return found
+    is_shared = may_share(len(batch) * first.nbytes) and all(_is_plain(row, first) for row in batch)
+    with undivided():
+        if not is_shared:
+            found = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+            return found
+        found = torch.empty((len(batch), *first.shape), dtype=first.dtype)
+        step = max(1, PIECE // first.nbytes)
+        cuts = [slice(start, start + step) for start in range(0, len(batch), step)]
+        copy_pieces([partial(torch.stack, batch[cut], out=found[cut]) for cut in cuts], is_shared=True)
+        return found
+
+
+def _is_plain(row: torch.Tensor, first: torch.Tensor) -> bool:
+    """True for a tensor in one run of this machine's memory, of the first one's type and shape."""
+    is_here = type(row) is torch.Tensor and row.layout == torch.strided and row.device.type == "cpu"
+    is_alike = row.dtype == first.dtype and row.shape == first.shape
+    return is_here and is_alike and row.is_contiguous() and not row.requires_grad
 
 
 _HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"

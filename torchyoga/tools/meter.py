@@ -43,7 +43,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Sums:
+class Sums:
     """All that a meter adds up, since it was made."""
 
     batches: int = 0
@@ -85,9 +85,9 @@ class Meter:
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
         self._setting = Setting(0, 1)
-        self._sums, self._delay_due = _Sums(delayed=cpu_delay()), 0.0
+        self._sums, self._delay_due = Sums(delayed=cpu_delay()), 0.0
         self._waits: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)  # with epoch and step
-        self._looks: deque[_Sums] = deque([self._counts()], _LAST // _STEP + 1)
+        self._looks: deque[Sums] = deque([self._counts()], _LAST // _STEP + 1)
         self._batch_bytes = 0
         self._begin_epoch(0)
 
@@ -109,7 +109,7 @@ class Meter:
         """
         if delivery.iteration is None:
             loader, plan = delivery.loader, delivery.plan
-            self._setting = _setting_of(loader, plan)
+            self._setting = self._setting_of(loader, plan)
             # Not `loader.steps`: a Checkpoint takes note of who asks for that.
             self._begin_epoch(plan.indices.steps_before(loader.batch_size or 1, loader.drop_last))
             self._sums.epochs += 1
@@ -154,6 +154,9 @@ class Meter:
             self._call()
         return batch
 
+    def _setting_of(self, loader: Any, plan: Any) -> Setting:
+        return setting_of(loader, plan)
+
     def _count_cpu(self) -> None:
         now = process_time()
         if self._cpu_asked >= 0.0 <= self._cpu_left:
@@ -190,10 +193,10 @@ class Meter:
         """The last 100 to 124 batches, also those of earlier epochs."""
         return self._numbers(self._looks[0])
 
-    def _counts(self) -> _Sums:
+    def _counts(self) -> Sums:
         return replace(self._sums, stages=self._stages())
 
-    def _numbers(self, before: _Sums) -> Numbers:
+    def _numbers(self, before: Sums) -> Numbers:
         now, setting = self._counts(), self._setting
         batches = now.batches - before.batches
         stages = {name: seconds - before.stages[name] for name, seconds in now.stages.items()}
@@ -276,7 +279,7 @@ class Meter:
             self._cpu_left = -1.0
 
     def __reduce__(self) -> tuple[type[Meter], tuple[object, ...]]:
-        return Meter, (self._stages,)
+        return type(self), (self._stages,)
 
     def __str__(self) -> str:
         return f"last {self.last}; {self.verdict()}"
@@ -299,7 +302,7 @@ def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
     return Waits(p50, p99, *max(waits, key=lambda wait: wait[0]))
 
 
-def _setting_of(loader: Any, plan: Any) -> Setting:
+def setting_of(loader: Any, plan: Any) -> Setting:
     """The settings of a loader that makes its batches by this plan."""
     way, schema = plan.way, loader.dataset.schema if isinstance(loader.dataset, DataRef) else None
     num_batches = 0

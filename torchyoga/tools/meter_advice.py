@@ -214,6 +214,18 @@ class Costs:
         of_one = max(self.make, self.cpu) + sent
         return max(self.loop + min(sent, _HOP), of_one / num_workers, both + sent / self.cpus)
 
+    @property
+    def most(self) -> int:
+        """The largest number of workers that may be of use."""
+        return most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
+
+    @property
+    def fastest(self) -> int:
+        """The smallest number of workers that is as good as the best one."""
+        steps = [self.step(number) for number in range(self.most + 1)]
+        good = _AS_GOOD * min(steps)
+        return min(number for number, seconds in enumerate(steps) if seconds <= good)
+
     def advice(self, current: int, waited: float) -> int | None:
         """A number of workers that shortens the wait; None if the present one is good, as far as is known.
 
@@ -221,18 +233,14 @@ class Costs:
             current: workers now.
             waited: seconds that a batch was waited for, with its share of their start.
         """
-        most = most_workers(self.cpus) if self.waits and not self.are_threads else self.cpus
-        steps = {number: self.step(number) for number in range(most + 1)}
-        good = _AS_GOOD * min(steps.values())
-        number = min(number for number, seconds in steps.items() if seconds <= good)
+        number, now = self.fastest, self.step(current)
         # Without workers nothing but making remains, so the whole wait is what they cost. Another number of
         # them saves only what is expected to depend on it: the rest may come of something else, unless there
         # are more of them than CPUs to compute with.
-        now = self.step(current)
-        saved, of_none = now - steps[number], self.loop + waited - steps[0]
-        if number == 0 or (current > most and of_none > saved):
+        saved, of_none = now - self.step(number), self.loop + waited - self.step(0)
+        if number == 0 or (current > self.most and of_none > saved):
             number, saved = 0, of_none
-        more_hands = number <= current or steps[number] < 0.9 * now
+        more_hands = number <= current or self.step(number) < 0.9 * now
         return number if number != current and more_hands and saved > (1 - _WORTH) * waited else None
 
 
@@ -249,6 +257,7 @@ class Setting:
         is_ahead: without workers, a thread makes batches while the loop computes.
         prefetch: batches that each worker makes ahead, or the thread.
         num_batches: of an epoch; 0 if they are not known.
+        is_auto: the loader chooses the number of workers.
         is_so: changes that would change nothing.
     """
 
@@ -260,6 +269,7 @@ class Setting:
     is_ahead: bool = False
     prefetch: int = 2
     num_batches: int = 0
+    is_auto: bool = False
     is_so: Set[str] = frozenset()
 
     @property
@@ -268,7 +278,7 @@ class Setting:
         return self.num_workers or self.num_threads
 
 
-def _costs_of(last: Numbers, setting: Setting) -> Costs:
+def costs_of(last: Numbers, setting: Setting) -> Costs:
     """The seconds of a batch that the arithmetic of workers needs."""
     batches = max(1, last.batches)
     away = last.away / max(1, last.batches - last.epochs) if last.batches > last.epochs else last.away
@@ -307,7 +317,7 @@ def verdict_of(last: Numbers, setting: Setting) -> Verdict:
         last: of the last batches, over epochs.
         setting: of the loader.
     """
-    costs = _costs_of(last, setting)
+    costs = costs_of(last, setting)
     wait, starts, share, of = last.steady(bool(setting.num_workers)), 0.0, last.share, "of the time"
     if setting.num_workers:
         # The wait for the first batch is the start of workers, which all batches of an epoch share, those to
@@ -350,7 +360,9 @@ def _of_workers(
     condition = "if there are more epochs, " if last.epochs <= 1 else ""
     if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and number != 0:
         return f"{condition}set persistent_workers=True, so that workers start once, not in each epoch", None
-    if number is None or last.most == "download":  # threads download ahead of any number of workers
+    if (
+        number is None or setting.is_auto or last.most == "download"
+    ):  # threads download ahead of any number of workers
         return "", None
     if now or wait * _batches(last, setting) > _STARTS:
         condition = ""

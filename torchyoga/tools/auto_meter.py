@@ -1,0 +1,136 @@
+"""The number of workers that a loader with `num_workers="auto"` chooses, between two of its batches.
+
+The loader begins without workers. Its meter counts what a batch and the loop cost, and employs as many
+workers as its own advice says. Then it counts again: a number that was slower is left, and not tried again
+until the loop or the rows take another time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..order.epoch import Iteration
+from ..process.control_group import cpu_delay, usable_cpus
+from .meter import Meter, Sums, setting_of
+from .meter_advice import Costs, Setting, costs_of, seconds_text
+
+_FEW, _MANY = 2, 25  # batches to count before a look, and those that are enough however fast they come
+# Seconds to count: at first, after a change, and where the last look has changed nothing.
+_LOOK, _SURE, _SETTLED = 0.03, 0.3, 1.0
+_BETTER = 0.85  # of the seconds of a batch: a number of workers that was better for sure
+_WORTH, _LESS = 0.9, 0.5  # of the seconds of a batch: what is expected of more workers, and of fewer
+_OTHER, _SAME = 1.5, 1e-4  # times, and seconds: what was counted before says nothing any more
+_FORK, _SPAWN = 0.1, 4.0  # seconds in which workers start, until it is known
+_PAYS = 2.0  # times these seconds: what workers save at least
+
+
+class AutoMeter(Meter):
+    """A meter that employs the workers of its loader.
+
+    Attributes:
+        choice: what was chosen, and why.
+    """
+
+    def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
+        self.choice = "no workers yet"
+        self._paces: dict[int, float] = {}  # seconds of a batch, by the number of workers
+        self._costs: Costs | None = None  # when the first of these was counted
+        self._iteration: Iteration | None = None
+        self._mark: Sums | None = None  # where counting began; None while workers start
+        self._starts = 0  # of workers
+        super().__init__(stages)
+
+    def __call__(self, delivery: Any) -> Any:
+        """See `Meter.__call__`; workers are employed between two batches."""
+        batch = super().__call__(delivery)
+        if self._iteration is not delivery.iteration:
+            self._iteration = delivery.iteration
+            self._settle(1, _LOOK)
+        self._due -= 1
+        if self._due <= 0:
+            self._look(delivery)
+        return batch
+
+    def verdict(self) -> str:
+        """In words: what the loop waits for, and what was chosen."""
+        return f'{super().verdict()}; num_workers="auto" has chosen {self.choice}'
+
+    def _setting_of(self, loader: Any, plan: Any) -> Setting:
+        ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # of this machine, which share its CPUs
+        return replace(setting_of(loader, plan), is_auto=True, num_cpus=max(1, usable_cpus() // ranks))
+
+    def _begin_epoch(self, step: int) -> None:
+        super()._begin_epoch(step)
+        self._counts_cpu = True  # from the first batch on, as few are counted before a look
+
+    def _settle(self, batches: int, least: float) -> None:
+        """So many batches are not counted: workers start, and what they have made ahead comes at once."""
+        self._due, self._mark, self._least = batches, None, least
+        self._starts += bool(self._setting.num_workers)
+
+    def _look(self, delivery: Any) -> None:
+        """Begins to count, or decides by what was counted."""
+        self._sums.delayed, self._due = cpu_delay(), _FEW * max(1, self._setting.number)
+        if self._mark is None:
+            self._mark = self._counts()
+            return
+        numbers = self._numbers(self._mark)
+        seconds = numbers.waited + numbers.away
+        if seconds < self._least and numbers.batches < _MANY:
+            return
+        pace, waited = seconds / numbers.batches, numbers.waited / numbers.batches
+        number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
+        if number == self._setting.number:
+            self._mark, self._least = self._counts(), _SETTLED
+            return
+        before = self.workers
+        delivery.employ(number)
+        self._setting = self._setting_of(delivery.loader, delivery.plan)
+        self.choice = (
+            f"{self.workers}: with {before} a batch came every {seconds_text(pace)}, for which the loop "
+            f"waited {seconds_text(waited)}"
+        )
+        self._settle(1 + delivery.plan.way.num_ahead, _SURE)
+
+    def _wanted(self, pace: float, costs: Costs, delivery: Any) -> int:
+        """The number of workers from now on.
+
+        Args:
+            pace: seconds of a batch.
+            costs: of a batch.
+            delivery: of this iteration.
+        """
+        number, left = self._setting.number, delivery.iteration.num_steps - delivery.iteration.taken
+        if self._costs is None or _are_others(costs, self._costs):
+            self._paces, self._costs = {}, costs
+        start = 0.0 if costs.are_threads else self._seconds_to_start(delivery.loader)
+        lasts = self._setting.is_persistent or not self._setting.num_batches
+        of_start = 0.0 if lasts else start / self._setting.num_batches  # seconds of a batch
+        self._paces[number] = now = pace + (of_start if number else 0.0)
+        best = min(self._paces, key=lambda one: self._paces[one])
+        if left and self._paces[best] < _BETTER * now:
+            return best
+        fastest = costs.fastest
+        expected = pace * costs.step(fastest) / costs.step(number) + (of_start if fastest else 0.0)
+        if not left or fastest in self._paces or expected > now * (_WORTH if fastest > number else _LESS):
+            return number
+        if self._setting.is_persistent:
+            left += self._sums.batches  # as many may come as came
+        return fastest if not fastest or left * (now - expected) > _PAYS * start else number
+
+    def _seconds_to_start(self, loader: Any) -> float:
+        """Seconds in which workers start, and end."""
+        if self._starts:
+            return self._stages()["start-up"] / self._starts
+        context = loader.multiprocessing_context or multiprocessing
+        return _FORK if context.get_start_method() == "fork" else _SPAWN
+
+
+def _are_others(costs: Costs, before: Costs) -> bool:
+    """True if the loop, or making a batch, takes another time than it did."""
+    pairs = ((costs.loop, before.loop), (costs.make, before.make))
+    return any(max(pair) > _OTHER * min(pair) + _SAME for pair in pairs)
