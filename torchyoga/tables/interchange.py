@@ -99,7 +99,7 @@ def to_pandas(ref: DataRef) -> pandas.DataFrame:
     """See `DataRef.to_pandas`."""
     _need("pandas", "", "to_pandas")
     table = to_arrow(ref)
-    from .frames import frame_of
+    from .arrow_ref import frame_of
 
     return frame_of(table)
 
@@ -110,7 +110,7 @@ def to_polars(ref: DataRef) -> polars.DataFrame:
     import polars
 
     table = to_arrow(ref)
-    from .frames import polars_frame_of
+    from .arrow_ref import polars_frame_of
 
     found = polars_frame_of(table)
     assert isinstance(found, polars.DataFrame)
