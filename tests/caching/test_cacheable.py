@@ -608,22 +608,23 @@ def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, 
 
 
 def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:
-    def make(split: str, stale: Any = "warn") -> Any:
+    def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
         path = tmp_path / split  # only numbers and texts are compared
 
-        @storage.cacheable("mnist", "1", stale=stale)
-        def mnist() -> list[str]:
+        @storage.cacheable("mnist", "1", stale=stale, ignore=ignore)
+        def mnist(**options: Any) -> list[str]:
             return [split] * 2 if path else []
 
         return mnist
 
     assert list(make("train")()) == ["train"] * 2
     assert list(make("train", "error")()) == ["train"] * 2
-    with pytest.raises(ExistsError, match="mnist uses other code: captured split than when it made"):
+    with pytest.raises(ExistsError, match="mnist has another split around it than when it made 'mnist' '1'"):
         make("test", "error")()
-    with pytest.warns(UserWarning, match="other code: captured split"):
+    with pytest.warns(UserWarning, match="has another split around it"):
         assert list(make("test")()) == ["train"] * 2
-    assert list(make("test", "ignore")()) == ["train"] * 2
+    for options in ({"stale": "ignore"}, {"stale": "error", "ignore": ["split"]}):
+        assert list(make("test", **options)()) == ["train"] * 2
 
 
 def scaled(factor: int) -> Any:
@@ -643,7 +644,7 @@ def test_numbers_captured_by_decorators_count(storage: yoga.Storage) -> None:
 
     assert list(storage.cacheable("a", "1")(scaled(2)(rows))()) == [2, 4]
     assert list(storage.cacheable("a", "1", stale="error")(scaled(2)(rows))()) == [2, 4]
-    with pytest.raises(ExistsError, match="uses other code: captured factor"):
+    with pytest.raises(ExistsError, match="another factor around it"):
         storage.cacheable("a", "1", stale="error")(scaled(3)(rows))()
 
 

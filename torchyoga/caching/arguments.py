@@ -41,6 +41,8 @@ from ..versions.manifest import FunctionEntry
 from .lineage import digest_of
 
 _MOST_DEPTH = 64
+_CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST_LAYERS = 100  # of partials and methods
 _VALUE = ": value"  # ends the name of the digest of a templated argument's value; without it, of its text
 
@@ -140,6 +142,21 @@ class Function:
                     return bound
             raise TypeError(f"{self.name}: {error}") from None
 
+    @property
+    def captured(self) -> dict[str, bytes]:
+        """The numbers and texts that it, or a wrapper, captured from an enclosing function, as `encoded`."""
+        found: dict[str, bytes] = {}
+        function: Callable[..., object] | None = self._written
+        for _ in range(_MOST_LAYERS):
+            code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+            for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
+                with contextlib.suppress(ValueError):  # the cell is empty
+                    value = cell.cell_contents
+                    if type(value) in _PLAIN and name not in self._ignore:
+                        found.setdefault(f"{_CAPTURED}{name}", encoded(value))
+            function = getattr(function, "__wrapped__", None)
+        return found
+
     def default(self, name: str) -> bytes | None:
         """The default of a parameter, as `encoded` gives it; None if there is none."""
         parameter = self._signature.parameters.get(name)
@@ -157,7 +174,7 @@ class Function:
 
     def counts(self, name: str) -> bool:
         """True for an argument that the function still takes, and that is to be compared."""
-        if name.startswith("{") or name in self._ignore | self._named:
+        if name.startswith(("{", _CAPTURED)) or name in self._ignore | self._named:
             return False
         return name in self.parameters or self._takes_any
 
@@ -224,8 +241,16 @@ class Call:
     def noted(self, code: str | None) -> FunctionEntry:
         """The record of this call in a version that it makes; `code` is the digest of the function."""
         salt = secrets.token_hex(16)
-        arguments = {name: salted(salt, name, text) for name, text in self.checked.items()}
-        return FunctionEntry(code, salt, arguments)
+        every = {**self.checked, **self.function.captured}
+        return FunctionEntry(code, salt, {name: salted(salt, name, every[name]) for name in every})
+
+    def captured_differing(self, entry: FunctionEntry) -> list[str]:
+        """The captured variables of the function that were different when a version was made."""
+        return [
+            name.removeprefix(_CAPTURED)
+            for name, text in self.function.captured.items()
+            if entry.arguments.get(name) not in (None, salted(entry.salt, name, text))
+        ]
 
     def differing(self, entry: FunctionEntry) -> list[str]:
         """The names of arguments that differ from those of the call that made a version.
@@ -234,6 +259,10 @@ class Call:
         """
         # An argument that a template names has two digests.
         return list(dict.fromkeys(_plain_name(name) for name in self._differing(entry)))
+
+    def differing_in_all(self, entry: FunctionEntry) -> list[str]:
+        """The names of arguments, and of captured variables, that differ."""
+        return self.differing(entry) + self.captured_differing(entry)
 
     def _differing(self, entry: FunctionEntry) -> list[str]:
         """The names of the digests that differ."""
@@ -253,7 +282,9 @@ class Call:
         return [
             name
             for name in entry.arguments
-            if not name.startswith("{") and name not in self.checked and not self.function.takes(name)
+            if not name.startswith(("{", _CAPTURED))
+            and name not in self.checked
+            and not self.function.takes(name)
         ]
 
     def advice(self, entry: FunctionEntry) -> str:

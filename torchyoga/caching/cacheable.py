@@ -124,7 +124,7 @@ class Cacheable:
         options = replace(
             self.options,
             function=entry,
-            differing=lambda made: call.differing(made) + recipe.differing(made),
+            differing=lambda made: call.differing_in_all(made) + recipe.differing(made),
             lineage=lineage_of(recipe.function, self.record, self.message),
         )
         try:
@@ -187,7 +187,11 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
             )
         if stale == "ignore":
             return None
+        captured = call.captured_differing(made)
         changes = recipe.differing(made)
+        if captured:
+            others = " and another ".join(captured)
+            changes = [f"has another {others} around it", *changes]
         if not changes:
             return None
         found = f"{call.function.name} {', and '.join(changes)} than when it made {what}"

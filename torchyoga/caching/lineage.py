@@ -49,7 +49,6 @@ _known: weakref.WeakKeyDictionary[Any, tuple[str, str, set[str]]] = weakref.Weak
 _Parsed = TypeVar("_Parsed")
 _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _MOST_WRAPPERS, _MOST_PARTS = 100, 500
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST_TRIES, _PAUSE = 20, 0.02  # seconds
 # What `inspect` and the parser raise where there is no source, or not that of a function.
 _NO_SOURCE = (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError)
@@ -189,8 +188,7 @@ class OwnCode(NamedTuple):
 
     Attributes:
         parts: a digest of each function, class and constant of the module that the function names, or that
-            these name in turn, and of each number or text that one of them, or a wrapper, captures from an
-            enclosing function, by name; None if one of them has no source.
+            these name in turn, by name; None if one of them has no source.
         source: the source of the function and of these, without comments, 64 KiB at most.
     """
 
@@ -213,7 +211,7 @@ def own_code_of(function: Callable[..., object]) -> OwnCode:
     names, bound = _names_of_module(first)
     waiting: deque[tuple[str, object]] = deque([("", first)])
     seen: set[object] = {id(first)}
-    parts = {name: digest for layer in _layers(function) for name, digest in _values_in(layer, "").items()}
+    parts: dict[str, str] = {}
     sources, left = list[str](), MOST_SOURCE
     while waiting and len(parts) < _MOST_PARTS:
         part, value = waiting.popleft()
@@ -222,7 +220,7 @@ def own_code_of(function: Callable[..., object]) -> OwnCode:
         except _NO_SOURCE:
             return OwnCode(None, "\n\n\n".join(sources))
         if part:
-            parts |= {part: digest, **_values_in(value, f" of {part}")}
+            parts[part] = digest
         left -= len(text.encode(errors="replace")) + 3
         sources += [text] * (left >= 0)
         captured = {f"captured {name}": one for name, one in _captured_by(value)}
@@ -281,12 +279,6 @@ def _captured_by(value: object) -> Iterator[tuple[str, object]]:
                 yield name, cell.cell_contents
 
 
-def _values_in(function: object, of: str) -> dict[str, str]:
-    """A digest of each number or text among these variables, by name."""
-    plain = ((name, value) for name, value in _captured_by(function) if type(value) in _PLAIN)
-    return {f"captured {name}{of}": _digest(value) for name, value in plain}
-
-
 def _named_in(text: str, value: object) -> set[str]:
     """The names that some code looks up in its module."""
     if isinstance(value, types.FunctionType) and value.__code__.co_freevars:
@@ -300,14 +292,7 @@ def _named_in(text: str, value: object) -> set[str]:
 
 def inside_of(function: Callable[..., object]) -> Callable[..., object]:
     """The function or class as the user wrote it, without wrappers."""
-    *_, function = _layers(function)
-    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
-
-
-def _layers(function: Callable[..., object]) -> Iterator[Callable[..., object]]:
-    """A function, and what it wraps, from the outermost wrapper to the innermost function."""
     for _ in range(_MOST_WRAPPERS):
-        yield function
         if isinstance(function, functools.partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
@@ -315,7 +300,8 @@ def _layers(function: Callable[..., object]) -> Iterator[Callable[..., object]]:
         elif inspect.ismethod(function):
             function = function.__func__
         else:
-            return
+            break
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
 def _undisturbed(parse: Callable[[], _Parsed]) -> _Parsed:
@@ -368,7 +354,7 @@ def _parsed(source: str) -> ast.Module:
     return _undisturbed(lambda: ast.parse(source))
 
 
-def _digest(tree: object) -> str:
+def _digest(tree: ast.AST) -> str:
     return hexdigest("\n".join(_words_of(tree)))
 
 
