@@ -21,7 +21,7 @@ import numpy as np
 
 import torchyoga as yoga
 from torchyoga.building.build import BuildOptions, Target
-from torchyoga.caching.submission import submitted
+from torchyoga.caching.many import submitted
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.versions.columns import fingerprint_of
 

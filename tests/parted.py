@@ -14,7 +14,7 @@ import pytest
 from torchyoga import Storage
 from torchyoga.building.board import splits_of
 from torchyoga.caching import many
-from torchyoga.caching.submission import prepared
+from torchyoga.caching.many import prepared
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.storage import store_of
 

@@ -22,7 +22,7 @@ from waiting import PATIENCE
 
 import torchyoga
 from torchyoga.building.build import BuildOptions, Target
-from torchyoga.caching.submission import submitted
+from torchyoga.caching.many import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.checks import Marks
 from torchyoga.formats.contract import FORMATS

@@ -111,8 +111,8 @@ class Protocol:
         Protocol.now = self
         simplify(patch, still)
         for name, model in {
-            "caching.submission.build": self._build,
-            "caching.submission.ref_of": _ref_of,
+            "caching.many.build": self._build,
+            "caching.many.ref_of": _ref_of,
             "stores.refs.ref_of": _ref_of,
             "stores.remote.Lease": Watched,
             "stores.remote.opening": lambda manifest, held: held,

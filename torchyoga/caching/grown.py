@@ -51,8 +51,7 @@ from ..views.recoded import (
     rows_before,
     with_names,
 )
-from .many import Many, submitted_by_many
-from .submission import given_info, prepared
+from .many import Many, given_info, prepared, submitted_by_many
 
 _PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it
 _CALL_ROWS, _CALL_BYTES = 1024, 2**24  # that a function of columns gets, at most

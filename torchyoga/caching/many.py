@@ -1,7 +1,10 @@
-"""Builds by many: a plan that all agree on, parts that any process builds, and one manifest.
+"""Data that a user passes -> a published version of it, built by this process, or by many.
 
-Builders take the plan that is there, or make a new one. The first note of a part counts; a builder that finds
-all notes publishes.
+Many share a plan that all agree on, parts that any process builds, and one manifest. Builders take the plan
+that is there, or make a new one. The first note of a part counts; a builder that finds all notes publishes.
+
+A few rows are read twice more after a build, to warn of random ones. Reading them before it would move
+generators that datasets have for themselves, and so change what is stored.
 
 Note 10. Whoever hands parts out believes notes, not futures.
 A future may fail although its part is done, as when a pool breaks for another part; or never come, as when an
@@ -24,10 +27,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from .. import errors
+from ..adapters.sources import dataset_and_source
 from ..building.board import (
     MOST_PARTS,
     Board,
@@ -41,12 +46,12 @@ from ..building.board import (
     here,
     splits_of,
 )
-from ..building.build import BuildOptions, Target, info_with, written
-from ..building.sources import RowSource, SeekableBlocks
+from ..building.build import BuildOptions, Target, build, info_with, written
+from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..errors import BusyError, ExistsError, LostError, NotFoundError, SchemaError, YogaError
 from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
-from ..process.messages import Bar, progress_bar
+from ..process.messages import Bar, progress_bar, warn_user
 from ..reading.counting import merged
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
@@ -56,9 +61,109 @@ from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import fingerprint_of
+from ..versions.lineage import plain
 from ..versions.location import Staging
 from ..versions.manifest import Manifest
-from .submission import prepared, submitted, warn_of_random_rows
+from ..views.info import info_of
+
+_log = logging.getLogger("torchyoga")
+_SECONDS, _SHARE = 1.0, 0.1  # time to read rows again, or its share of the build
+
+
+def submitted(data: object, target: Target, options: BuildOptions) -> VersionRef:
+    """Builds a version of whatever `Storage.submit` takes. Hold the lock of the version.
+
+    Args:
+        data: gives the rows; its own info is kept with them, unless `options.info` has the same names.
+        target: where the version is published.
+        options: how to build.
+
+    Raises:
+        TypeError: no rows can be read from the data.
+        SchemaError, ValueError, OSError: as `build`. Nothing is published.
+    """
+    source, options = prepared(data, target, options)
+    return ref_of(target.store, build(source, target, options))
+
+
+def prepared(data: object, target: Target, options: BuildOptions) -> tuple[Source, BuildOptions]:
+    """A source of whatever `Storage.submit` takes, and the options with what it says itself.
+
+    Raises:
+        TypeError, SchemaError, ValueError: as `dataset_and_source`.
+    """
+    dataset, source = dataset_and_source(data, options.num_workers, options.schema)
+    info = _info(dataset, source.name, target, given_info(dataset, options))
+    options = replace(options, info=info, asked=None)
+    encode = None
+    if options.encode is not None:
+        plainer, encode = options.encode(dataset)
+        if plainer is not dataset:
+            _, source = dataset_and_source(plainer, options.num_workers, options.schema)
+    if isinstance(source, BlockSource) or (source.seekable and source.length):
+        warn = partial(_warn_if_random, source, target, time.monotonic())
+        options = replace(options, before_publishing=warn)
+    return source if encode is None else encode(source), options
+
+
+def given_info(dataset: object, options: BuildOptions) -> Json:
+    """The info that was passed, and what it asks of the dataset.
+
+    Raises:
+        TypeError, ValueError, AttributeError: as `said_and_asked`.
+    """
+    return options.info if options.asked is None else plain({**options.info, **options.asked(dataset)})
+
+
+def _info(dataset: object, name: str, target: Target, given: Json) -> Json:
+    """The info that was passed, and the dataset's own; logs what cannot be kept of the latter."""
+    left_out: dict[str, str] = {}
+    own = info_of(dataset, left_out)
+    info = given
+    try:
+        info = plain({**own, **given})
+    except ValueError as error:  # together they are too long
+        left_out |= dict.fromkeys(own, str(error))
+    reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
+    if reasons:
+        _log.warning(
+            "%s: of the dataset's own info, %s does not keep %s; pass it with info=",
+            name,
+            target,
+            ", ".join(reasons),
+        )
+    return info
+
+
+def _warn_if_random(source: Source, target: Target, began: float) -> None:
+    """Warns if rows of a source that was read since then are others when they are read again.
+
+    Says nothing where they cannot be read again, or where that would take long compared with the build.
+    """
+    if isinstance(source, BlockSource):
+        differ = source.differ()
+    else:
+        splits, seconds = splits_of(source), time.monotonic() - began
+        numbers = sorted({0, splits.count // 2, splits.count - 1})
+        if 2 * len(numbers) * seconds / splits.count > max(_SECONDS, _SHARE * seconds):
+            return
+        try:
+            first, again = (splits.digests(numbers, source.schema, others) for others in (False, True))
+        except Exception:  # of a source that gives each row once
+            return
+        differ = first != again
+    if differ:
+        warn_of_random_rows(source.name, target)
+
+
+def warn_of_random_rows(name: str, target: Target) -> None:
+    """Warns that rows of a source were others when they were read again."""
+    warn_user(
+        f"rows of {name} differ when they are read again, as by a random augmentation; {target} "
+        "keeps those of its build for every epoch. Cache the dataset without its random "
+        "part, and apply that to the rows you load"
+    )
+
 
 _log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0

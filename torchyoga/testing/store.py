@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..building.build import BuildOptions, Target
-from ..caching.submission import submitted
+from ..caching.many import submitted
 from ..errors import BusyError, ExistsError, NotFoundError, YogaError
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
