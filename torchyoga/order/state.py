@@ -249,7 +249,8 @@ def _checked(state: object) -> Saved:
         key = next(key for key in counts if not are_counts(state[key]))
         raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
-        if not _is_plain(state.get(key), _LISTS[key] + 1 if key in _LISTS else 0):
+        value = state.get(key)
+        if type(value) not in _PLAIN and not _is_plain(value, _LISTS[key] + 1 if key in _LISTS else 0):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if state["version"] != ORDER_VERSION:
         raise StateError(
@@ -322,10 +323,9 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """True for a bool, an int, a text, None, and for lists of them that nest at most so deeply."""
-    if type(value) not in (list, tuple):
-        return type(value) in _PLAIN
-    return depth > 0 and all(_is_plain(one, depth - 1) for one in value if type(one) not in _PLAIN)
+    """True for lists of bools, ints, texts and None that nest at most so deeply."""
+    is_list = depth > 0 and type(value) in (list, tuple)
+    return is_list and all(_is_plain(one, depth - 1) for one in value if type(one) not in _PLAIN)
 
 
 def _converted(kind: Callable[[Any], Any], pin: Any, depth: int) -> Any:
