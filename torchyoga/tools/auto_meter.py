@@ -29,11 +29,7 @@ _PAYS = 2.0  # times these seconds: what workers save at least
 
 
 class AutoMeter(Meter):
-    """A meter that employs the workers of its loader.
-
-    Attributes:
-        choice: what was chosen, and why.
-    """
+    """A meter that employs the workers of its loader."""
 
     def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
         self.choice = "no workers yet"

@@ -68,7 +68,9 @@ class Meter:
 
     Args:
         stages: says the seconds of each stage, and the `cpu` and `delay` of workers.
-        account: says what was delivered of each source of a mixture.
+
+    Attributes:
+        choice: the workers that `num_workers="auto"` has chosen, and why; "" if their number was given.
 
     Example:
         >>> loader = yoga.DataLoader(list(range(1000)), batch_size=10)
@@ -79,6 +81,8 @@ class Meter:
         >>> sorted(loader.meter.epoch.stages) == sorted(loader.meter.last.stages)
         True
     """
+
+    choice = ""
 
     def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
         self._stages = stages
