@@ -678,12 +678,7 @@ class Bucket:
         return self._world.request(f"read {path[2:]}", False, lambda: self._got(path).data[start:end])
 
     def pipe_file(
-        self,
-        path: str,
-        data: bytes,
-        mode: str = "overwrite",
-        IfMatch: str | None = None,
-        chunksize: int = 0,
+        self, path: str, data: bytes, mode: str = "overwrite", IfMatch: str | None = None, chunksize: int = 0
     ) -> None:
         name = path[2:]
 

@@ -101,11 +101,7 @@ def test_over_http(ranges: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        Fault("status", status=503, times=2),
-        Fault("cut body", times=2, bytes=100),
-        Fault("refuse", times=2),
-    ],
+    [Fault("status", status=503, times=2), Fault("cut body", times=2, bytes=100), Fault("refuse", times=2)],
     ids=lambda fault: fault.kind,
 )
 def test_what_fails_for_a_moment_is_read_again(s3: S3, bucket: str, proxy: Proxy, fault: Fault) -> None:

@@ -377,10 +377,7 @@ def test_every_order_of_the_steps(
 @pytest.mark.parametrize(
     ("case", "outcomes"),
     [
-        (
-            Case((submit, submit), 1, 0),
-            "first ExistsError, dead second, RemoteError second",
-        ),
+        (Case((submit, submit), 1, 0), "first ExistsError, dead second, RemoteError second"),
         (Case((submit, submit), 1, 0, None), "first ExistsError, dead second"),
         (Case((cacheable, cacheable), 1, 0, -86400.0), "first first, dead second"),
         (Case((overwrite, overwrite), 1, 0), "first second, ExistsError second"),

@@ -518,8 +518,12 @@ def test_no_version_loses_a_file_in_any_order_of_the_steps(
 FOUR = st.lists(st.sampled_from((*ACTS, go_on_twice, append_later, remove_both)), min_size=4, max_size=4)
 
 
-def draw(kind: str, folder: Path, patch: pytest.MonkeyPatch, examples: int) -> None:
-    machines = Machines(folder, patch, kind)
+@KINDS
+@pytest.mark.parametrize("examples", [100, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_four_machines_in_orders_that_are_drawn(
+    kind: str, examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = Machines(tmp_path, monkeypatch, kind)
 
     @settings(max_examples=examples, deadline=None, database=None)
     @given(FOUR, st.integers(0, 2), st.integers(0, 2**64))
@@ -527,18 +531,3 @@ def draw(kind: str, folder: Path, patch: pytest.MonkeyPatch, examples: int) -> N
         machines.draw(*acts, num_faults=num_faults, seed=seed)
 
     run()
-
-
-@KINDS
-def test_four_machines_in_orders_that_are_drawn(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw(kind, tmp_path, monkeypatch, 100)
-
-
-@pytest.mark.soak
-@KINDS
-def test_four_machines_in_many_orders_that_are_drawn(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw(kind, tmp_path, monkeypatch, 20_000)

@@ -67,12 +67,7 @@ class Story:
         """A job of some ranks, until it is killed."""
         draw = self.draw
         job = self.job(
-            self.view,
-            self.state,
-            draw.randint(1, 3),
-            draw.randint(1, 5),
-            shuffle=self.kind,
-            **self.options,
+            self.view, self.state, draw.randint(1, 3), draw.randint(1, 5), shuffle=self.kind, **self.options
         )
         steps = draw.randint(1, 9)
         # What comes after the state that is saved last is lost.

@@ -430,21 +430,9 @@ def test_states_say_which_arguments_to_keep() -> None:
             own.bucketed(LENGTHS, batch=8),
             r"of bucketed\(batch=4.*, but here it is bucketed\(batch=8.*: make the view as it was",
         ),
-        (
-            own.bucketed(LENGTHS, pool=64),
-            own.bucketed(LENGTHS[::-1]),
-            "pool=64, .* but here .*pool=8192",
-        ),
-        (
-            own.balanced("group", batch=8),
-            own.balanced("group"),
-            r"\(batch=8.* batch= and cell= count",
-        ),
-        (
-            mixed(own, cell=8),
-            mixed(own),
-            r"of mix\(cell=8.*, but here it is mix\(cell=16",
-        ),
+        (own.bucketed(LENGTHS, pool=64), own.bucketed(LENGTHS[::-1]), "pool=64, .* but here .*pool=8192"),
+        (own.balanced("group", batch=8), own.balanced("group"), r"\(batch=8.* batch= and cell= count"),
+        (mixed(own, cell=8), mixed(own), r"of mix\(cell=8.*, but here it is mix\(cell=16"),
         (
             mixed(own),
             mixed(Own(OTHER_TEXTS, TEXT)),
@@ -453,11 +441,7 @@ def test_states_say_which_arguments_to_keep() -> None:
         (own, own.bucketed(LENGTHS), "of rows as they are, but here it is bucketed"),
         (own.bucketed(LENGTHS), own, "of bucketed.*, but here it is rows as they are"),
         (own[:9], own[9:18], "of view.*, but here it is view.*: make the view as it was"),
-        (
-            own.packed("ids", 12),
-            own.packed("ids", 13),
-            "of packed.*budget=12.*, but here .*budget=13",
-        ),
+        (own.packed("ids", 12), own.packed("ids", 13), "of packed.*budget=12.*, but here .*budget=13"),
         (own.packed("ids", 12), own.packed("ids", 12, max_rows=2), "but here it is packed.*max_rows=2"),
         (
             mixed(own).packed("ids", 12),
@@ -469,11 +453,7 @@ def test_states_say_which_arguments_to_keep() -> None:
             mixed(own).packed("ids", 12, padded=0),
             "such as packs of another budget or width",
         ),
-        (
-            own.token_windows("ids", 8),
-            own.token_windows("ids", 8, jitter=True),
-            "but here .*jitter=True",
-        ),
+        (own.token_windows("ids", 8), own.token_windows("ids", 8, jitter=True), "but here .*jitter=True"),
     ]:
         _, state = rows_of(view)
         with pytest.raises(StateError, match=message):

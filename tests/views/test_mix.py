@@ -295,11 +295,7 @@ def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.
 def test_states_do_not_grow_with_classes() -> None:
     data = yoga.from_arrays({"label": np.arange(4000) % 2000})
     many = yoga.from_arrays({"label": np.arange(21_841)})
-    for view in (
-        many.balanced("label"),
-        data.balanced("label"),
-        data.weighted(np.arange(4000)),
-    ):
+    for view in (many.balanced("label"), data.balanced("label"), data.weighted(np.arange(4000))):
         loader = yoga.DataLoader(view, 8, shuffle=True, seed=7)
         for _ in itertools.islice(loader, 3):
             pass

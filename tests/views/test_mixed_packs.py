@@ -255,10 +255,7 @@ def test_bad_weights_name_the_source() -> None:
     for _ in range(5):
         next(batches)
     for weights, message in (
-        (
-            {**WEIGHTS, "zz": 1.0},
-            r"there is no \['zz'\]. Give each of them a number.* mixed first",
-        ),
+        ({**WEIGHTS, "zz": 1.0}, r"there is no \['zz'\]. Give each of them a number.* mixed first"),
         ({"web": 1.0}, r"without a weight are \['code', 'math'\]. Give each of them a number, 0 to leave"),
         ({**WEIGHTS, "code": -1.0}, r"'code'.*-1"),
         (dict.fromkeys(WEIGHTS, 0.0), "all weights are 0"),
@@ -283,11 +280,7 @@ def test_sources_that_went_or_became_others_are_named_with_the_step(way: str) ->
     few = {name: refs[name] for name in ("web", "code")}
     renamed = {("www" if name == "web" else name): ref for name, ref in refs.items()}
     for sources, budget, message in (
-        (
-            few,
-            BUDGET,
-            "mixes the source 'math', which is not here.* Pass it under that name",
-        ),
+        (few, BUDGET, "mixes the source 'math', which is not here.* Pass it under that name"),
         (renamed, BUDGET, "mixes the source 'web', which is not here"),
         (
             {**refs, "code": more},

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from damaged import flip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Filed
@@ -92,13 +93,7 @@ def test_windows_are_slices_of_all_documents_end_to_end(
     oracle = Oracle(documents_of(LENGTHS), list(range(len(LENGTHS))), separator)
     for size, stride in itertools.product((1, 2, 5, 40), (1, 3, 5, 70)):
         windows = windows_of(
-            ref,
-            "ids",
-            size,
-            stride=stride,
-            labels=labels,
-            separator=separator,
-            documents=True,
+            ref, "ids", size, stride=stride, labels=labels, separator=separator, documents=True
         )
         starts = oracle.starts(size, stride, labels)
         rows = list(windows)
@@ -423,10 +418,7 @@ def test_damage_is_found_where_it_is_read(tmp_path: Any) -> None:
     own = own_of(documents_of([70_000] * 4))
     yoga.Storage(tmp_path).submit(list(own), "documents", "1", schema=own.schema, progress=False)
     (file,) = (path for path in (tmp_path).rglob("*") if path.is_file() and path.stat().st_size > 4 * 70_000)
-    held = bytearray(file.read_bytes())
-    place = held.find(np.arange(200_000, 200_050, dtype=np.int32).tobytes())
-    held[place] ^= 1
-    file.write_bytes(bytes(held))
+    flip(file, np.arange(200_000, 200_050, dtype=np.int32).tobytes())
     windows = yoga.Storage(tmp_path).fetch("documents", "1").token_windows("ids", 100)
     with pytest.raises(yoga.errors.CorruptError, match="checksum"):
         windows.take(np.array([2000]))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from damaged import flip
 from own import Made, Own
 from records import ROWS, SCHEMA, ids, own, plain
 
@@ -60,9 +61,7 @@ def test_columns_that_are_not_wanted_are_neither_read_nor_compared(tmp_path: Pat
     images = np.random.default_rng(0).integers(0, 256, (64, 4096), np.uint8)
     storage.submit({"image": images, "label": np.arange(64)}, "a", "1", progress=False)
     (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(images[33].tobytes()) + 100] ^= 1
-    path.write_bytes(whole)
+    flip(path, images[33].tobytes(), 100)
     ref = storage.fetch("a", "1")
     assert ref["label"][:][[32, 33]] == [32, 33]
     assert sorted(torch.cat(list(yoga.DataLoader(ref["label"], 8, shuffle=True))).tolist()) == list(range(64))
@@ -78,9 +77,7 @@ def test_lengths_are_found_without_values(tmp_path: Path) -> None:
     schema = yoga.Schema.of(rows[0], ragged=["x"])
     storage.submit(rows, "a", "1", schema=schema, progress=False)
     (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(path.read_bytes())
-    whole[whole.index(rows[2]["x"].tobytes()) + 100] ^= 1
-    path.write_bytes(whole)
+    flip(path, rows[2]["x"].tobytes(), 100)
     ref = storage.fetch("a", "1")
     assert ref["x"].lengths(np.array([2, 0, 1, 2])).tolist() == [5000, 3000, 0, 5000]
     assert len(ref.where("x", lambda x: x.lengths > 100)) == 2

@@ -157,12 +157,7 @@ def test_columns_have_offsets_of_their_own_and_masks(ref: yoga.DataRef) -> None:
     assert [row.tolist() for row in alone] == [list(range(n, n + 4)) for n in range(0, len(ROWS) - 3, 3)]
     both = ref.columns(["id", "task"]).windows(4, 25, edge="repeat", static=["task"])
     assert_rows_equal(
-        both[-1],
-        {
-            "id": np.array([50, 51, 52, 53]),
-            "task": "task 10",
-            "is_pad": np.zeros(4, np.bool_),
-        },
+        both[-1], {"id": np.array([50, 51, 52, 53]), "task": "task 10", "is_pad": np.zeros(4, np.bool_)}
     )
 
 
@@ -289,11 +284,7 @@ def of_keys(*keys: Any) -> Own:
         (lambda ref: ref.windows({"id": [1, 2, 1]}), ValueError, r"must differ; found \[1, 2, 1\]"),
         (lambda ref: ref.windows({}), ValueError, "name one or more columns"),
         (lambda ref: ref.windows({"ids": [0]}), KeyError, "no column 'ids'; there are 'id', "),
-        (
-            lambda ref: ref.windows({"obs": [0], "obs/state": [1]}),
-            ValueError,
-            "'obs/state' is named twice",
-        ),
+        (lambda ref: ref.windows({"obs": [0], "obs/state": [1]}), ValueError, "'obs/state' is named twice"),
         (lambda ref: ref.windows({"id": [0]}, static=["id"]), ValueError, "'id' is named twice"),
         (lambda ref: ref.windows({"id": [0]}, static="id"), TypeError, r"static=\['id'\]"),
         (lambda ref: ref.windows({"id": [0]}, static=["tsk"]), KeyError, "no column 'tsk'"),

@@ -303,19 +303,6 @@ def test_ranks_with_shards_download_only_their_own_files(fetch: Any, proxy: Prox
     assert sorted(seen) == list(range(ROWS))
 
 
-def test_a_state_continues_on_another_machine(fetch: Any, proxy: Proxy) -> None:
-    for shuffle in (True, "block"):
-        one = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
-        whole = [batch["n"].tolist() for batch in one]
-        one.set_epoch(0)
-        first = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
-        batches = iter(first)
-        begun = [next(batches)["n"].tolist() for _ in range(20)]
-        second = yoga.DataLoader(fetch("b"), batch_size=64, shuffle=shuffle, seed=1)
-        second.load_state_dict(first.state_dict())
-        assert begun + [batch["n"].tolist() for batch in second] == whole
-
-
 def test_rows_in_the_cache_can_be_read_while_the_store_is_unreachable(fetch: Any, proxy: Proxy) -> None:
     """Rows of files in the cache can be read; the rest once the store is back."""
     ref = fetch("a")

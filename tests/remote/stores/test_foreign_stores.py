@@ -23,7 +23,7 @@ from behind_urls import put
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from mds_files import encoded, write
 from servers import Proxy, http_server
-from waiting import eventually
+from waiting import eventually, running
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
@@ -232,15 +232,12 @@ def test_no_more_is_downloaded_than_a_file_has(tmp_path: Path) -> None:
             with contextlib.suppress(OSError):
                 most[0] = max(most[0], sum(path.stat().st_size for path in files if path.is_file()))
 
-    with answering(do) as url:
-        watching = threading.Thread(target=watch)
-        watching.start()
+    with answering(do) as url, running(watch):
         try:
             with pytest.raises(YogaError, match=r"shard\.00000\.mds"):
                 yoga.from_mds(url, cache_dir=tmp_path / "cache")[0]
         finally:
             is_over.set()
-            watching.join()
     assert most[0] < 2**20
 
 

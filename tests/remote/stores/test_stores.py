@@ -7,7 +7,6 @@ import os
 import pickle
 import stat
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +19,7 @@ from children import status_of_child
 from publishing import QUICK, ROWS, Machine, cached, same, storages
 from servers import S3, Fault, Proxy, http_server
 from stored import an_hour_later, objects_of, store_of, watched
-from waiting import PATIENCE
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga import errors
@@ -465,26 +464,6 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
         assert not acts
 
 
-def test_arguments_choose_or_are_compared(machine: Machine) -> None:
-    class Numbers(list[int]):
-        classes = ("odd", "even")
-
-    def made(machine: yoga.Storage) -> Any:
-        return machine.cacheable("mnist-{train}", "1")(
-            lambda train, size=3: Numbers(range(size) if train else range(-size, 0))
-        )
-
-    here, there = made(machine("here")), made(machine("there"))
-    assert (list(here(True)), list(there(False))) == ([0, 1, 2], [-3, -2, -1])
-    assert (list(there(True)), list(here(train=False, size=3))) == ([0, 1, 2], [-3, -2, -1])
-    assert there(True).classes == pickle.loads(pickle.dumps(here(True))).classes == ["odd", "even"]
-    with pytest.raises(
-        errors.ExistsError, match="'mnist-True' '1' is published already, made with another size"
-    ):
-        there(True, 4)
-    assert machine("third").list() == [("mnist-False", "1"), ("mnist-True", "1")]
-
-
 def test_an_error_of_the_function_itself_is_raised(machine: Machine) -> None:
     storage = machine("here")
     storage.submit([1], "other", "1")
@@ -619,11 +598,7 @@ def test_threads_and_storages_share_one_download(
     proxy.clear()
     refs = [on("there").fetch("a", "1") for _ in range(3)]
     results: list[bool] = []
-    threads = [threading.Thread(target=lambda ref=ref: results.append(same(ref))) for ref in refs * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    at_once(*(lambda ref=ref: results.append(same(ref)) for ref in refs * 2))  # type: ignore[misc]
     assert results == [True] * 6
     names = [request.path for request in proxy.seen("GET", ".mdb")]
     assert len(names) == len(set(names)) == 25
