@@ -342,21 +342,15 @@ def _load() -> ctypes.CDLL | None:
         library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
         library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         library.syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, *(ctypes.c_size_t,) * 3)
     except (AttributeError, OSError, TypeError):
         return None  # no such library, or one without these calls
     return library
 
 
-def _load_mincore() -> Callable[[int, int, int], int] | None:
-    if _library is None or not sys.platform.startswith("linux") or not hasattr(_library, "mincore"):
-        return None
-    _library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    return _library.mincore
-
-
 _library = _load()
-_mincore = _load_mincore()
+_mincore = _library.mincore if _library is not None and sys.platform.startswith("linux") else None
 # With larger pages, these boundaries would not be page boundaries.
 can_advise = _library is not None and mmap.PAGESIZE <= PAGE
 one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")

@@ -346,12 +346,14 @@ class Ahead(Iterator[T]):
         self._worth = 0.0 if num_threads else _WORTH_A_THREAD
         # What this thread made while it helped: no other keeps it, for an error leads to this iterator.
         self._own: dict[_Ticket[T], _Ticket[T]] = {}
-        self._returned = 0.0
-        self._away = 0.0  # seconds between two calls, on average
+        # When it returned; seconds until the next call: the last ones, and those of most calls.
+        self._returned = self._last = self._away = 0.0
 
     def __next__(self) -> T:
         if self._returned:
-            self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
+            before, self._last = self._last, time.perf_counter() - self._returned
+            # The shorter of two: for once, this thread may only have waited for a core.
+            self._away += 0.3 * (min(before, self._last) - self._away)
         try:
             return self._result()
         finally:

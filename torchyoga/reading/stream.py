@@ -74,9 +74,6 @@ def read_batches(source: Contract[RowT], batches: Iterable[Ints]) -> Iterator[Se
             yield rows[start:end]
 
 
-_MOST = 2**20  # batches
-
-
 class Window(NamedTuple):
     """Some batches that are read at once."""
 
@@ -114,17 +111,18 @@ def windows_of(
         for batch in batches:
             yield Window(batch, [len(batch)])
         return
+    nbytes = read_bytes or (7 * 2**20 if read_here else None)  # what workers send is smaller
     windows: deque[Window] = deque()  # those that `announced` holds back
     # Which rows of a mixture of many sources come takes long to say: the first batch waits for no others.
     is_slow_to_begin = read_here and source._arrangement is not None
 
     def numbers() -> Iterator[Ints]:
-        left, begun = iter(batches), 1 if is_slow_to_begin else _MOST
+        left, begun = iter(batches), 1 if is_slow_to_begin else 2**20
         while True:
             first = next(left, None)
             if first is None:
                 return
-            together = min(readahead.batches_of_read(len(first), read_bytes), begun)
+            together = min(readahead.batches_of_read(len(first), nbytes), begun)
             begun *= 2
             window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first

@@ -462,9 +462,7 @@ class _Argument(NamedTuple):
 def _parts(block: Block) -> dict[str, _Argument]:
     """By the names that functions know."""
     pieces = zip(block.schema.columns, block.data, strict=True)
-    return {
-        name: _Argument(node, list(islice(pieces, node.num_leaves))) for name, node in _named(block.schema)
-    }
+    return {name: _Argument(node, [*islice(pieces, node.num_leaves)]) for name, node in _named(block.schema)}
 
 
 @lru_cache(maxsize=_MOST_SCHEMAS)
@@ -479,11 +477,7 @@ def _is_single(block: Block) -> bool:
 
 
 def _block_from(
-    returned: object,
-    given: Mapping[str, Given],
-    parts: Mapping[str, _Argument],
-    block: Block,
-    like: Schema,
+    returned: object, given: Mapping[str, Given], parts: Mapping[str, _Argument], block: Block, like: Schema
 ) -> Block:
     """The block that a function returned for the columns of a block.
 
@@ -506,11 +500,10 @@ def _block_from(
         if not isinstance(name, str):
             raise SchemaError(f"returned a column named {name!r:.80}; name columns by text")
         part = known.get(name)
-        if part is None:
-            made[name] = _kept(path_name((name,)), value, None, block.num_rows)
-            continue
-        is_given = value is given[name] and _is_own(part)
-        made[name] = part if is_given else _kept(name, value, part, block.num_rows)
+        if part is not None and value is given[name] and _is_own(part):
+            made[name] = part
+        else:
+            made[name] = _kept(path_name((name,)) if part is None else name, value, part, block.num_rows)
     if not made:
         raise SchemaError("returned no columns")
     tree, names = _nested(block.schema, known, made)
