@@ -1,6 +1,6 @@
 """First and later epochs beside processes that compute, as on a machine that trains; called by run.py.
 
-    python benchmarks/busy.py            into results.md; in less than four minutes
+    python benchmarks/busy.py            into results.md
     python benchmarks/busy.py --quick    prints one ratio, for quick.py
 
 It is a program of its own, as each of its processes imports the module that was started. Each way runs in a
@@ -47,7 +47,7 @@ from PIL import Image
 ROUNDS, LATER = 3, 3
 SETTLE = 0.05  # seconds in which the neighbours get going
 GOALS = {"first": 0.5, "later": 0.8}  # of one thread by hand
-HALVES = [replace(kind, rows=kind.rows // 2) for kind in KINDS]  # so that all takes less than four minutes
+HALVES = [replace(kind, rows=kind.rows // 2) for kind in KINDS]  # so that it takes half the time
 QUICK = HALVES[1]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "lmdb", "PIL.Image"])  # not torchyoga, which knows forked children
@@ -176,7 +176,7 @@ def line(kind: Kind, what: str, rates: Rates) -> list[str]:
 
 
 def quick() -> dict[str, float]:
-    """One ratio, in ten seconds."""
+    """One ratio."""
     with tempfile.TemporaryDirectory() as name, held([compute] * 2) as neighbours:
         write(QUICK, Path(name))
         read_into_memory(Path(name))

@@ -200,7 +200,7 @@ def test_large_reads_are_the_same_from_every_thread_and_torch_divides_other_work
     assert all(np.array_equal(found, expected) for found, _ in reads)
     assert {threads for _, threads in reads} == {3}
     is_helped = any(thread.name == "torchyoga-copies" for thread in threading.enumerate())
-    assert is_helped or row_bytes == 1  # numbers are taken by NumPy
+    assert is_helped or row_bytes == 1 or not is_known  # numbers are taken by NumPy
 
 
 def test_a_thousand_runs_are_added_without_copying_those_before_each_time() -> None:
