@@ -121,6 +121,6 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     }
     assert shown(yoga.Storage(tmp_path)) == {
         *("add_columns", "append", "cacheable", "check", "clean", "compression", "convert", "copy"),
-        *("delete_rows", "drop_columns", "fetch", "file_bytes", "format", "list", "log", "path", "plan"),
+        *("delete_rows", "drop_columns", "fetch", "file_bytes", "format", "list", "log", "path"),
         *("remove", "submit", "tag", "tags", "timeout", "url", "versions"),
     }

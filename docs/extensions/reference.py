@@ -81,7 +81,6 @@ PAGES_OF = {
                 "convert",
             ],
             "Tags and history": ["tag", "tags", "log"],
-            "Built by many": ["plan"],
         },
     },
     "torchyoga.DataLoader": {

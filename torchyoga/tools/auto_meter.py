@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..order.epoch import Iteration
 from ..process.control_group import cpu_delay, usable_cpus
 from .meter import Meter, Sums, setting_of
 from .meter_advice import Costs, Setting, costs_of, seconds_text
@@ -35,7 +34,7 @@ class AutoMeter(Meter):
         self.choice = "no workers yet"
         self._paces: dict[int, float] = {}  # seconds of a batch, by the number of workers
         self._costs: Costs | None = None  # when the first of these was counted
-        self._iteration: Iteration | None = None
+        self._iteration: object = None
         self._mark: Sums | None = None  # where counting began; None while workers start
         self._starts = 0  # of workers
         super().__init__(stages)

@@ -1,10 +1,10 @@
-"""A row -> its values, each with a name; a value -> a short line of plain text."""
+"""Any value of a row -> a short line of plain text; a code -> the name that it stands for."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from datetime import time as clock
 from decimal import Decimal
@@ -15,69 +15,10 @@ import numpy as np
 
 from ...process.messages import short
 from ...rows.column import Column
-from ...rows.node import Node, Path, path_name
 from ...rows.schema import Schema
 
 if TYPE_CHECKING:
     import torch
-
-_MOST_NESTED, _MOST_CELLS = 4, 16_384
-_MOST_COUNTED = 1000  # of a list, that are counted
-
-
-def flat(row: object) -> list[tuple[str, object]]:
-    """The values of a row by name, as the columns of a schema are named.
-
-    Example:
-        >>> from torchyoga.tools.cells.text import flat
-        >>> flat({"label": 3, "box": (0, 9)}), flat(7)
-        ([('label', 3), ('box/0', 0), ('box/1', 9)], [('value', 7)])
-    """
-    found: list[tuple[str, object]] = []
-    _add(row, "", 0, found)
-    return found
-
-
-def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) -> None:
-    items: Iterable[tuple[object, object]] | None = None
-    if depth < _MOST_NESTED and len(found) < _MOST_CELLS:
-        if isinstance(value, Mapping):
-            items = value.items()
-        elif isinstance(value, tuple):
-            items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
-    if items is None:
-        found.append((path or "value", value))
-        return
-    for name, item in items:
-        _add(item, f"{path}/{name}" if path else str(name), depth + 1, found)
-
-
-def flat_names(node: Node, path: Path = ()) -> Iterator[str]:
-    """The names of the values that `flat` finds in rows of a schema's tree, as the schema writes them.
-
-    A dict that may be None is one of them here; in rows that have it, each of its values is.
-
-    Example:
-        >>> from torchyoga.tools.cells.text import flat_names
-        >>> list(flat_names(yoga.Schema.of({"label": 3, "box": (0, 9)}).tree))
-        ['label', 'box/0', 'box/1']
-    """
-    if node.kind not in ("dict", "tuple", "namedtuple") or len(path) >= _MOST_NESTED:
-        yield path_name(path)
-        return
-    for step, child in zip(node.steps, node.children, strict=True):
-        yield from flat_names(child, (*path, *step))
-
-
-def bytes_of(value: object) -> int:
-    """About how many bytes a value has."""
-    found = getattr(value, "nbytes", None)
-    if isinstance(found, int):
-        return found
-    if isinstance(value, (list, tuple)):
-        return sum(map(bytes_of, value[:_MOST_COUNTED]))
-    return len(value) if isinstance(value, (str, bytes)) else 8
-
 
 _LABELS = frozenset({"label", "labels", "target", "targets", "class", "y", "fine_label", "coarse_label"})
 MOST_CHARACTERS = 120

@@ -14,7 +14,7 @@ import click
 from ...process.messages import bytes_text, count_of, short
 from ...rows.node import readable_name
 from ...versions.names import natural
-from ..cells.text import flat, flat_names
+from ..cells.flat import flat, flat_names
 from .output import MOST_LINES, Asked, Table, picked, value_text
 from .places import (
     column_names,

@@ -16,8 +16,9 @@ from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
 from ...rows.statistics import Bars, ColumnStats, TableStats
 from ...rows.types import Ints
+from ..cells.flat import bytes_of, flat
 from ..cells.picture import marks_of, thumbnail, url_of
-from ..cells.text import bytes_of, class_names, classes_of, flat, is_label, named_class, shown
+from ..cells.text import class_names, classes_of, is_label, named_class, shown
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps, and bytes read for rows
 _UNKNOWN_ROWS = 1_000  # of a size that is not known

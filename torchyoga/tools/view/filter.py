@@ -30,7 +30,8 @@ from ...rows.column import Column, timezone_of
 from ...rows.schema import Schema
 from ...rows.types import Ints
 from ...views.scan import RaggedColumn
-from ..cells.text import class_names, flat_names, plain_name
+from ..cells.flat import flat_names
+from ..cells.text import class_names, plain_name
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 _Test: TypeAlias = Callable[[Any], Mask]  # of the values of a column

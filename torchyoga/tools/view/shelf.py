@@ -26,8 +26,9 @@ from ...rows.column import Column
 from ...rows.image_formats import format_of
 from ...storage import Storage, store_of
 from ...views.over import RowView
+from ..cells.flat import bytes_of, flat, flat_names
 from ..cells.picture import Marks, file_bytes, is_mark, media_type, thumbnail
-from ..cells.text import bytes_of, classes_of, flat, flat_names, named_class, plain_name, shown
+from ..cells.text import classes_of, named_class, plain_name, shown
 from ..report.facts import ColumnCard, columns_of, drawn_numbers, is_remote, keeps_stats
 from .answer import Refused
 from .filter import Filter
