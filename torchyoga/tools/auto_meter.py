@@ -69,15 +69,19 @@ class AutoMeter(Meter):
 
     def _look(self, delivery: Any) -> None:
         """Begins to count, or decides by what was counted."""
-        self._sums.delayed, self._due = cpu_delay(), _FEW * max(1, self._setting.number)
-        if self._mark is None:
+        mark, sums, self._due = self._mark, self._sums, _FEW * max(1, self._setting.number)
+        if mark is not None:
+            batches = sums.batches - mark.batches
+            seconds = sums.waited + sums.away - mark.waited - mark.away
+            if seconds < self._least and (batches < _MANY or self._least == _SETTLED):
+                self._due = max(self._due, batches)  # so that few of many batches are followed by a look
+                return
+        sums.delayed = cpu_delay()
+        if mark is None:
             self._mark = self._counts()
             return
-        numbers = self._numbers(self._mark)
-        seconds = numbers.waited + numbers.away
-        if seconds < self._least and numbers.batches < _MANY:
-            return
-        pace, waited = seconds / numbers.batches, numbers.waited / numbers.batches
+        numbers = self._numbers(mark)
+        pace, waited = seconds / batches, numbers.waited / batches
         number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
         if number == self._setting.number:
             self._mark, self._least = self._counts(), _SETTLED
