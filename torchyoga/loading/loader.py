@@ -43,7 +43,7 @@ from ..tables.interchange import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery, Pipeline
-from .plan import ChosenNumber, EpochIndices, way_of
+from .plan import ChosenNumber, EpochIndices, first_number, way_of
 
 if TYPE_CHECKING:
     from ..tools import auto_meter as _auto_meter
@@ -153,13 +153,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         check_appended(appended)
         dataset = _with_random_access(dataset)
-        is_auto = num_workers == "auto" or isinstance(num_workers, ChosenNumber)
-        if isinstance(num_workers, str) and not is_auto:
-            raise ValueError(f'num_workers is a number or "auto", found {num_workers!r}')
-        if is_auto and torch_arguments.get("in_order") is False:
-            raise ValueError('in_order=False needs a number of workers, found num_workers="auto"')
+        number = first_number(num_workers, torch_arguments.get("in_order"))
+        is_auto = isinstance(number, ChosenNumber)
         torchs = {
-            "num_workers": num_workers,
+            "num_workers": usable_cpus() if is_auto else number,  # torch checks what is given for workers
             "collate_fn": collate_fn,
             "pin_memory": pin_memory,
             "timeout": timeout,
@@ -184,7 +181,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
         ways = partial(way_of, dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
-        way = ways(0 if is_auto else cast("int", num_workers))
+        way = ways(number)
         source = dataset if read is None else read
         plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
         # A sampler that draws when it is asked would draw others, if it were asked ahead.
@@ -193,8 +190,6 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter, ways)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
-        if is_auto:
-            torchs["num_workers"] = usable_cpus()  # torch checks the arguments that are for workers
         super().__init__(
             cast("Dataset[BatchT]", dataset),
             batch_size=choice.batch_size if choice.batch_sampler is None else 1,
@@ -204,8 +199,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             generator=generator,
             **(torchs if torchs["num_workers"] or read is None else {**torchs, "prefetch_factor": None}),
         )
-        if is_auto:
-            self.num_workers = ChosenNumber()
+        self.num_workers = number
         self._show(choice, torch_arguments.get("prefetch_factor"))
 
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:

@@ -39,6 +39,21 @@ class ChosenNumber(int):
     """
 
 
+def first_number(num_workers: int | str, in_order: bool | None) -> int:
+    """The workers that a loader begins with: a `ChosenNumber` of none for "auto".
+
+    Raises:
+        ValueError: it is another word, or batches are to come in any order.
+    """
+    if num_workers == "auto" or isinstance(num_workers, ChosenNumber):
+        if in_order is False:
+            raise ValueError('in_order=False needs a number of workers, found num_workers="auto"')
+        return ChosenNumber()
+    if isinstance(num_workers, str):
+        raise ValueError(f'num_workers is a number or "auto", found {num_workers!r}')
+    return num_workers
+
+
 @dataclass(frozen=True)
 class Way:
     """How the batches of a loader are made.
