@@ -74,6 +74,9 @@ def read_batches(source: Contract[RowT], batches: Iterable[Ints]) -> Iterator[Se
             yield rows[start:end]
 
 
+_OF_MEMORY = 7 * 2**20  # bytes of a read, where rows are in memory
+
+
 class Window(NamedTuple):
     """Some batches that are read at once."""
 
@@ -111,7 +114,8 @@ def windows_of(
         for batch in batches:
             yield Window(batch, [len(batch)])
         return
-    nbytes = read_bytes or (7 * 2**20 if read_here else None)  # what workers send is smaller
+    # What workers send is smaller, and a file is downloaded before a read that wants it.
+    nbytes = read_bytes or (_OF_MEMORY if read_here and not readahead.is_cold else None)
     windows: deque[Window] = deque()  # those that `announced` holds back
     # Which rows of a mixture of many sources come takes long to say: the first batch waits for no others.
     is_slow_to_begin = read_here and source._arrangement is not None
