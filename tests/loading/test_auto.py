@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -145,9 +146,67 @@ def test_workers_are_no_choice_where_they_would_change_the_rows() -> None:
     loader = yoga.DataLoader(Drawing(60, 0.03), sampler=Hard(), num_workers="auto")
     assert len([*loader]) == 60
     assert loader.num_workers == 0
-    with pytest.raises(
-        ValueError, match='in_order=False needs a number of workers, found num_workers="auto"'
-    ):
-        yoga.DataLoader(Drawing(), num_workers="auto", in_order=False)
+    given: list[dict[str, Any]] = [{"in_order": False}, {"worker_init_fn": print}]
+    for options in given:
+        with pytest.raises(ValueError, match="needs a number of workers, found num_workers="):
+            yoga.DataLoader(Drawing(), num_workers="auto", **options)
     with pytest.raises(ValueError, match="num_workers is a number or \"auto\", found 'many'"):
         yoga.DataLoader(Drawing(), num_workers="many")
+
+
+class Lazy(Dataset[int]):
+    """Rows of a file that is opened when the first one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(b"".join(row.to_bytes(4, "little") for row in range(300)))
+        self.path = path
+        self.file: Any = None
+
+    def __len__(self) -> int:
+        return 300
+
+    def __getitem__(self, row: int) -> int:
+        if self.file is None:
+            self.file = self.path.open("rb", buffering=0)
+        time.sleep(0.004)
+        self.file.seek(4 * row)
+        time.sleep(0.0001)
+        return int.from_bytes(self.file.read(4), "little")
+
+
+def test_workers_are_not_forked_with_a_file_that_rows_made_here_have_opened(tmp_path: Path) -> None:
+    rows = Lazy(tmp_path / "rows")
+    loader = yoga.DataLoader(rows, 5, num_workers="auto")
+    assert torch.cat([*loader]).tolist() == [*range(300)]
+    rows.file.close()
+    if sys.platform == "linux" and multiprocessing.get_start_method() == "fork":
+        assert loader.num_workers == 0
+        assert f"they would share {tmp_path / 'rows'}" in loader.meter.choice
+
+
+class Unsendable(Drawing):
+    """Rows of a dataset that no other process can be given."""
+
+    def __init__(self) -> None:
+        super().__init__(3000, 0.004)
+        self.function = lambda: None
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's
+def test_where_no_workers_can_be_started_rows_are_made_here() -> None:
+    loader = yoga.DataLoader(
+        Unsendable(), 5, num_workers="auto", multiprocessing_context="spawn", seed_rows=False
+    )
+    delivery = iter(loader)
+    first = next(delivery)
+    delivery.employ(2)
+    with pytest.warns(UserWarning, match="no workers can be started, so rows are made by this process"):
+        second = next(delivery)
+    assert [*first[:, 0], *second[:, 0]] == [*range(10)]
+    assert (loader.num_workers, delivery.can_employ) == (0, False)
+
+
+@pytest.mark.parametrize("ranks", ["", "two", "0", "2"])
+def test_the_number_of_ranks_here_may_be_any_text(ranks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert len([*yoga.DataLoader(Drawing(), 5, num_workers="auto")]) == 12

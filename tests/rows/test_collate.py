@@ -233,3 +233,11 @@ def test_large_tensors_that_differ_in_shape_are_an_error_of_theirs() -> None:
     rows = [torch.zeros(40_000 + row) for row in range(3)]
     with pytest.raises(RuntimeError, match="the rows differ in shape"):
         next(iter(yoga.DataLoader(rows, 3)))
+
+
+def test_large_tensors_are_stacked_in_inference_mode_too() -> None:
+    rows = [torch.full((3, 200, 200), float(row)) for row in range(40)]
+    with torch.inference_mode():
+        (found,) = [*yoga.DataLoader(rows, 40)]
+    assert found.is_inference()
+    assert torch.equal(found, torch.stack(rows))

@@ -517,3 +517,12 @@ def test_a_function_of_columns_makes_no_nests() -> None:
     ref = yoga.from_arrays({"x": np.arange(9)})
     with pytest.raises(SchemaError, match=r"returned a dict as 'nest'; .*; map makes rows that nest"):
         ref.map_batches(lambda c: {"nest": {"x": c["x"]}})[3]
+
+
+def test_packs_have_one_form_whatever_a_function_of_columns_returns(tmp_path: Path) -> None:
+    rows = [{"x": np.arange(n)} for n in (3, 5, 9, 2, 7, 4)]
+    packs = yoga.Storage(tmp_path).submit(rows, "documents", "1").packed("x", 20)
+    for function in (lambda c: c, lambda c: {**c, "n": np.arange(len(c["x"]))}):
+        (batch, *_) = yoga.DataLoader(packs.map_batches(function), 1)
+        assert "lengths" in batch
+        assert batch["x"].shape == (1, 20)

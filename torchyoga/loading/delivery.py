@@ -19,6 +19,7 @@ import torch
 from ..errors import StateError
 from ..order.contract import Saved
 from ..order.epoch import Iteration, IterationOptions
+from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack, worker_seed
 from ..process.stages import Stage, Stopwatch
 from ..process.threads import renew_in_children
@@ -74,7 +75,10 @@ class Pipeline:
         redrawn: says if the dataset's rows were drawn anew.
         workers: the processes.
         observer: answers what a loop asks.
+        can_employ: False once workers that the loader chose could not be started.
     """
+
+    can_employ = True
 
     def __init__(
         self,
@@ -99,8 +103,9 @@ class Pipeline:
 
     def employ(self, loader: TorchLoader, num_workers: int) -> None:
         """Has the batches of iterations that start from now on made by another number of workers."""
-        self.workers.give_up()
         loader.num_workers, self.plan.way = ChosenNumber(num_workers), self._ways(num_workers)
+        self.plan.ring = self.workers.idle_ring = None  # it is made for the number of workers
+        self.workers.give_up()
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
@@ -138,11 +143,20 @@ class Pipeline:
         if is_here:
             return InProcess(plan, maker)
         try:
-            seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch)
+            # Not the same numbers again where the iteration has begun anew within the epoch.
+            seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch) + iteration.counted
             return self.workers.arriving(loader, plan, maker, seed)
+        except Exception as error:
+            self.workers.give_up()
+            if not isinstance(loader.num_workers, ChosenNumber):
+                raise
+            warn_user(f"no workers can be started, so rows are made by this process: {error}")
+            self.can_employ = False
+            self.employ(loader, 0)
         except BaseException:
             self.workers.give_up()
             raise
+        return self.start(loader, iteration)
 
     def peek(self, loader: TorchLoader) -> Batch:
         """The batch that an iteration which begins now would give first, made here."""
@@ -327,10 +341,15 @@ class Delivery(Iterator[Batch]):
         """Copies all batches to a device, each while the one before it is computed with."""
         self._moved = partial(Moving, device, self._pipeline.watch)
 
+    @property
+    def can_employ(self) -> bool:
+        """False once workers that the loader chose could not be started."""
+        return self._pipeline.can_employ
+
     def employ(self, num_workers: int) -> None:
         """Has the batches from the next one on made by another number of workers; the same batches come."""
+        self._batches = None  # first, as Ctrl-C may come while workers end
         self._pipeline.employ(self.loader, num_workers)
-        self._batches = None
 
     def __len__(self) -> int:
         return len(self.loader)

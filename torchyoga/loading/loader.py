@@ -153,7 +153,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         check_appended(appended)
         dataset = _with_random_access(dataset)
-        number = first_number(num_workers, torch_arguments.get("in_order"))
+        number = first_number(num_workers, {"worker_init_fn": worker_init_fn, **torch_arguments})
         is_auto = isinstance(number, ChosenNumber)
         torchs = {
             "num_workers": usable_cpus() if is_auto else number,  # torch checks what is given for workers

@@ -39,15 +39,16 @@ class ChosenNumber(int):
     """
 
 
-def first_number(num_workers: int | str, in_order: bool | None) -> int:
+def first_number(num_workers: int | str, torchs: Mapping[str, object]) -> int:
     """The workers that a loader begins with: a `ChosenNumber` of none for "auto".
 
     Raises:
-        ValueError: it is another word, or batches are to come in any order.
+        ValueError: it is another word, or another argument of torch's needs workers from the first batch on.
     """
     if num_workers == "auto" or isinstance(num_workers, ChosenNumber):
-        if in_order is False:
-            raise ValueError('in_order=False needs a number of workers, found num_workers="auto"')
+        for name, without in (("in_order", True), ("worker_init_fn", None)):
+            if torchs.get(name, without) is not without:
+                raise ValueError(f'{name} needs a number of workers, found num_workers="auto"')
         return ChosenNumber()
     if isinstance(num_workers, str):
         raise ValueError(f'num_workers is a number or "auto", found {num_workers!r}')

@@ -248,6 +248,7 @@ class Workers:
     def give_up(self) -> None:
         """Ends persistent workers whose progress is not known; the next iteration starts others."""
         inner, self._persistent = self._persistent, None
+        self.turn += inner is not None  # another iterator may still use them
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 

@@ -56,8 +56,8 @@ def undivided() -> Iterator[None]:
         return
     asked, say = openmp
     before = asked()
-    say(1)
     try:
+        say(1)
         yield
     finally:
         say(before)
@@ -83,11 +83,13 @@ def copy_pieces(pieces: Sequence[Callable[[], object]], is_shared: bool) -> None
 
 def may_share(nbytes: int) -> bool:
     """True where a second thread may copy so many bytes: not beside threads that read, nor in workers, which
-    torch gives one core each, nor in a forked child, which has none of its parent's threads.
+    torch gives one core each, nor in a forked child, which has none of its parent's threads, nor for tensors
+    of `torch.inference_mode`, which is of one thread.
 
     Not to be asked in `undivided`.
     """
     is_only_reader = threading.current_thread() is threading.main_thread() and not are_ahead()
+    is_only_reader = is_only_reader and not torch.is_inference_mode_enabled()
     return nbytes >= LARGE and is_only_reader and torch.get_num_threads() > 1 and not in_forked_child()
 
 
@@ -107,8 +109,8 @@ def _copy_left(pieces: _Pieces, done: _Done) -> None:
             copy_piece()
         except BaseException as raised:
             error = raised
-        del copy_piece  # it holds what it copied
         done.put(error)
+        del copy_piece, error  # they hold what was copied
 
 
 class _Helper:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
@@ -107,12 +108,12 @@ def _stacked_tensors(
     if first.is_nested or first.numel() < ALONE_ELEMENTS or torch.get_num_threads() == 1:
         found: torch.Tensor = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
         return found
-    is_shared = may_share(len(batch) * first.nbytes) and all(_is_plain(row, first) for row in batch)
+    is_shared = all(_is_plain(row, first) for row in batch) and may_share(len(batch) * first.nbytes)
     with undivided():
         if not is_shared:
             found = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
             return found
-        found = torch.empty((len(batch), *first.shape), dtype=first.dtype)
+        found = torch.empty((len(batch), *first.shape), dtype=first.dtype, device="cpu")
         step = max(1, PIECE // first.nbytes)
         cuts = [slice(start, start + step) for start in range(0, len(batch), step)]
         copy_pieces([partial(torch.stack, batch[cut], out=found[cut]) for cut in cuts], is_shared=True)
@@ -121,9 +122,16 @@ def _stacked_tensors(
 
 def _is_plain(row: torch.Tensor, first: torch.Tensor) -> bool:
     """True for a tensor in one run of this machine's memory, of the first one's type and shape."""
-    is_here = type(row) is torch.Tensor and row.layout == torch.strided and row.device.type == "cpu"
-    is_alike = row.dtype == first.dtype and row.shape == first.shape
-    return is_here and is_alike and row.is_contiguous() and not row.requires_grad
+    return (
+        type(row) is torch.Tensor
+        and row.layout == torch.strided
+        and row.device.type == "cpu"
+        and row.dtype == first.dtype
+        and row.shape == first.shape
+        and row.is_contiguous()
+        and not (row.is_quantized or row.requires_grad)
+        and forward_ad.unpack_dual(row).tangent is None  # type: ignore[no-untyped-call]
+    )
 
 
 _HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"

@@ -3,19 +3,28 @@
 The loader begins without workers. Its meter counts what a batch and the loop cost, and employs as many
 workers as its own advice says. Then it counts again: a number that was slower is left, and not tried again
 until the loop or the rows take another time.
+
+No worker is forked once making rows here has opened a file or a socket: all would share its position.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ..process.control_group import cpu_delay, usable_cpus
 from .meter import Meter, Sums, setting_of
 from .meter_advice import Costs, Setting, costs_of, seconds_text
+
+try:
+    import fcntl
+except ImportError:  # Windows, which forks nothing
+    fcntl = None  # type: ignore[assignment]
 
 _FEW, _MANY = 2, 25  # batches to count before a look, and those that are enough however fast they come
 # Seconds to count: at first, after a change, and where the last look has changed nothing.
@@ -25,6 +34,7 @@ _WORTH, _LESS = 0.9, 0.5  # of the seconds of a batch: what is expected of more 
 _OTHER, _SAME = 1.5, 1e-4  # times, and seconds: what was counted before says nothing any more
 _FORK, _SPAWN = 0.1, 4.0  # seconds in which workers start, until it is known
 _PAYS = 2.0  # times these seconds: what workers save at least
+_OWN = (".mdb", ".h5")  # files that DataRefs read: forked readers share them without harm
 
 
 class AutoMeter(Meter):
@@ -33,21 +43,25 @@ class AutoMeter(Meter):
     def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
         self.choice = "no workers yet"
         self._paces: dict[int, float] = {}  # seconds of a batch, by the number of workers
-        self._costs: Costs | None = None  # when the first of these was counted
+        self._costs: dict[int, Costs] = {}  # when these were counted
         self._iteration: object = None
         self._mark: Sums | None = None  # where counting began; None while workers start
         self._starts = 0  # of workers
+        self._due, self._least = 0, _LOOK
+        self._open: set[tuple[int, int]] | None = None  # what was open before rows were made
         super().__init__(stages)
 
     def __call__(self, delivery: Any) -> Any:
-        """See `Meter.__call__`; workers are employed between two batches."""
+        """See `Meter.__call__`; workers are employed before a batch is asked for, so that none is lost."""
+        if self._open is None:
+            self._open = {*_open_files()}
+        if self._due <= 0 and self._iteration is delivery.iteration:
+            self._look(delivery)
         batch = super().__call__(delivery)
         if self._iteration is not delivery.iteration:
             self._iteration = delivery.iteration
             self._settle(1, _LOOK)
         self._due -= 1
-        if self._due <= 0:
-            self._look(delivery)
         return batch
 
     def verdict(self) -> str:
@@ -55,7 +69,8 @@ class AutoMeter(Meter):
         return f'{super().verdict()}; num_workers="auto" has chosen {self.choice}'
 
     def _setting_of(self, loader: Any, plan: Any) -> Setting:
-        ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # of this machine, which share its CPUs
+        text = os.environ.get("LOCAL_WORLD_SIZE", "")
+        ranks = max(1, int(text) if text.isdecimal() else 1)  # of this machine, which share its CPUs
         return replace(setting_of(loader, plan), is_auto=True, num_cpus=max(1, usable_cpus() // ranks))
 
     def _begin_epoch(self, step: int) -> None:
@@ -77,12 +92,15 @@ class AutoMeter(Meter):
                 self._due = max(self._due, batches)  # so that few of many batches are followed by a look
                 return
         sums.delayed = cpu_delay()
+        self._setting = self._setting_of(delivery.loader, delivery.plan)
         if mark is None:
             self._mark = self._counts()
             return
         numbers = self._numbers(mark)
         pace, waited = seconds / batches, numbers.waited / batches
         number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
+        if number != self._setting.number and not self._may_employ(number, delivery):
+            number = self._setting.number
         if number == self._setting.number:
             self._mark, self._least = self._counts(), _SETTLED
             return
@@ -95,6 +113,20 @@ class AutoMeter(Meter):
         )
         self._settle(1 + delivery.plan.way.num_ahead, _SURE)
 
+    def _may_employ(self, number: int, delivery: Any) -> bool:
+        """False if workers cannot be started, or would share what rows made here have opened."""
+        if not number or self._setting.are_threads:
+            return True
+        if not delivery.can_employ or multiprocessing.current_process().daemon:
+            self.choice = "no workers, as none can be started"
+            return False
+        opened = {} if _start_method(delivery.loader) != "fork" else _open_files(are_sockets=not self._starts)
+        for place, name in opened.items():
+            if place not in (self._open or ()) and not name.endswith(_OWN):
+                self.choice = f"no workers: they would share {name}, which was opened as rows were made"
+                return False
+        return True
+
     def _wanted(self, pace: float, costs: Costs, delivery: Any) -> int:
         """The number of workers from now on.
 
@@ -104,8 +136,9 @@ class AutoMeter(Meter):
             delivery: of this iteration.
         """
         number, left = self._setting.number, delivery.iteration.num_steps - delivery.iteration.taken
-        if self._costs is None or _are_others(costs, self._costs):
-            self._paces, self._costs = {}, costs
+        if number in self._costs and _are_others(costs, self._costs[number]):
+            self._paces, self._costs = {}, {}
+        self._costs.setdefault(number, costs)
         start = 0.0 if costs.are_threads else self._seconds_to_start(delivery.loader)
         lasts = self._setting.is_persistent or not self._setting.num_batches
         of_start = 0.0 if lasts else start / self._setting.num_batches  # seconds of a batch
@@ -114,7 +147,7 @@ class AutoMeter(Meter):
         if left and self._paces[best] < _BETTER * now:
             return best
         fastest = costs.fastest
-        expected = pace * costs.step(fastest) / costs.step(number) + (of_start if fastest else 0.0)
+        expected = pace * costs.step(fastest) / costs.step(number) + of_start if fastest else costs.step(0)
         if not left or fastest in self._paces or expected > now * (_WORTH if fastest > number else _LESS):
             return number
         if self._setting.is_persistent:
@@ -125,11 +158,30 @@ class AutoMeter(Meter):
         """Seconds in which workers start, and end."""
         if self._starts:
             return self._stages()["start-up"] / self._starts
-        context = loader.multiprocessing_context or multiprocessing
-        return _FORK if context.get_start_method() == "fork" else _SPAWN
+        return _FORK if _start_method(loader) == "fork" else _SPAWN
 
 
 def _are_others(costs: Costs, before: Costs) -> bool:
     """True if the loop, or making a batch, takes another time than it did."""
     pairs = ((costs.loop, before.loop), (costs.make, before.make))
     return any(max(pair) > _OTHER * min(pair) + _SAME for pair in pairs)
+
+
+def _start_method(loader: Any) -> str:
+    """How workers of a loader start; to ask fixes nothing."""
+    context = loader.multiprocessing_context or multiprocessing
+    found: str = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return found
+
+
+def _open_files(are_sockets: bool = True) -> dict[tuple[int, int], str]:
+    """The files that this process has open for reading, and its sockets, by descriptor and inode."""
+    found = {}
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with suppress(OSError):
+            status, place = os.fstat(int(name)), os.readlink(f"/proc/self/fd/{name}")
+            is_file = stat.S_ISREG(status.st_mode) and not place.startswith(("/dev/shm", "/memfd"))
+            is_read = is_file and fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            if is_read or (are_sockets and stat.S_ISSOCK(status.st_mode)):
+                found[int(name), status.st_ino] = place
+    return found

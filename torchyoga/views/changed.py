@@ -513,7 +513,8 @@ def _block_from(
 def _block(tree: Node, parts: Sequence[_Argument], num_rows: int, like: Schema) -> Block:
     """The parts, in the order of the tree, as rows; of the schema `like`, if they look so."""
     columns, data = zip(*(piece for part in parts for piece in part.pieces), strict=True)
-    is_like = tree == like.tree and columns == like.columns  # to make a schema takes longer
+    # To make a schema takes longer; but that of packs says how they lie, which these rows need not.
+    is_like = tree == like.tree and columns == like.columns and not like.packed
     return Block(like if is_like else schema_under(tree, columns), num_rows, data)
 
 
