@@ -165,7 +165,6 @@ def warn_of_random_rows(name: str, target: Target) -> None:
     )
 
 
-_log = logging.getLogger("torchyoga")
 _PART_BYTES, _PART_SECONDS = 256 * 2**20, 30.0
 _PARTS_EACH = 4  # for a worker, at least: so none waits long for the last one
 _LOOKS = 8  # rows that each builder compares

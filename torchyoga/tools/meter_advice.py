@@ -360,9 +360,8 @@ def _of_workers(
     condition = "if there are more epochs, " if last.epochs <= 1 else ""
     if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and number != 0:
         return f"{condition}set persistent_workers=True, so that workers start once, not in each epoch", None
-    if (
-        number is None or setting.is_auto or last.most == "download"
-    ):  # threads download ahead of any number of workers
+    # Threads download ahead of any number of workers.
+    if number is None or setting.is_auto or last.most == "download":
         return "", None
     if now or wait * _batches(last, setting) > _STARTS:
         condition = ""
