@@ -120,7 +120,7 @@ class AutoMeter(Meter):
         if not delivery.can_employ or multiprocessing.current_process().daemon:
             self.choice = "no workers, as none can be started"
             return False
-        opened = {} if _start_method(delivery.loader) != "fork" else _open_files(are_sockets=not self._starts)
+        opened = {} if start_method(delivery.loader) != "fork" else _open_files(are_sockets=not self._starts)
         for place, name in opened.items():
             if place not in (self._open or ()) and not name.endswith(_OWN):
                 self.choice = f"no workers: they would share {name}, which was opened as rows were made"
@@ -158,7 +158,7 @@ class AutoMeter(Meter):
         """Seconds in which workers start, and end."""
         if self._starts:
             return self._stages()["start-up"] / self._starts
-        return _FORK if _start_method(loader) == "fork" else _SPAWN
+        return _FORK if start_method(loader) == "fork" else _SPAWN
 
 
 def _are_others(costs: Costs, before: Costs) -> bool:
@@ -167,8 +167,8 @@ def _are_others(costs: Costs, before: Costs) -> bool:
     return any(max(pair) > _OTHER * min(pair) + _SAME for pair in pairs)
 
 
-def _start_method(loader: Any) -> str:
-    """How workers of a loader start; to ask fixes nothing."""
+def start_method(loader: Any) -> str:
+    """How workers of a loader start: fork, forkserver or spawn. To ask fixes nothing."""
     context = loader.multiprocessing_context or multiprocessing
     found: str = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     return found

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import datetime
 import hashlib
-import multiprocessing
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -23,6 +22,7 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from ...loading.loader import DataLoader
+from ..auto_meter import start_method
 
 _BATCH, _WORKERS = 64, 2  # of a dataset that comes without a loader
 _OF_WORKERS = ("worker_init_fn", "multiprocessing_context", "prefetch_factor")
@@ -111,9 +111,7 @@ class Patient:
     @property
     def start_method(self) -> str:
         """How its workers start: fork, forkserver or spawn."""
-        chosen = getattr(self.loader.multiprocessing_context, "_name", None)
-        chosen = chosen or multiprocessing.get_start_method(allow_none=True)
-        return chosen or multiprocessing.get_all_start_methods()[0]
+        return start_method(self.loader)
 
     def keys(self, most: int) -> list[Any]:
         """Some row numbers, or what else its sampler gives, from all over the dataset. In a trial."""
