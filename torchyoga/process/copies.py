@@ -77,8 +77,12 @@ def copy_pieces(pieces: Sequence[Callable[[], object]], is_shared: bool) -> None
             _helper().help(left, done)
     _copy_left(left, done)
     for _ in pieces:
-        if (error := done.get()) is not None:
-            raise error
+        error = done.get()
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # it leads here, and so to what was copied
 
 
 def may_share(nbytes: int) -> bool:
