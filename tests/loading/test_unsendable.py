@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import multiprocessing
 import os
 import re
 import sys
@@ -247,6 +248,12 @@ def _raised_by(run: Callable[[], object]) -> Exception:
     except Exception as error:
         return error
     raise AssertionError("nothing was raised")
+
+
+def test_workers_that_could_not_be_set_up_end_before_their_error_is_raised() -> None:
+    batches = iter(yoga.DataLoader(range(4), num_workers=2, worker_init_fn=Failing(lambda: ValueError("no"))))
+    error = _raised_by(lambda: next(batches))
+    assert (str(error).count("ValueError: no") > 0, multiprocessing.active_children()) == (True, [])
 
 
 @pytest.mark.parametrize("is_workers", [True, False])

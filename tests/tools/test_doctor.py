@@ -222,6 +222,7 @@ def test_the_text_is_as_it_was(width: int) -> None:
     kept = [one for one in found.findings if one.name not in CHANCE]
     masked = [replace(one, measured=re.sub(r"\d[\d.,]*", "9", one.measured)) for one in kept]
     measured = {name: re.sub(r"\d[\d.,]*( [kMG]?B)?", "9", text) for name, text in found.measured.items()}
+    measured.pop("workers' start", None)  # said on a busy machine
     text = Diagnosis(masked, measured, found.left_out).text(width)
     assert text + "\n" == (GOLDEN / f"doctor_{width}.txt").read_text()
     assert all(len(line) <= width for line in text.splitlines())

@@ -394,6 +394,8 @@ class Delivery(Iterator[Batch]):
             if not is_late(interrupt):
                 self._batches = None
                 self._pipeline.workers.give_up()
+                if isinstance(interrupt, Exception) and isinstance(self._started, Arriving):
+                    self._started.end()  # for the garbage collector it takes ten seconds: see below
             raise
         if error is not None:
             # Out here, and forgotten: an error whose frames or context refer to it would keep the workers

@@ -26,7 +26,7 @@ from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch
 from .making import BatchError, Failure, Maker
-from .parcel import Parcel, packed, sendable
+from .parcel import Parcel, packed, sendable, too_many_files
 from .plan import EpochIndices, Job
 from .shared_memory import Ring
 
@@ -311,6 +311,8 @@ class Arriving(Iterator[Batch]):
             if ring is not None and ring.is_idle:
                 self._workers.idle_ring = ring
             raise
+        except EOFError as error:  # of a worker that lives, as torch has looked: it opened no file to send
+            raise too_many_files(error) from error
         if self._began is not None:
             making = seconds_sent(made.seconds)
             watch.add(Stage.START_UP, max(0.0, perf_counter() - self._began - making))

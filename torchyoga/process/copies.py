@@ -92,9 +92,11 @@ def may_share(nbytes: int) -> bool:
 
     Not to be asked in `undivided`.
     """
+    if nbytes < LARGE:  # so that a small read needs no torch
+        return False
     is_only_reader = threading.current_thread() is threading.main_thread() and not are_ahead()
-    is_only_reader = is_only_reader and not torch.is_inference_mode_enabled()
-    return nbytes >= LARGE and is_only_reader and torch.get_num_threads() > 1 and not in_forked_child()
+    is_of_one_thread = torch.is_inference_mode_enabled() or torch.get_num_threads() == 1
+    return is_only_reader and not is_of_one_thread and not in_forked_child()
 
 
 _Pieces: TypeAlias = "deque[Callable[[], object]]"
