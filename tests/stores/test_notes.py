@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
@@ -17,9 +18,11 @@ from torchyoga.stores.objects import Objects
 
 
 @pytest.fixture(params=["directory", "memory"])
-def notes(request, tmp_path) -> Notes | Objects:
+def notes(request, tmp_path, monkeypatch) -> Notes | Objects:
     if request.param == "directory":
         return Notes(Root(tmp_path).at(".notes/a"))
+    exists = MemoryFileSystem.exists  # after which others run
+    monkeypatch.setattr(MemoryFileSystem, "exists", lambda *given: (exists(*given), time.sleep(0.01))[0])
     return Objects(f"memory://{secrets.token_hex(4)}").at(".notes/a")
 
 

@@ -110,7 +110,7 @@ class Pipeline:
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
         indices = self.plan.indices
-        expected, found = len(indices.dataset), len(_dataset_of(loader))
+        expected, found = len(indices.dataset), len(cast("MapStyle", loader.dataset))
         if found != expected:
             raise ValueError(
                 f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
@@ -127,8 +127,7 @@ class Pipeline:
         """The batches of an iteration from where it stands."""
         plan, is_here = self.plan, self.way.kind != "processes"
         plan.iteration = iteration
-        read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
-        dataset = _dataset_of(loader) if read is None else read
+        dataset = _flat(loader)
         plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
         maker = Maker(
             dataset,
@@ -146,16 +145,13 @@ class Pipeline:
             # Not the same numbers again where the iteration has begun anew within the epoch.
             seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch) + iteration.counted
             return self.workers.arriving(loader, plan, maker, seed)
-        except Exception as error:
+        except BaseException as error:
             self.workers.give_up()
-            if not isinstance(loader.num_workers, ChosenNumber):
+            if not isinstance(loader.num_workers, ChosenNumber) or not isinstance(error, Exception):
                 raise
             warn_user(f"no workers can be started, so rows are made by this process: {error}")
             self.can_employ = False
             self.employ(loader, 0)
-        except BaseException:
-            self.workers.give_up()
-            raise
         return self.start(loader, iteration)
 
     def peek(self, loader: TorchLoader) -> Batch:
@@ -171,10 +167,8 @@ class Pipeline:
                 f"epoch {look.start.epoch} has no batch from position {look.start.position} on, so none "
                 "tells types and shapes; add rows, or pass drop_last=False or a smaller batch_size"
             )
-        read = flattened(loader.dataset)
-        dataset = _dataset_of(loader) if read is None else read
         seeding, collate = self._seeding(is_here=True), loader.collate_fn
-        maker = Maker(dataset, seeding, collate, plan.watch, self.way.is_single, pins=loader.pin_memory)
+        maker = Maker(_flat(loader), seeding, collate, plan.watch, self.way.is_single, pins=loader.pin_memory)
         with GeneratorsPutBack():
             (found,) = maker.made(wanted)
         if type(found) is Failure:
@@ -188,8 +182,10 @@ class Pipeline:
         )
 
 
-def _dataset_of(loader: TorchLoader) -> MapStyle:
-    return cast("MapStyle", loader.dataset)  # a torchyoga.DataLoader takes no other
+def _flat(loader: TorchLoader) -> MapStyle:
+    """The dataset, without Subsets around it; anew, as their indices may have changed."""
+    read = flattened(loader.dataset)
+    return cast("MapStyle", loader.dataset if read is None else read)  # a torchyoga.DataLoader takes no other
 
 
 class Moving(Iterator[Batch]):

@@ -92,11 +92,9 @@ def may_share(nbytes: int) -> bool:
 
     Not to be asked in `undivided`.
     """
-    if nbytes < LARGE:  # so that a small read needs no torch
-        return False
-    is_only_reader = threading.current_thread() is threading.main_thread() and not are_ahead()
-    is_of_one_thread = torch.is_inference_mode_enabled() or torch.get_num_threads() == 1
-    return is_only_reader and not is_of_one_thread and not in_forked_child()
+    if nbytes < LARGE or threading.current_thread() is not threading.main_thread() or are_ahead():
+        return False  # before torch is imported, which small reads do not need
+    return not torch.is_inference_mode_enabled() and torch.get_num_threads() > 1 and not in_forked_child()
 
 
 _Pieces: TypeAlias = "deque[Callable[[], object]]"

@@ -46,7 +46,7 @@ _OTHER = "the server answered a request of a range with something else"
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for what is longer than all of them
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
 _TAGS = ("ETag", "generation", "etag", "Last-Modified")
-_MEMORY = threading.Lock()  # for the objects of `memory://`
+_MEMORY = threading.RLock()  # for the objects of `memory://`
 
 
 class ObjectInfo(NamedTuple):
@@ -148,9 +148,8 @@ class Kind:
         seconds = seconds_for(sum(stop - start for start, stop in bounds))
         paths = [path] * len(bounds)
         found = self.run("cat_ranges", paths, starts, stops, on_error="return", seconds=seconds)
-        for run in found:
-            if isinstance(run, BaseException):
-                raise run
+        for error in (run for run in found if isinstance(run, BaseException)):
+            raise error
         if len(found[0]) == nbytes:
             return [bytes(found[0])]
         runs: list[bytes] = found
@@ -345,6 +344,11 @@ class Memory(Kind):
         found = super().found(info)
         return found._replace(tag=str(found.written))
 
+    def run(self, method: str, *args: object, **kwargs: Any) -> Any:
+        """Calls a method in one step: fsspec's looks whether there is an object, and then creates it."""
+        with _MEMORY:
+            return super().run(method, *args, **kwargs)
+
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replaces the contents of this time in one step."""
         with _MEMORY:
@@ -407,10 +411,8 @@ def seconds_of(value: object) -> float | None:
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             return seconds_of(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
-        except ValueError:
-            return None
     return None
 
 

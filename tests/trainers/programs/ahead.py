@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from common import Log, Net, leave, make_loader, task_of
-from torch import nn
 
 import torchyoga as yoga
 
@@ -40,11 +39,7 @@ def main() -> None:
         loader.load_state_dict(saved["data"])
 
     def train(batch: Any, epoch: int, state: Any) -> None:
-        loss = nn.functional.mse_loss(net(batch["x"]), batch["y"])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        log.step(epoch, batch["row"], loss.item())
+        log.train(epoch, net, optimizer, batch)
         if log.due:
             saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "data": state()}
             torch.save(saved, TASK.checkpoint)

@@ -42,11 +42,7 @@ def main() -> None:
     )
     for epoch in run.epochs(task.epochs):
         for batch in train:
-            loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-            optimizer.zero_grad()
-            backward(loss)
-            optimizer.step()
-            log.step(epoch, batch["row"], loss.item())
+            log.train(epoch, model, optimizer, batch, backward)
             if log.due:
                 leave()  # nothing more is saved
         model.eval()

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 import becoming
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
 import torchyoga as yoga
@@ -130,6 +130,16 @@ class Log:
         line = {"epoch": epoch, "rows": rows.tolist(), "loss": float(loss).hex()}
         self._steps.write(json.dumps(line) + "\n")
         self._steps.flush()
+
+    def train(
+        self, epoch: int, model: Any, optimizer: Any, batch: Any, backward: Any = Tensor.backward
+    ) -> None:
+        """One step, logged."""
+        loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
+        optimizer.zero_grad()
+        backward(loss)
+        optimizer.step()
+        self.step(epoch, batch["row"], loss.item())
 
     def evaluated(self, epoch: int, rows: torch.Tensor) -> None:
         with open(f"{self._base}-eval.jsonl", "a") as file:

@@ -55,11 +55,7 @@ def main() -> None:
         stop()
     while (epoch := loader.state_dict()["epoch"]) < task.epochs:
         for batch in loader:
-            loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            log.step(epoch, batch["row"], loss.item())
+            log.train(epoch, model, optimizer, batch)
             if log.due:
                 stop()
     log.done()

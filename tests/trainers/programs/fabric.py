@@ -7,7 +7,6 @@ from typing import Any
 import lightning
 import torch
 from common import WORLD, Log, Net, leave, make_loader, task_of
-from torch import nn
 
 
 def main() -> None:
@@ -30,11 +29,7 @@ def main() -> None:
         stop()
     while (epoch := ours.state_dict()["epoch"]) < task.epochs:
         for batch in loader:
-            loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-            optimizer.zero_grad()
-            fabric.backward(loss)
-            optimizer.step()
-            log.step(epoch, batch["row"], loss.item())
+            log.train(epoch, model, optimizer, batch, fabric.backward)
             if log.due:
                 stop()
     log.done()

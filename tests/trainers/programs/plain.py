@@ -9,7 +9,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from common import RANK, WORLD, Log, Net, leave, make_loader, task_of
-from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,11 +42,7 @@ def main() -> None:
         uneven = isinstance(model, DistributedDataParallel) and task.remainder == "keep"
         with Join([model]) if uneven else contextlib.nullcontext():  # type: ignore[list-item]
             for batch in loader:
-                loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                log.step(epoch, batch["row"], loss.item())
+                log.train(epoch, model, optimizer, batch)
                 if log.due:
                     stop()
         proof = loader.prove()  # over all ranks

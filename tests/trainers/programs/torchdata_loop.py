@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from common import Log, Net, Task, leave
-from torch import nn
 
 import torchyoga as yoga
 
@@ -35,12 +34,8 @@ def train(task: Task, loader: Any, sampler: yoga.ResumableSampler) -> None:
         if task.set_epoch:
             sampler.set_epoch(epoch)
         for batch in loader:
-            loss = nn.functional.mse_loss(net(batch["x"]), batch["y"])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            log.train(epoch, net, optimizer, batch)
             step += 1
-            log.step(epoch, batch["row"], loss.item())
             if log.due:
                 stop()
     log.done()

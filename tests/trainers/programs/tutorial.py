@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from common import RANK, WORLD, Log, Net, Rows, leave, make_loader, task_of
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -35,11 +34,7 @@ class Trainer:
         assert b_sz == TASK.batch_size
         self.train_data.sampler.set_epoch(epoch)
         for batch in self.train_data:
-            loss = nn.functional.mse_loss(self.model(batch["x"]), batch["y"])
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            self.log.step(epoch, batch["row"], loss.item())
+            self.log.train(epoch, self.model, self.optimizer, batch)
             if self.log.due:
                 self.save()
                 leave()
