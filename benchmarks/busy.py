@@ -44,7 +44,8 @@ from epochs import (
 )
 from PIL import Image
 
-ROUNDS, LATER = 3, 3
+ROUNDS = 3
+STEADY = 1.0  # seconds, at least, of later epochs: a process that has slept gets a core at once for a while
 SETTLE = 0.05  # seconds in which the neighbours get going
 GOALS = {"first": 0.5, "later": 0.8}  # of one thread by hand
 HALVES = [replace(kind, rows=kind.rows // 2) for kind in KINDS]  # so that it takes half the time
@@ -105,11 +106,16 @@ def send(processes: list[BaseProcess], number: signal.Signals) -> None:
         os.kill(process.pid or 0, number)
 
 
-def child(pipe: Connection, kind: Kind, folder: Path, way: str, later: int) -> None:
+def child(pipe: Connection, kind: Kind, folder: Path, way: str) -> None:
     run = run_of(kind, folder, way)
     pipe.send(None)
     pipe.recv()
-    pipe.send(rates_in_turn(run, 0 if way == NAIVE else later))
+    (first,) = rates_in_turn(run, 0)
+    rows, began, taken = 0, time.perf_counter(), 0.0
+    while way != NAIVE and taken < STEADY:
+        rows += run()
+        taken = time.perf_counter() - began
+    pipe.send((first, rows / taken if rows else first))
 
 
 def rates_beside(
@@ -120,16 +126,16 @@ def rates_beside(
     for number in range(ROUNDS):
         for way in found if not number else (OURS, LIMIT):
             ours, theirs = _CONTEXT.Pipe()
-            process = _CONTEXT.Process(target=child, args=(theirs, kind, folder, way, LATER))
+            process = _CONTEXT.Process(target=child, args=(theirs, kind, folder, way))
             process.start()
             ours.recv()
             send(neighbours, signal.SIGCONT)
             time.sleep(SETTLE)
             ours.send(None)
-            first, *later = ours.recv()
+            rates = ours.recv()
             send(neighbours, signal.SIGSTOP)
             process.join()
-            found[way].append((first, statistics.median(later) if later else first))
+            found[way].append(rates)
     return found
 
 

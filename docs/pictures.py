@@ -1,4 +1,4 @@
-"""Draws the pictures of caching.md, versions.md, resume.md, views.md and mixtures.md.
+"""Draws the pictures of caching.md, resume.md, views.md and mixtures.md.
 
 python docs/pictures.py
 """

@@ -29,7 +29,7 @@ DATA_PAGE = ROOT / "docs" / "data.md"
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
-@pytest.mark.slow("docs/measure.md", "docs/versions.md", "docs/tutorials/*", "docs/howto/script.md")
+@pytest.mark.slow("docs/measure.md", "docs/caching.md", "docs/tutorials/*", "docs/howto/script.md")
 @pytest.mark.parametrize(
     "page",
     [

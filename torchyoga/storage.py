@@ -185,7 +185,7 @@ class Storage:
                 array, build parts of the version. A process that calls it later gets the published version.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
             record: record with the version how it was made: code, commit, packages, user and time, as
-                docs/versions.md lists it. In a directory this includes the source text and the host; "source"
+                docs/caching.md lists it. In a directory this includes the source text and the host; "source"
                 includes them in a store, too. False records nothing.
             message: a text about the version, up to 4,096 characters; `log` shows it.
 
@@ -449,7 +449,7 @@ class Storage:
 
         The versions share the files of `after`, which stay as long as one of them uses them. The fingerprint
         is the same as if all rows were submitted at once. Any number of processes may append at a time:
-        without `after` each appends to what was published before. See docs/versions.md.
+        without `after` each appends to what was published before. See docs/caching.md.
 
         Args:
             data: the new rows, as in `submit`; they get the schema, the format and the codecs of `after`.
@@ -513,7 +513,7 @@ class Storage:
 
         The versions share the files of `after`. Readers of some columns read only the files of these. The
         fingerprint is the same as if whole rows were submitted at once. A state that was saved with `after`
-        loads. Any number of processes may add columns at a time. See docs/versions.md.
+        loads. Any number of processes may add columns at a time. See docs/caching.md.
 
         Args:
             data: values of the new columns for each row, in order: a dict of arrays, a DataRef, a list of

@@ -29,7 +29,6 @@ SECTIONS = {
         "views",
         "mixtures",
         "packing",
-        "versions",
         "remote",
         "trainers",
         "frameworks",

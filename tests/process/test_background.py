@@ -149,6 +149,17 @@ def started(most: int = 4) -> Ahead[Any]:
     return ahead
 
 
+def test_no_thread_begins_where_the_loop_only_waits_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    eventually(lambda: not threads())
+    waited = 0.0
+    monkeypatch.setattr("torchyoga.process.threads.cpu_delay", lambda: waited)
+    for _ in Ahead((Task(lambda: 1, 1) for _ in range(20)), 4):
+        time.sleep(5 * AWAY)
+        waited += 4.9 * AWAY
+        assert not threads()
+
+
 def test_dropping_an_iterator_ends_its_thread() -> None:
     gc.collect()
     eventually(lambda: not threads())

@@ -2,7 +2,7 @@
 
 Nothing that may be secret is recorded.
 No environment variable, no argument, no path and no remote of git; the source text and the host stay in
-directories of this machine, unless `record="source"` sends them to a store, too. See docs/versions.md.
+directories of this machine, unless `record="source"` sends them to a store, too. See docs/caching.md.
 
 Code is compared as a syntax tree of our own spelling, the same under every version of Python.
 `ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their

@@ -88,7 +88,7 @@ class later:
         return f"<{self.__dict__['__name__']}, when it is used>"
 
 
-class methods_of:
+class methods_of(later):
     """A stand-in for a module whose functions become methods of a class; it is loaded when one is looked at.
 
     Example:
@@ -97,9 +97,6 @@ class methods_of:
         >>> Numbers([1, 3]).mean()
         2
     """
-
-    def __init__(self, name: str) -> None:
-        self.__dict__["__name__"] = name
 
     def __getattr__(self, function: str) -> object:
         return _Method(self.__dict__["__name__"], function)

@@ -123,10 +123,8 @@ def number(value: object) -> str:
         >>> number(1234567), number(2 / 3), number(1e-9), number(None)
         ('1,234,567', '0.6667', '1e-09', '')
     """
-    if value is None:
-        return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
+        return "" if value is None else str(value)
     if isinstance(value, float):
         return f"{value:,.0f}" if 999.5 <= abs(value) < 1e7 else f"{value:.4g}"
     return f"{value:,}" if abs(value) < 10**15 else f"{value:.4g}" if abs(value) < 10**300 else "huge"

@@ -113,8 +113,7 @@ class Stopwatch:
 
 def seconds_sent(sent: bytes) -> float:
     """The seconds of all stages in what `Stopwatch.sent` gave."""
-    seconds: tuple[float, ...] = struct.unpack(_FORMAT, sent)
-    return sum(seconds[:CPU])
+    return float(sum(struct.unpack(_FORMAT, sent)[:CPU]))
 
 
 class WorkerClock:

@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
+from .control_group import cpu_delay
+
 
 class Forkable(Protocol):
     """An object with locks or threads of its own."""
@@ -210,11 +212,7 @@ class Errand:
         self._run()
         if not self._is_done:
             self._thread.settle()
-        self._task = _nothing  # the thread may still have to look at it
-
-
-def _nothing() -> None:
-    """Replaces what is done, whose memory is not needed any more."""
+        self._task = _done  # the thread may still have to look at it
 
 
 def _run(shared: _Shared) -> None:
@@ -233,6 +231,11 @@ def _run(shared: _Shared) -> None:
 
 T = TypeVar("T")
 _WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
+
+
+def _on_a_core() -> float:
+    """Seconds, but for those in which this thread wanted a core and had none. To ask takes 10 us."""
+    return time.perf_counter() - cpu_delay()
 
 
 class Task(NamedTuple, Generic[T]):
@@ -346,18 +349,22 @@ class Ahead(Iterator[T]):
         self._worth = 0.0 if num_threads else _WORTH_A_THREAD
         # What this thread made while it helped: no other keeps it, for an error leads to this iterator.
         self._own: dict[_Ticket[T], _Ticket[T]] = {}
+        self._clock: Callable[[], float] = time.perf_counter
         # When it returned; seconds until the next call: the last ones, and those of most calls.
         self._returned = self._last = self._away = 0.0
 
     def __next__(self) -> T:
         if self._returned:
-            before, self._last = self._last, time.perf_counter() - self._returned
-            # The shorter of two: for once, this thread may only have waited for a core.
+            before, self._last = self._last, self._clock() - self._returned
+            # The shorter of two: in the other, this thread may only have waited for a core.
             self._away += 0.3 * (min(before, self._last) - self._away)
         try:
             return self._result()
         finally:
-            self._returned = time.perf_counter()
+            # Which of two long ones it was is looked at, until a thread has begun.
+            is_short = self._last < self._worth or bool(self._shared.threads)
+            self._clock = time.perf_counter if is_short else _on_a_core
+            self._returned = self._clock()
 
     def _result(self) -> T:
         """The next result, made here unless a thread has begun it."""

@@ -88,7 +88,7 @@ def stats(
 
     Those of a cached version, and of some of its columns, were made when it was built: nothing is read.
     Of a view, and of a version built without them, all rows are read once; those that are made with
-    random numbers are those of epoch 0 with seed 0. See docs/versions.md.
+    random numbers are those of epoch 0 with seed 0. See docs/caching.md.
 
     Args:
         rows: read only so many, drawn at random, where rows are to be read at all; `rows_read` of the

@@ -246,7 +246,7 @@ class Meter:
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
 
-        docs/measure.md shows it in a log, a progress bar, TensorBoard and OpenTelemetry. The time of the
+        docs/measure.md shows it in a progress bar. The time of the
         function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
         on. Copies of the loader do not call it.
 
