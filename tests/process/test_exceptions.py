@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,10 @@ def test_submit_says_which_row_raised(workers: int, tmp_path: Path) -> None:
         (Together(), "27, 28"),
         *([] if workers else [((SlowDigits()[row] for row in range(LENGTH)), "in row 27 of <genexpr>")]),
     ):
+        others = multiprocessing.active_children()
         with pytest.raises(json.JSONDecodeError) as caught:
             storage.submit(data, "digits", "1", num_workers=workers)
+        assert not {*multiprocessing.active_children()}.difference(others)
         (found,) = caught.value.__notes__
         assert note in found
 

@@ -54,20 +54,22 @@ class MapSource(RowSource):
                 yield from self._many(numbers)
             return
         in_worker: Any = _InWorker(self)  # torch takes any class, though it names its own
-        collate: Any = _itself  # likewise: a batch is one item here
-        loader: DataLoader[bytes | Raised] = DataLoader(
+        loader: DataLoader[bytes] = DataLoader(
             in_worker,
             batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
-            collate_fn=collate,
+            collate_fn=bytes,  # a batch is one item here, and stays as it is
             worker_init_fn=in_worker.show,
             generator=torch.Generator(),
         )
-        for packed in loader:
-            if isinstance(packed, Raised):
-                packed.reraise()
-            else:
-                yield from pickle.loads(packed)
+        packed: Any = iter(loader)
+        try:
+            for found in map(pickle.loads, packed):
+                if isinstance(found, Raised):
+                    found.reraise()
+                yield from found
+        finally:  # an error may leave them to the garbage collector, which would wait for ten seconds
+            packed._shutdown_workers()
 
     def row(self, number: int) -> Row:
         """One row, read as `rows` reads it: what is computed for many at once may differ in its last bits."""
@@ -106,15 +108,11 @@ class _InWorker:
         """Lets the user's code find its dataset in the worker's info."""
         object.__setattr__(get_worker_info(), "dataset", self._source._dataset)  # torch forbids assignment
 
-    def __getitems__(self, numbers: list[int]) -> bytes | Raised:
+    def __getitems__(self, numbers: list[int]) -> bytes:
         try:
             return pickle.dumps(list(self._source._many(numbers)))
         except Exception as error:
-            return Raised(error, "in a worker process of submit")
-
-
-def _itself(packed: bytes | Raised) -> bytes | Raised:
-    return packed
+            return pickle.dumps(Raised(error, "in a worker process of submit"))
 
 
 def _reads_many(dataset: MapStyle) -> TypeGuard[_ManyAtOnce]:
