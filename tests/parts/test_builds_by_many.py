@@ -478,7 +478,7 @@ class Silent(Executor):
 def test_an_executor_that_is_broken_or_does_nothing_is_an_error(storage, monkeypatch):
     with pytest.raises(YogaError, match=r"workers of 'a' '1' have died \(it is broken\)"):
         storage.submit(Plain(9), "a", "1", executor=Broken())
-    drive_with(monkeypatch, _LONGEST_SILENCE=0.3)
+    drive_with(monkeypatch, _LONGEST_SILENCE=0.3, _ENDING=0.3)
     with pytest.raises(YogaError, match="no worker of the executor began a part of 'a' '1'"):
         storage.submit(Plain(9), "a", "1", executor=Silent())
 
