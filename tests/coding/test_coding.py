@@ -527,6 +527,9 @@ def test_convert_changes_codecs(tmp_path: Path, photos: yoga.DataRef) -> None:
         storage.convert("a", "2", codecs={"txet": None})
     pixels = storage.convert("a", "1", codecs={"image": None}, to="4")  # there is nothing to undo
     assert pixels[0]["image"] == rows[0]["image"]
+    storage.append(rows[:2], "a", "5", after="1")
+    again = storage.convert("a", "5", codecs={"image": yoga.codecs.jpeg(short_side=20)}, to="6")
+    assert [parent.is_prefix for parent in again.manifest.parents] == [False, False]  # no state of those fits
 
 
 def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:

@@ -570,7 +570,7 @@ def converted(
     is_recoded = encode is not None
     parents = [replace(parent, is_prefix=parent.is_prefix and not is_recoded) for parent in old.parents]
     if target.version != version:
-        parents = [*old.parents, old.as_parent(is_prefix=not is_recoded)]
+        parents.append(old.as_parent(is_prefix=not is_recoded))
     options = replace(options, info=old.info, function=old.function, parents=tuple(parents), lineage=lineage)
     plainer, encoded = (whole, None) if encode is None else encode(whole)
     _, source = dataset_and_source(plainer)
