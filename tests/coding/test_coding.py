@@ -506,19 +506,15 @@ def test_convert_changes_codecs(tmp_path: Path, photos: yoga.DataRef) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"image": row["image"], "text": f"line {row['label']}" * 9, "n": row["label"]} for row in photos]
     plain = storage.submit(rows, "a", "1", info={"by": "me"})
-    first = storage.convert(
-        "a", "1", codecs={"text": yoga.codecs.zstd(), "image": yoga.codecs.jpeg()}, to="2"
-    )
+    codecs = {"text": yoga.codecs.zstd(), "image": yoga.codecs.jpeg()}
+    first = storage.convert("a", "1", codecs=codecs, to="2")
     assert [row["image"] for row in first] == [row["image"] for row in rows]
-    assert [row["text"] for row in first.decoded({"text": yoga.codecs.text()})] == [
-        row["text"] for row in rows
-    ]
+    texts = [row["text"] for row in rows]
+    assert [row["text"] for row in first.decoded({"text": yoga.codecs.text()})] == texts
     assert first.info["by"] == "me"
     assert first.fingerprint != plain.fingerprint
     learned = storage.convert("a", "2", codecs={"text": yoga.codecs.zstd(dictionary=True)}, format="hdf5")
-    assert [row["text"] for row in learned.decoded({"text": yoga.codecs.text()})] == [
-        row["text"] for row in rows
-    ]
+    assert [row["text"] for row in learned.decoded({"text": yoga.codecs.text()})] == texts
     small = storage.convert("a", "2", codecs={"image": yoga.codecs.jpeg(short_side=20), "text": None}, to="3")
     assert small.decoded()[0]["image"].shape[0] == 20
     assert [row["text"] for row in small] == [row["text"] for row in rows]
