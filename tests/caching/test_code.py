@@ -89,31 +89,18 @@ def outer():
 made = outer()
 """,
 }
+RETURNS = (
+    "yield from rows|return f'{rows}'|return f'{rows!r}'|return f'{rows:>9}'|return f'{rows} '|return '{rows}'|"
+    "return rows[:1]|return rows[1:]|return rows[1]|return {1: 2, **rows}|return {**rows, 1: 2}|return -1|"
+    rf"return 1e400|return {'9' * 4000}|return '\ud800'"
+)
+STARTS = "start=0.0|start=False|start='0'|start=b'0'|start=None|*, start=0"
 OTHERS = [
     PLAIN,
+    *(PLAIN.replace("return rows", other) for other in RETURNS.split("|")),
+    *(PLAIN.replace("start=0", other) for other in STARTS.split("|")),
     PLAIN.replace("count)]", "count + 1)]"),
-    PLAIN.replace("start=0", "start=0.0"),
-    PLAIN.replace("start=0", "start=False"),
-    PLAIN.replace("start=0", "start='0'"),
-    PLAIN.replace("start=0", "start=b'0'"),
-    PLAIN.replace("start=0", "start=None"),
-    PLAIN.replace("start=0", "*, start=0"),
-    PLAIN.replace("return rows", "yield from rows"),
     PLAIN.replace("rows =", "rows = 0 if not count else"),
-    PLAIN.replace("return rows", "return f'{rows}'"),
-    PLAIN.replace("return rows", "return f'{rows!r}'"),
-    PLAIN.replace("return rows", "return f'{rows:>9}'"),
-    PLAIN.replace("return rows", "return f'{rows} '"),
-    PLAIN.replace("return rows", "return '{rows}'"),
-    PLAIN.replace("return rows", "return rows[:1]"),
-    PLAIN.replace("return rows", "return rows[1:]"),
-    PLAIN.replace("return rows", "return rows[1]"),
-    PLAIN.replace("return rows", "return {1: 2, **rows}"),
-    PLAIN.replace("return rows", "return {**rows, 1: 2}"),
-    PLAIN.replace("return rows", "return -1"),
-    PLAIN.replace("return rows", "return " + "9" * 4000),
-    PLAIN.replace("return rows", "return 1e400"),
-    PLAIN.replace("return rows", r"return '\ud800'"),
     PLAIN.replace("def made", "async def made"),
     PLAIN.replace("count", "number"),
     PLAIN.replace("count,", "count: int,"),

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from children import status_of_child
 from fsspec.implementations.memory import MemoryFileSystem
 
 from torchyoga.errors import CorruptError
 from torchyoga.files.root import Root
 from torchyoga.stores.contract import Notes
+from torchyoga.stores.kinds import Memory
 from torchyoga.stores.objects import Objects
 
 
@@ -37,6 +39,16 @@ def test_of_many_that_create_a_note_one_succeeds(notes):
         won = list(pool.map(create, range(8)))
     assert won.count(True) == 1
     assert notes.read("k/7.json", 100) == b'{"by": %d}' % won.index(True)
+
+
+def test_a_child_forked_while_a_thread_uses_memory_reads_it():
+    notes = Objects(f"memory://{secrets.token_hex(4)}")
+    notes.create("a", b"1")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(Memory.lock.acquire).result()
+        status = status_of_child(lambda: notes.read("a", 10) == b"1" or 1 / 0)
+        pool.submit(Memory.lock.release).result()
+    assert status == 0
 
 
 def test_names_are_all_notes_below_and_their_times(notes):

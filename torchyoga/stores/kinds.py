@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import RemoteError
-from ..process.threads import in_forked_child
+from ..process.threads import in_forked_child, renew_in_children
 from .retry import causes, is_beyond, statuses
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _OTHER = "the server answered a request of a range with something else"
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for what is longer than all of them
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
 _TAGS = ("ETag", "generation", "etag", "Last-Modified")
-_MEMORY = threading.RLock()  # for the objects of `memory://`
 
 
 class ObjectInfo(NamedTuple):
@@ -147,16 +146,15 @@ class Kind:
         starts, stops = map(list, zip(*bounds, strict=True))
         seconds = seconds_for(sum(stop - start for start, stop in bounds))
         paths = [path] * len(bounds)
-        found = self.run("cat_ranges", paths, starts, stops, on_error="return", seconds=seconds)
+        found: list[Any] = self.run("cat_ranges", paths, starts, stops, on_error="return", seconds=seconds)
         for error in (run for run in found if isinstance(run, BaseException)):
             raise error
         if len(found[0]) == nbytes:
             return [bytes(found[0])]
-        runs: list[bytes] = found
-        for run, (start, stop) in zip(runs, bounds, strict=True):
+        for run, (start, stop) in zip(found, bounds, strict=True):
             if len(run) != stop - start:
                 raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
-        return runs
+        return found
 
     def stream(self, path: str, sink: Sink, nbytes: int) -> None:
         """Reads the rest of an object, some runs at once, each of which is in memory before it is added."""
@@ -172,8 +170,7 @@ class Kind:
 
     def find(self, path: str, tried: Tried) -> Mapping[str, Info]:
         """All objects below a folder, by their paths."""
-        found: Mapping[str, Info] = tried(lambda: self.run("find", path, detail=True, seconds=10 * PATIENCE))
-        return found
+        return dict(tried(lambda: self.run("find", path, detail=True, seconds=10 * PATIENCE)))
 
     def folders(self, path: str) -> list[str]:
         """The paths of the folders in a folder."""
@@ -183,8 +180,7 @@ class Kind:
     def found(self, info: Info) -> ObjectInfo:
         """An object, as its filesystem describes it."""
         size = info.get("size", info.get("Size"))
-        times = (seconds_of(info[key]) for key in _TIMES if info.get(key) is not None)
-        written = next((found for found in times if found is not None), None)
+        written = next((found for key in _TIMES if (found := seconds_of(info.get(key))) is not None), None)
         tag = next((str(info[key]) for key in _TAGS if info.get(key) is not None), None)
         return ObjectInfo(None if size is None else int(size), written, tag)
 
@@ -246,8 +242,7 @@ class S3(Kind):
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replaces the contents of this ETag, in one piece: only such a write can be conditional."""
-        seconds = seconds_for(len(data))
-        self.run("pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
+        self.run("pipe_file", path, data, seconds=seconds_for(len(data)), IfMatch=tag, chunksize=2**30)
 
     def delete_seen(self, path: str, tag: str) -> None:
         """Deletes the contents of this ETag; whatever is there by now, if the client or the server knows no
@@ -338,6 +333,12 @@ class Memory(Kind):
     """Objects in this process; a tag is the time of writing."""
 
     is_conditional = has_tags = True
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        """Makes the lock anew, in a forked child."""
+        cls.lock = threading.RLock()
 
     def found(self, info: Info) -> ObjectInfo:
         """An object, with the time of writing as its tag."""
@@ -346,23 +347,24 @@ class Memory(Kind):
 
     def run(self, method: str, *args: object, **kwargs: Any) -> Any:
         """Calls a method in one step: fsspec's looks whether there is an object, and then creates it."""
-        with _MEMORY:
+        with self.lock:
             return super().run(method, *args, **kwargs)
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replaces the contents of this time in one step."""
-        with _MEMORY:
+        with self.lock:
             if self.found(self.fs.info(path)).tag != tag:
                 raise FileExistsError(path)
             self.fs.pipe_file(path, data)
 
     def delete_seen(self, path: str, tag: str) -> None:
         """Deletes the contents of this time in one step."""
-        with _MEMORY:
+        with self.lock:
             if self.found(self.fs.info(path)).tag == tag:
                 self.fs.rm_file(path)
 
 
+renew_in_children(Memory)
 KINDS: dict[str, type[Kind]] = {
     **dict.fromkeys(("s3", "s3a"), S3),
     **dict.fromkeys(("gs", "gcs"), Gcs),
