@@ -91,8 +91,8 @@ made = outer()
 }
 RETURNS = (
     "yield from rows|return f'{rows}'|return f'{rows!r}'|return f'{rows:>9}'|return f'{rows} '|"
-    "return '{rows}'|return rows[:1]|return rows[1:]|return rows[1]|return {1: 2, **rows}|return {**rows, 1: 2}|"
-    rf"return -1|return 1e400|return {'9' * 4000}|return '\ud800'"
+    "return '{rows}'|return rows[:1]|return rows[1:]|return rows[1]|return {**rows, 1: 2}|return -1|"
+    rf"return {{1: 2, **rows}}|return 1e400|return {'9' * 4000}|return '\ud800'"
 )
 STARTS = "start=0.0|start=False|start='0'|start=b'0'|start=None|*, start=0"
 OTHERS = [
