@@ -146,10 +146,10 @@ def test_workers_are_no_choice_where_they_would_change_the_rows() -> None:
     loader = yoga.DataLoader(Drawing(60, 0.03), sampler=Hard(), num_workers="auto")
     assert len([*loader]) == 60
     assert loader.num_workers == 0
-    given: list[dict[str, Any]] = [{"in_order": False}, {"worker_init_fn": print}]
-    for options in given:
-        with pytest.raises(ValueError, match="needs a number of workers, found num_workers="):
-            yoga.DataLoader(Drawing(), num_workers="auto", **options)
+    given: dict[str, Any] = {"in_order": False, "worker_init_fn": print}
+    for name, value in given.items():
+        with pytest.raises(ValueError, match=f'^{name} needs a number of workers, found num_workers="auto"$'):
+            yoga.DataLoader(Drawing(), num_workers="auto", **{name: value})
     with pytest.raises(ValueError, match="num_workers is a number or \"auto\", found 'many'"):
         yoga.DataLoader(Drawing(), num_workers="many")
 

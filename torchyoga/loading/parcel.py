@@ -100,11 +100,11 @@ def _lack_of_files(error: Exception) -> RuntimeError | None:
     return too_many_files(error) if is_one else None
 
 
-def too_many_files(error: Exception) -> RuntimeError:
+def too_many_files(reason: object) -> RuntimeError:
     """What to say where the system opens no more files for a process."""
     return RuntimeError(
         "a batch cannot be sent from a worker process: each of its tensors takes an open file, and there are "
-        f"too many ({error!r}); increase the limit (`ulimit -n` in the shell), call "
+        f"too many ({reason}); increase the limit (`ulimit -n` in the shell), call "
         "torch.multiprocessing.set_sharing_strategy('file_system') at the beginning of your code, keep fewer "
         "batches, or collate their rows to fewer tensors"
     )

@@ -312,7 +312,7 @@ class Arriving(Iterator[Batch]):
                 self._workers.idle_ring = ring
             raise
         except EOFError as error:  # of a worker that lives, as torch has looked: it opened no file to send
-            raise too_many_files(EOFError("its worker opened none, unless it has just ended")) from error
+            raise too_many_files("its worker opened none, unless it has just ended") from error
         if self._began is not None:
             making = seconds_sent(made.seconds)
             watch.add(Stage.START_UP, max(0.0, perf_counter() - self._began - making))

@@ -246,9 +246,8 @@ class Meter:
     def every(self, batches: int, function: Callable[[Meter], object]) -> None:
         """Calls a function with this meter after each so many batches, counted over all epochs.
 
-        docs/measure.md shows it in a progress bar. The time of the
-        function counts neither as waiting nor as away. If it raises, that is logged once, and training goes
-        on. Copies of the loader do not call it.
+        docs/measure.md shows it in a progress bar. The time of the function counts neither as waiting nor as
+        away. If it raises, that is logged once, and training goes on. Copies of the loader do not call it.
 
         Args:
             batches: from one call to the next.
