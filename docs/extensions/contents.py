@@ -13,15 +13,8 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "Begin": ["install", "moving"],
-    "Tutorials": [
-        "tutorials/digits",
-        "tutorials/cluster",
-        "tutorials/language",
-        "tutorials/robotics",
-    ],
-    "How to": [
-        "howto/script",
-    ],
+    "Tutorials": ["tutorials/digits", "tutorials/cluster", "tutorials/language", "tutorials/robotics"],
+    "How to": ["howto/script"],
     "Guide": [
         "data",
         "resume",
@@ -33,12 +26,7 @@ SECTIONS = {
         "trainers",
         "frameworks",
     ],
-    "How it works": [
-        "guarantees",
-        "performance",
-        "design",
-        "generated/format",
-    ],
+    "How it works": ["guarantees", "performance", "design", "generated/format"],
     "Tools and more": ["commands", "measure"],
     "Reference": ["generated/commands/index", "generated/reference/*"],
     "The project": [

@@ -47,14 +47,7 @@ PAGES_OF = {
     "torchyoga.DataRef": {
         "DataRef": {
             "Rows and columns": ["columns", "where", "select", "order_by", "split", "repeat", "zip"],
-            "What is in it": [
-                "schema",
-                "info",
-                "classes",
-                "class_to_idx",
-                "stats",
-                "fingerprint",
-            ],
+            "What is in it": ["schema", "info", "classes", "class_to_idx", "stats", "fingerprint"],
             "Out of it": ["stream", "to_pandas", "to_polars", "to_arrow", "to_huggingface", "to_parquet"],
         },
         "DataRef: rows that change": {
@@ -73,13 +66,7 @@ PAGES_OF = {
             "Copy, check, remove": ["copy", "check", "remove", "clean"],
         },
         "Storage: versions": {
-            "Versions made from others": [
-                "append",
-                "add_columns",
-                "drop_columns",
-                "delete_rows",
-                "convert",
-            ],
+            "Versions made from others": ["append", "add_columns", "drop_columns", "delete_rows", "convert"],
             "Tags and history": ["tag", "tags", "log"],
         },
     },
@@ -94,13 +81,7 @@ PAGES_OF = {
                 "set_epoch",
                 "peek",
             ],
-            "What came, and what it cost": [
-                "prove",
-                "receipt",
-                "rows_in_step",
-                "position_of",
-                "meter",
-            ],
+            "What came, and what it cost": ["prove", "receipt", "rows_in_step", "position_of", "meter"],
         }
     },
 }

@@ -71,13 +71,9 @@ class Sequence(keras.utils.PyDataset):
 
 def rows_of(look: str) -> list[Any]:
     return [
-        {
-            "x": (x,),
-            "xy": (x, y),
-            "xyw": (x, y, y),
-            "dict": {"a": x, "b": y},
-            "inputs": ([x, {"z": y}], y),
-        }[look]
+        {"x": (x,), "xy": (x, y), "xyw": (x, y, y), "dict": {"a": x, "b": y}, "inputs": ([x, {"z": y}], y)}[
+            look
+        ]
         for x, y in zip(X, Y, strict=True)
     ]
 

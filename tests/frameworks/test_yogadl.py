@@ -70,10 +70,7 @@ def test_digits_from_the_middle_of_an_epoch(
     batches_to_skip = math.ceil(len(dataref) / batch_size) // 2
     stream = dataref.stream(start_offset=batches_to_skip * batch_size, shuffle=True, shuffle_seed=777)
     dataset = yogadl.tensorflow.make_tf_dataset(stream)
-    assert dataset.element_spec == (
-        tf.TensorSpec([28, 28, 1], tf.float32),
-        tf.TensorSpec([], tf.uint8),
-    )
+    assert dataset.element_spec == (tf.TensorSpec([28, 28, 1], tf.float32), tf.TensorSpec([], tf.uint8))
     weights = tf.Variable(tf.zeros([784, 10]))
     losses = []
     for batch, targets in dataset.batch(batch_size).prefetch(tf.data.experimental.AUTOTUNE):

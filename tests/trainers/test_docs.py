@@ -7,22 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from docs import (
-    TRAINER_EXAMPLES,
-    TRAINER_MODULES,
-    TRAINER_PAGES,
-    blocks,
-    run_blocks,
-    run_examples,
-    run_here,
-)
+from docs import TRAINER_EXAMPLES, TRAINER_MODULES, TRAINER_PAGES, blocks, run_blocks, run_examples, run_here
 
 # Each runs where other tests have imported what it imports.
-GROUPS = {
-    "ddp_resume": "ddp",
-    "lightning_resume": "lightning",
-    "accelerate_resume": "accelerate",
-}
+GROUPS = {"ddp_resume": "ddp", "lightning_resume": "lightning", "accelerate_resume": "accelerate"}
 
 
 @pytest.mark.parametrize("page", TRAINER_PAGES, ids=lambda page: page.name)

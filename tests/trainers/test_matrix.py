@@ -80,11 +80,7 @@ def test_each_epoch_is_the_whole_order(trainer: str, whole: Any) -> None:
     ("trainer", "world"),
     [
         pytest.param(name, world, marks=pytest.mark.xdist_group(NURSERIES[name]))
-        for name, world in (
-            ("lightning_trainer", 2),
-            ("accelerate_loop", 2),
-            ("transformers_trainer", 1),
-        )
+        for name, world in (("lightning_trainer", 2), ("accelerate_loop", 2), ("transformers_trainer", 1))
     ],
 )
 def test_dropout_goes_on_as_it_would_have(trainer: str, world: int, tmp_path: Path) -> None:

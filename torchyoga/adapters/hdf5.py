@@ -40,9 +40,7 @@ _BLOCK_BYTES = 2**20  # of rows converted together, where a dataset has no chunk
 
 
 def from_hdf5(
-    path: str | os.PathLike[str],
-    columns: Columns | None = None,
-    cache_bytes: int = _CACHE_BYTES,
+    path: str | os.PathLike[str], columns: Columns | None = None, cache_bytes: int = _CACHE_BYTES
 ) -> DataRef:
     """Datasets of an existing HDF5 file as a DataRef: nothing is copied, nothing is cached.
 
@@ -77,10 +75,7 @@ def from_hdf5(
 
 
 def _opened_as(
-    path: str | os.PathLike[str],
-    columns: Columns | None,
-    cache_bytes: int,
-    identity: tuple[int, int] | None,
+    path: str | os.PathLike[str], columns: Columns | None, cache_bytes: int, identity: tuple[int, int] | None
 ) -> DataRef:
     place = Path(path).expanduser().absolute()
     with _opened(place) as file:

@@ -228,10 +228,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        stream: Stream | DataLoader[Any],
-        cursor: Cursor,
-        batches: NumberedBatches | _LoaderBatches,
+        self, stream: Stream | DataLoader[Any], cursor: Cursor, batches: NumberedBatches | _LoaderBatches
     ) -> None:
         super().__init__()
         self._stream, self._cursor = stream, cursor

@@ -211,9 +211,7 @@ def _with_rows(growth: Growth, added: Json, new: Manifest) -> Iterator[Manifest]
             info=plain({**info, **added}),
             parents=with_more(before.parents, [old.as_parent(is_prefix=True)]),
             stats=merged(
-                [(old.stats, old.num_rows), (new.stats, new.num_rows)],
-                schema,
-                f"{new.id!r} {new.version!r}",
+                [(old.stats, old.num_rows), (new.stats, new.num_rows)], schema, f"{new.id!r} {new.version!r}"
             ),
         )
 
@@ -447,11 +445,7 @@ def _made_of(old: Manifest, new: Manifest) -> Manifest:
 
 
 def reduced(
-    growth: Growth,
-    to: str,
-    rows: Numbers | None,
-    where: Where | None,
-    lineage: Callable[[float], Json],
+    growth: Growth, to: str, rows: Numbers | None, where: Where | None, lineage: Callable[[float], Json]
 ) -> VersionRef:
     """Publishes a version without some rows, which shares all files. Hold its lock.
 
@@ -541,11 +535,7 @@ def _left_in(group: ColumnGroup, whole: VersionRef, gone: Ints) -> Iterator[File
 
 
 def converted(
-    version: str,
-    target: Target,
-    options: BuildOptions,
-    keeps_format: bool,
-    compression: str | None,
+    version: str, target: Target, options: BuildOptions, keeps_format: bool, compression: str | None
 ) -> VersionRef:
     """Publishes the rows of a version in files of their own; see `Storage.convert`. Hold the target's lock.
 

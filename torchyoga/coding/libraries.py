@@ -15,11 +15,7 @@ from ..errors import SchemaError
 
 # By what they are for, the best first: its module, its package, and the extra that installs it.
 KNOWN = {
-    "jpeg": (
-        ("simplejpeg", "simplejpeg"),
-        ("imagecodecs", "imagecodecs"),
-        ("PIL", "pillow"),
-    ),
+    "jpeg": (("simplejpeg", "simplejpeg"), ("imagecodecs", "imagecodecs"), ("PIL", "pillow")),
     "jpeg on cuda": (("torchcodec.decoders", "torchcodec"),),
     "png": (("imagecodecs", "imagecodecs"), ("cv2", "opencv-python-headless"), ("PIL", "pillow")),
     "other images": (("PIL", "pillow"),),
@@ -29,7 +25,7 @@ KNOWN = {
 }
 _EXTRAS = {"sound": "audio", "zstd": "zstd"}
 _SAME = {
-    "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
+    "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
 }
 
 

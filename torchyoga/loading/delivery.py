@@ -81,11 +81,7 @@ class Pipeline:
     can_employ = True
 
     def __init__(
-        self,
-        plan: EpochIndices,
-        quiet: Quiet,
-        meter: Callable[[Delivery], Batch],
-        ways: Callable[[int], Way],
+        self, plan: EpochIndices, quiet: Quiet, meter: Callable[[Delivery], Batch], ways: Callable[[int], Way]
     ) -> None:
         self.plan, self.watch = plan, plan.watch
         self.latest: Iteration | None = None

@@ -268,12 +268,7 @@ class Arriving(Iterator[Batch]):
     """The batches that worker processes send, one by one; out of the slots of a ring, if there is one."""
 
     def __init__(
-        self,
-        fetched: Any,
-        plan: EpochIndices,
-        workers: Workers,
-        inner: TorchLoader,
-        began: float | None,
+        self, fetched: Any, plan: EpochIndices, workers: Workers, inner: TorchLoader, began: float | None
     ) -> None:
         self._fetched, self._inner = fetched, inner
         self._ring, self._watch = plan.ring, plan.watch

@@ -57,12 +57,7 @@ class Turns:
     """
 
     def __init__(
-        self,
-        eras: Sequence[Era],
-        shuffle: Shuffle,
-        window: int,
-        files: Ints | None,
-        *key: int | str,
+        self, eras: Sequence[Era], shuffle: Shuffle, window: int, files: Ints | None, *key: int | str
     ) -> None:
         self._eras, self._shuffle, self._window, self._key = eras, shuffle, window, key
         self._files = files

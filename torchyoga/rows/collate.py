@@ -73,9 +73,7 @@ def _collate_values(batch: Sequence[Row], *, collate_fn_map: object = None) -> B
 
 
 def stacked(
-    batch: Batch,
-    found: str = "the rows differ in shape",
-    functions: Mapping[Any, Any] | None = None,
+    batch: Batch, found: str = "the rows differ in shape", functions: Mapping[Any, Any] | None = None
 ) -> Batch:
     """The values as `default_collate` gives them.
 

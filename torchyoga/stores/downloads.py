@@ -438,13 +438,7 @@ class VersionDownloads(Downloads[FileEntry]):
         groups: of columns, without their files, to check files without a checksum of their own.
     """
 
-    def __init__(
-        self,
-        remote: Objects,
-        folder: str,
-        cache: Cache,
-        groups: Sequence[ColumnGroup],
-    ) -> None:
+    def __init__(self, remote: Objects, folder: str, cache: Cache, groups: Sequence[ColumnGroup]) -> None:
         self._groups = groups
         self._folder = folder
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often

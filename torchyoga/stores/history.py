@@ -475,12 +475,7 @@ def all_moves(store: Store, id: str) -> Moves:
     return every
 
 
-def add_moves(
-    to: Store,
-    id: str,
-    moves: Moves,
-    named: Collection[str | None] | None,
-) -> None:
+def add_moves(to: Store, id: str, moves: Moves, named: Collection[str | None] | None) -> None:
     """Adds the moves of tags that are missing in a store; a tag that was moved otherwise there stays.
 
     Args:

@@ -642,11 +642,7 @@ def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
 
     async def credentials() -> Any:
         keys = await (await fs.session.get_credentials()).get_frozen_credentials()
-        return {
-            "access_key_id": keys.access_key,
-            "secret_access_key": keys.secret_key,
-            "token": keys.token,
-        }
+        return {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token}
 
     def provided() -> Any:
         found = own if own["access_key_id"] else _awaited(fs, credentials)

@@ -226,10 +226,7 @@ class LocalStore(Store):
         try:
             holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
-            with (
-                contextlib.suppress(OSError, YogaError),
-                self._root.create_anew(f"{name}.holder") as file,
-            ):
+            with contextlib.suppress(OSError, YogaError), self._root.create_anew(f"{name}.holder") as file:
                 file.write(holder.encode())
             yield
         finally:
@@ -275,11 +272,7 @@ class LocalStore(Store):
         return manifest.located(partial(list_bytes, self.files(manifest)))
 
     def _publish(
-        self,
-        manifest: Manifest,
-        text: bytes,
-        hosts: Sequence[str] | None = None,
-        staged: str | None = None,
+        self, manifest: Manifest, text: bytes, hosts: Sequence[str] | None = None, staged: str | None = None
     ) -> None:
         """Moves the files from the folder in which they are staged, if they are, then writes the manifest."""
         folder = folder_of(manifest.id, manifest.version)

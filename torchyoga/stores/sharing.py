@@ -253,10 +253,7 @@ class Sharing:
         deque(self._deleted(spare, shared.__getitem__), maxlen=0)
 
     def clean(
-        self,
-        old: Mapping[str, Mapping[str, int]],
-        condemned: Callable[[str], Iterable[str]],
-        dry_run: bool,
+        self, old: Mapping[str, Mapping[str, int]], condemned: Callable[[str], Iterable[str]], dry_run: bool
     ) -> dict[str, int]:
         """Deletes files in the folders of versions that no manifest names; returns their names below the
         root, and the bytes of each.

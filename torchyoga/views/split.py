@@ -86,9 +86,7 @@ def split(
         start += len(part_of)
     found: list[DataRef[RowT]] = [
         SelectedRef(
-            ref,
-            RowMap(end_to_end(rows, len(ref))),
-            splits and (*splits[:-1], f"{splits[-1]} {number}"),
+            ref, RowMap(end_to_end(rows, len(ref))), splits and (*splits[:-1], f"{splits[-1]} {number}")
         )
         for number, rows in enumerate(rows_of)
     ]

@@ -289,9 +289,7 @@ def token_windows(
         if lengths is not None:
             raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
         return ref._recipe.made_of(
-            MixRef,
-            "token_windows",
-            lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple),
+            MixRef, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple)
         )
     return _token_windows(ref, column, cutting, dtype, lengths, as_tuple)
 

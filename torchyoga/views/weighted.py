@@ -119,12 +119,7 @@ _MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
 
 
 def balanced(
-    ref: DataRef[RowT],
-    column: str,
-    *,
-    rows: int | None = None,
-    batch: int = 64,
-    shares: Shares | None = None,
+    ref: DataRef[RowT], column: str, *, rows: int | None = None, batch: int = 64, shares: Shares | None = None
 ) -> ArrangedRef[RowT]:
     """Rows of each class in fixed shares, in every batch: a mixture of the classes.
 

@@ -12,10 +12,7 @@ from torch import nn
 
 def main() -> None:
     task = task_of()
-    accelerator = Accelerator(
-        cpu=True,
-        gradient_accumulation_steps=task.accumulate,
-    )
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=task.accumulate)
     log, net = Log(task, RANK), Net()
     optimizer: Any
     model, optimizer, loader = accelerator.prepare(

@@ -321,14 +321,7 @@ def _parts(name: str, about: ObjectInfo, bounds: Ints, itemsize: int) -> tuple[I
     starts = np.unique(np.append(cuts[cuts < len(bounds) - 1], [0, len(bounds) - 1]))
     edges = (bounds[starts] * itemsize).tolist()
     return starts, [
-        StoredShard(
-            name,
-            stop - start,
-            stop - start,
-            tag=about.state,
-            begin=start,
-            whole=about.nbytes,
-        )
+        StoredShard(name, stop - start, stop - start, tag=about.state, begin=start, whole=about.nbytes)
         for start, stop in pairwise(edges)
     ]
 

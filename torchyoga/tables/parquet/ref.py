@@ -291,11 +291,7 @@ def _filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> P
 
 
 def _masks(
-    files: ParquetFiles,
-    index: int,
-    groups: npt.NDArray[np.int64],
-    condition: Condition,
-    fields: pa.Schema,
+    files: ParquetFiles, index: int, groups: npt.NDArray[np.int64], condition: Condition, fields: pa.Schema
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """For each group of a file that may hold such rows, which of its rows they are."""
     footer, keys = files.footers[index], files.keys[index]

@@ -278,9 +278,5 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
 
 
 RANDOM_NUMBERS = Check(
-    "random numbers",
-    lambda patient: patient.num_workers > 0,
-    _drawn,
-    _judged,
-    in_workers=True,
+    "random numbers", lambda patient: patient.num_workers > 0, _drawn, _judged, in_workers=True
 )

@@ -212,8 +212,5 @@ def alike(ranks: Sequence[Sequence[str]], must_differ: bool) -> Iterator[Finding
 
 
 RANKS = Check(
-    "ranks",
-    lambda patient: world() > 1,
-    _of_ranks,
-    lambda patient, ranks, seen: dealt(patient, ranks),
+    "ranks", lambda patient: world() > 1, _of_ranks, lambda patient, ranks, seen: dealt(patient, ranks)
 )

@@ -57,11 +57,7 @@ _NOTED_BYTES = 2**24  # of a row, for which five are read
 
 
 def report(
-    ref: DataRef,
-    path: str | os.PathLike[str] = "report.html",
-    *,
-    title: str | None = None,
-    seed: int = 0,
+    ref: DataRef, path: str | os.PathLike[str] = "report.html", *, title: str | None = None, seed: int = 0
 ) -> Path:
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 

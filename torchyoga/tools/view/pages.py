@@ -65,11 +65,7 @@ class Pages:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._pages = {"": self._start, "versions": self._versions}
-        self._of_dataset = {
-            "rows": self._rows,
-            "row": self._row,
-            "file": self._file,
-        }
+        self._of_dataset = {"rows": self._rows, "row": self._row, "file": self._file}
 
     def answer(self, page: str, query: str) -> Answer:
         """The page of this name, or one that says why there is none."""

@@ -285,11 +285,7 @@ def drawn_rows(ref: DataRef, seed: int, most: int) -> Hits:
 
 
 def found_from(
-    ref: DataRef,
-    start: int,
-    most: int,
-    condition: Filter | None = None,
-    shown: DataRef | None = None,
+    ref: DataRef, start: int, most: int, condition: Filter | None = None, shown: DataRef | None = None
 ) -> Hits:
     """The rows from one on that meet a condition.
 

@@ -634,12 +634,7 @@ class PackedRef(GatheredView):
     """
 
     def __init__(
-        self,
-        whole: DataRef,
-        packing: Packing,
-        layout: Layout | None,
-        seed: int = 0,
-        epoch: int = 0,
+        self, whole: DataRef, packing: Packing, layout: Layout | None, seed: int = 0, epoch: int = 0
     ) -> None:
         super().__init__(whole, packing, layout, seed, epoch)
         self._packing, self._layout = packing, layout
