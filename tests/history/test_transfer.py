@@ -81,7 +81,8 @@ def left_of(storage: Storage) -> dict[str, int]:
 
 
 def rows_of(storage: Storage, version: str) -> list[int]:
-    return [int(row["x"]) for row in storage.fetch("d", version)]
+    ref = storage.fetch("d", version)
+    return [x for batch in yoga.DataLoader(ref, batch_size=len(ref)) for x in batch["x"].tolist()]
 
 
 def same(one: Storage, other: Storage, versions: list[str] | None = None) -> None:
