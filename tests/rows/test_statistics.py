@@ -95,12 +95,6 @@ def assert_known(stats: ColumnStats, values: np.ndarray) -> None:
     assert len(bars.counts) <= MOST_BINS
     edges = [Fraction(edge) for edge in bars.edges]
     assert list(bars.counts) == [sum(low <= value < high for value in exact) for low, high in pairwise(edges)]
-    for share in (0, 0.1, 0.5, 0.97, 1):
-        found = stats.quantile(share)
-        nth = sorted(exact)[max(0, math.ceil(share * len(exact)) - 1)]
-        width = max(edges[1] - edges[0], (max(exact) - min(exact)) / 31)
-        assert found is not None
-        assert abs(Fraction(found) - nth) <= width + Fraction(size) / 2**50
 
 
 def arrays(dtype: str, width: int) -> Any:
@@ -221,7 +215,7 @@ def test_infinities_and_nan_in_wide_rows_are_all_counted() -> None:
     assert found.mean is not None
     assert math.isclose(found.mean, finite.mean(), rel_tol=1e-6)
     all_bad = in_one(block_of(list(np.full((400, 1000), np.nan, np.float32)))).known()["value"]
-    assert (all_bad.nan, all_bad.count, all_bad.mean, all_bad.quantile(0.5)) == (400_000, 400_000, None, None)
+    assert (all_bad.nan, all_bad.count, all_bad.mean) == (400_000, 400_000, None)
 
 
 @given(
@@ -449,12 +443,10 @@ def test_what_has_no_rows_has_statistics() -> None:
     found = TableStatistics(SCHEMA)
     assert TableStatistics.from_json(found.to_json(), SCHEMA, 0).to_json() == found.to_json()
     known = found.known()
-    assert (known["price"].min, known["ids"].quantile(0.5), known["flag"].top) == (None, None, ())
+    assert (known["price"].min, known["flag"].top) == (None, ())
     assert isinstance(known, TableStats)
     with pytest.raises(KeyError, match="there are of flag"):
         known["fla"]
-    with pytest.raises(ValueError, match=r"in 0..1"):
-        known["price"].quantile(1.5)
 
 
 def test_sums_beyond_floats_are_neither_nan_nor_an_error() -> None:

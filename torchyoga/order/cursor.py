@@ -27,18 +27,7 @@ from ..errors import StateError
 from ..process.messages import warn_user
 from ..process.numbers import as_int
 from ..process.threads import renew_in_children
-from .contract import (
-    AnyOrder,
-    Appended,
-    Arrangement,
-    BegunOrder,
-    Locality,
-    Pin,
-    Saved,
-    Shuffle,
-    begun_in,
-    check_appended,
-)
+from . import contract
 from .epoch import Epoch, Iteration, IterationOptions, Left, Skipped, Standing, rows_seen
 from .place import Place, Shard, after, taken
 from .state import Prefixes, State, carried, written
@@ -95,7 +84,7 @@ class Cursor:
 
     def __init__(
         self,
-        order: AnyOrder,
+        order: contract.AnyOrder,
         shard: Shard,
         start_offset: int = 0,
         fingerprint: str | None = None,
@@ -125,21 +114,21 @@ class Cursor:
         self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._has_warned = self._is_left_for_good = False
-        self.extra: Saved = {}
-        self.appended: Appended | None = None
+        self.extra: contract.Saved = {}
+        self.appended: contract.Appended | None = None
         self.prefixes: Prefixes = ()
-        self.pins: Mapping[str, Pin] = {}
-        self.arrangement: Arrangement | None = None
+        self.pins: Mapping[str, contract.Pin] = {}
+        self.arrangement: contract.Arrangement | None = None
 
     def renew(self) -> None:
         """Makes the lock anew, in a forked child: it may be held by a thread that the child does not have."""
         self.lock = threading.RLock()
 
-    def __getstate__(self) -> Saved:
+    def __getstate__(self) -> contract.Saved:
         self.settle()
         return {name: value for name, value in self.__dict__.items() if name != "lock"}
 
-    def __setstate__(self, state: Saved) -> None:
+    def __setstate__(self, state: contract.Saved) -> None:
         self.__dict__.update(state)
         self.renew()
         renew_in_children(self)
@@ -147,7 +136,7 @@ class Cursor:
     # -- the seed
 
     @property
-    def order(self) -> AnyOrder:
+    def order(self) -> contract.AnyOrder:
         """The order of the rows in every epoch. Draws its seed, if there is none yet."""
         if not self._is_seeded:
             self.fix_seed()
@@ -163,12 +152,12 @@ class Cursor:
         return self._order.length_in(epoch)
 
     @property
-    def shuffle(self) -> Shuffle:
+    def shuffle(self) -> contract.Shuffle:
         """How rows are shuffled: True, False or "block"."""
         return self._order.shuffle
 
     @property
-    def locality(self) -> Locality:
+    def locality(self) -> contract.Locality:
         """ "shard" if each rank has files of its own, otherwise "global"."""
         return "global" if self._order.shards is None else "shard"
 
@@ -246,7 +235,7 @@ class Cursor:
         before, epoch = self._order, at.now.place.epoch
         self._order = before.dealt(num_replicas)
         if at.running or (self.generation and at.now.place.position):
-            self._order = begun_in(self._order, before.order_in(epoch), epoch)
+            self._order = contract.begun_in(self._order, before.order_in(epoch), epoch)
 
     def resize(self, length: int) -> None:
         """Gives an epoch another length: that of a foreign sampler is known when it is over."""
@@ -560,7 +549,7 @@ class Cursor:
     # -- the state
 
     @_alone
-    def state_dict(self) -> Saved:
+    def state_dict(self) -> contract.Saved:
         """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
         at = self._at
         now, last = at.now, at.last
@@ -577,7 +566,7 @@ class Cursor:
         then: Epoch | None = None,
         batch_size: int | None = None,
         drop_last: bool | None = None,
-    ) -> Saved:
+    ) -> contract.Saved:
         """The state after the rows that an iteration has delivered, whatever others have delivered since.
 
         Args:
@@ -591,7 +580,7 @@ class Cursor:
         drop_last = iteration.drop_last if drop_last is None else drop_last
         return self._state(self._rolled(now, size, drop_last, iteration.shard)).to_dict()
 
-    def state_at(self, place: Place) -> Saved:
+    def state_at(self, place: Place) -> contract.Saved:
         """The state of an iteration that has reached a place, by the last one that has delivered."""
         at = self._at
         known = at.last.now() if at.last and at.last.start.epoch == place.epoch else at.entry
@@ -607,7 +596,7 @@ class Cursor:
         return State(order.seed, length, pins, self.fingerprint, now, left_out, grown, self.extra)
 
     @_alone
-    def receipt(self) -> Saved:
+    def receipt(self) -> contract.Saved:
         """The account of the last epoch in which this rank has delivered anything, for `prove`."""
         iteration = copy(self._at.last or self.iteration())
         length, now = iteration.length, iteration.now()
@@ -637,7 +626,7 @@ class Cursor:
 
     @_alone
     def load_state_dict(
-        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
+        self, state: Mapping[str, object], strict: bool = True, appended: contract.Appended | None = None
     ) -> None:
         """Continues from `state`: its place holds for the next iteration, whatever the ranks and batch size.
 
@@ -651,9 +640,9 @@ class Cursor:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
         if appended is not None:
-            check_appended(appended)
+            contract.check_appended(appended)
         saved = State.from_dict(state, only_place=not strict)
-        first = order = self._order.whole if type(self._order) is BegunOrder else self._order
+        first = order = self._order.whole if type(self._order) is contract.BegunOrder else self._order
         if strict:
             # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
@@ -668,7 +657,7 @@ class Cursor:
         if not strict and entry.place.position and self._is_foreign(saved, order):
             entry = entry._replace(fault=1)  # so nothing is proved of the epoch: its first rows were others
         if first is not order:
-            order = BegunOrder(order, first, entry.place.epoch)
+            order = contract.BegunOrder(order, first, entry.place.epoch)
         if entry.place.position >= order.length_in(entry.place.epoch):
             entry = entry.next
         place = entry.place
@@ -687,7 +676,7 @@ class Cursor:
         self.latest = None
         self.generation += 1
 
-    def _is_foreign(self, saved: State, order: AnyOrder) -> bool:
+    def _is_foreign(self, saved: State, order: contract.AnyOrder) -> bool:
         """True if a state is of another order than the one here, whatever the rows are called."""
         try:
             saved = replace(saved, fingerprint=self.fingerprint)

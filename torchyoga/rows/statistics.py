@@ -113,34 +113,6 @@ class ColumnStats:
     top: tuple[tuple[Any, int], ...] | None = None
     distinct: int | None = None
 
-    def quantile(self, share: float) -> float | None:
-        """The value below which a share of the values sampled is, such as 0.5 for the median; None for text.
-
-        It is from the histogram, as if values were spread evenly in each bin, and wrong by its width at most:
-        less than (max - min) / 31, or 1 for ints, whichever is larger. Of times it is a number of their
-        units, such as those since 1970.
-
-        Raises:
-            ValueError: the share is not in 0..1.
-
-        Example:
-            >>> stats = yoga.from_arrays({"x": np.arange(101)}).stats()
-            >>> stats["x"].quantile(0.5)
-            50.5
-        """
-        if not 0 <= share <= 1:
-            raise ValueError(f"a quantile is of a share in 0..1, found {share!r}")
-        bars = self.histogram
-        if bars is None or not self.sampled:
-            return None
-        wanted, (low, high) = share * self.sampled, bars.ends
-        for count, edge, end in zip(bars.counts, bars.edges, bars.edges[1:], strict=False):
-            if count and wanted <= count:
-                part, start, stop = wanted / count, float(max(edge, low)), float(min(end, high))
-                return start * (1 - part) + stop * part
-            wanted -= count
-        return float(high)
-
     def __str__(self) -> str:
         lines = [pair for pair in zip(TITLES, cells_of(self, self.name, str, _short), strict=True) if pair[1]]
         if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:

@@ -18,21 +18,7 @@ from torch.utils._pytree import tree_leaves
 from ..process.control_group import cpu_delay, usable_cpus
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
-from .meter_advice import (
-    AT_ONCE,
-    BLOCK,
-    COLLATE_FN,
-    FEW_LEAVES,
-    FEWER,
-    KEPT,
-    PIN,
-    SMALLER,
-    Numbers,
-    Setting,
-    Verdict,
-    Waits,
-    verdict_of,
-)
+from . import meter_advice
 
 _STEP = 25  # batches between two looks at the stages
 _LAST = 100  # batches, and up to _STEP more
@@ -88,7 +74,7 @@ class Meter:
         self._stages = stages
         self._calls: list[tuple[int, Callable[[Meter], object]]] = []
         self._failed: list[object] = []  # of these functions
-        self._setting = Setting(0, 1)
+        self._setting = meter_advice.Setting(0, 1)
         self._sums, self._delay_due = Sums(delayed=cpu_delay()), 0.0
         self._waits: deque[tuple[float, int, int]] = deque(maxlen=_KEPT)  # with epoch and step
         self._looks: deque[Sums] = deque([self._counts()], _LAST // _STEP + 1)
@@ -158,7 +144,7 @@ class Meter:
             self._call()
         return batch
 
-    def _setting_of(self, loader: Any, plan: Any) -> Setting:
+    def _setting_of(self, loader: Any, plan: Any) -> meter_advice.Setting:
         return setting_of(loader, plan)
 
     def _count_cpu(self) -> None:
@@ -187,20 +173,20 @@ class Meter:
         return f"{number} {kind}{plural}" if number else "this process"
 
     @property
-    def epoch(self) -> Numbers:
+    def epoch(self) -> meter_advice.Numbers:
         """This epoch so far."""
         found, (longest, epoch, step) = self._numbers(self._before), self._longest
         return found._replace(waits=found.waits._replace(longest=longest, epoch=epoch, step=step))
 
     @property
-    def last(self) -> Numbers:
+    def last(self) -> meter_advice.Numbers:
         """The last 100 to 124 batches, also those of earlier epochs."""
         return self._numbers(self._looks[0])
 
     def _counts(self) -> Sums:
         return replace(self._sums, stages=self._stages())
 
-    def _numbers(self, before: Sums) -> Numbers:
+    def _numbers(self, before: Sums) -> meter_advice.Numbers:
         now, setting = self._counts(), self._setting
         batches = now.batches - before.batches
         stages = {name: seconds - before.stages[name] for name, seconds in now.stages.items()}
@@ -213,7 +199,7 @@ class Meter:
         elif setting.num_threads or setting.is_ahead:
             of_threads = sum(stages[name] for name in ("read", "transform", "decode", "collate"))
             cpu, loop_cpu = of_threads, max(0.0, cpu + loop_cpu - of_threads)
-        return Numbers(
+        return meter_advice.Numbers(
             batches,
             now.waited - before.waited,
             now.away - before.away,
@@ -292,37 +278,37 @@ class Meter:
         return f"Meter({self.epoch})"
 
 
-def counted(meter: Meter) -> Verdict:
+def counted(meter: Meter) -> meter_advice.Verdict:
     """What a meter says of the last batches, and the number of workers that it advises."""
-    return verdict_of(meter.last, meter._setting)
+    return meter_advice.verdict_of(meter.last, meter._setting)
 
 
-def _waits_of(waits: Sequence[tuple[float, int, int]]) -> Waits:
+def _waits_of(waits: Sequence[tuple[float, int, int]]) -> meter_advice.Waits:
     """Numbers of some waits, each with the epoch and the step of its batch."""
     if not waits:
-        return Waits()
+        return meter_advice.Waits()
     ordered = sorted(wait for wait, *_ in waits)
     p50, p99 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.99))
-    return Waits(p50, p99, *max(waits, key=lambda wait: wait[0]))
+    return meter_advice.Waits(p50, p99, *max(waits, key=lambda wait: wait[0]))
 
 
-def setting_of(loader: Any, plan: Any) -> Setting:
+def setting_of(loader: Any, plan: Any) -> meter_advice.Setting:
     """The settings of a loader that makes its batches by this plan."""
     way, schema = plan.way, loader.dataset.schema if isinstance(loader.dataset, DataRef) else None
     num_batches = 0
     with suppress(TypeError, NotImplementedError):  # a sampler without a length
         num_batches = len(plan)
     is_so = {
-        BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
-        FEWER: schema is not None and len(schema.columns) == 1,
-        AT_ONCE: way.is_batched,
-        KEPT: isinstance(loader.dataset, DataRef),
-        COLLATE_FN: not way.collates,
-        FEW_LEAVES: way.collates,
-        SMALLER: way.collates,
-        PIN: loader.pin_memory or not torch.cuda.is_available(),
+        meter_advice.BLOCK: getattr(loader.sampler, "shuffle", None) in (False, "block"),
+        meter_advice.FEWER: schema is not None and len(schema.columns) == 1,
+        meter_advice.AT_ONCE: way.is_batched,
+        meter_advice.KEPT: isinstance(loader.dataset, DataRef),
+        meter_advice.COLLATE_FN: not way.collates,
+        meter_advice.FEW_LEAVES: way.collates,
+        meter_advice.SMALLER: way.collates,
+        meter_advice.PIN: loader.pin_memory or not torch.cuda.is_available(),
     }
-    return Setting(
+    return meter_advice.Setting(
         num_workers=0 if way.num_threads else loader.num_workers,
         num_cpus=usable_cpus(),
         is_persistent=loader.persistent_workers,

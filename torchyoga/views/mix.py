@@ -56,7 +56,7 @@ class SourceAccount(NamedTuple):
 
 
 class Account(NamedTuple):
-    """The rows that were read of each source of a mixture: a table, for logs and for model cards.
+    """The rows that were read of each source of a mixture, as a table.
 
     Attributes:
         where: the place up to which it counts.
@@ -76,22 +76,6 @@ class Account(NamedTuple):
     where: str
     sources: tuple[SourceAccount, ...]
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """The titles of its columns, and the text of each source."""
-        total = sum(source.rows for source in self.sources) or 1
-        rows = [
-            [source.name, f"{source.rows:,}", f"{source.rows / total:.1%}", f"{source.passes:.2f}"]
-            for source in self.sources
-        ]
-        return ["source", "rows", "share", "passes"], rows
-
-    def markdown(self) -> str:
-        """The table as Markdown, for a model card."""
-        titles, rows = self.table()
-        rule = ["---", *["---:"] * (len(titles) - 1)]
-        cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-        return "\n".join(f"| {' | '.join(row)} |" for row in [titles, rule, *cells])
-
     def numbers(self) -> dict[str, float]:
         """Rows and passes of each source as one flat dict, for exporters: `web/rows` and so on."""
         flat: dict[str, float] = {}
@@ -100,8 +84,12 @@ class Account(NamedTuple):
         return flat
 
     def __str__(self) -> str:
-        titles, rows = self.table()
-        return "\n".join(in_columns([titles, *rows], range(1, len(titles))))
+        total = sum(source.rows for source in self.sources) or 1
+        rows = [
+            (source.name, f"{source.rows:,}", f"{source.rows / total:.1%}", f"{source.passes:.2f}")
+            for source in self.sources
+        ]
+        return "\n".join(in_columns([("source", "rows", "share", "passes"), *rows], range(1, 4)))
 
 
 def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:
@@ -558,7 +546,7 @@ class MixRef(JoinedRef):
     def account(self, *, at: Mapping[str, object]) -> Account:
         """The rows delivered of each source up to a state, as a table; see `counts`.
 
-        `print(mix.account(at=state))` shows it, and its `markdown()` is for a model card.
+        `print(mix.account(at=state))` shows it, and its `numbers()` are for logs.
         """
         if not isinstance(at, Mapping):
             raise TypeError(

@@ -24,22 +24,8 @@ from ...rows.schema import Schema
 from ...rows.types import Json, Row
 from ...stores.downloads import FRAMED
 from ..arrow_ref import from_table
+from . import records
 from .named_files import IndexedFile, IndexedFolder, is_below
-from .records import (
-    ArrayGroup,
-    ArrayValue,
-    BadValue,
-    DecodedValue,
-    FixedValue,
-    Records,
-    RecordValue,
-    RunValue,
-    ValuePart,
-    images,
-    leaf,
-    pixels,
-    schema_of,
-)
 
 _INDEX = "index.json"
 _TORCH = {
@@ -138,7 +124,7 @@ def from_litdata(
     for chunk, file in zip(chunks, stored, strict=True):
         (run,) = values.values() if are_tokens else (None,)
         left, dim = file.nbytes - 4 * (file.rows + 2), chunk.get("dim")
-        if isinstance(run, RunValue) and dim is not None and dim * run.itemsize != left:
+        if isinstance(run, records.RunValue) and dim is not None and dim * run.itemsize != left:
             raise CorruptError(
                 f"{source.where(_INDEX)} says {dim} tokens in {left} bytes of {file.name}; write it again"
             )
@@ -148,22 +134,24 @@ def from_litdata(
     if are_tokens:
         tree = Node("dict", ("tokens",), (tree,))
 
-    def records(values: Mapping[str, RecordValue | None]) -> Records:
+    def made_of(values: Mapping[str, records.RecordValue | None]) -> records.Records:
         shown = [value for value in values.values() if value is not None]
-        schema = schema_of(_with(tree, iter(shown)), shown)
+        schema = records.schema_of(_with(tree, iter(shown)), shown)
         sizes = (None,) * len(values)
-        return Records(source.name, files, starts, schema, content, dict(values), sizes, (), are_tokens)
+        return records.Records(
+            source.name, files, starts, schema, content, dict(values), sizes, (), are_tokens
+        )
 
-    first = records(values)
+    first = made_of(values)
     looked = MappedShards(files, first.check)
     for name, value in values.items():
-        if isinstance(value, ArrayValue):
+        if isinstance(value, records.ArrayValue):
             values[name] = first.learned(looked, name, value, None, None)
-        elif isinstance(value, DecodedValue):
+        elif isinstance(value, records.DecodedValue):
             shown = [other for other, one in first.values.items() if one is not None]
             (texts,) = first.gather(looked, first.sample(), [shown.index(name)])  # each has one column
             values[name] = _learned_json(source.name, name, texts.texts())
-    ref = InPlaceRef(records(values))
+    ref = InPlaceRef(made_of(values))
     if columns is None or isinstance(columns, str):
         return ref if columns is None else ref.columns(columns)
     return ref.columns([path_name((name,)) for name in columns])
@@ -297,14 +285,14 @@ def _tree(
     return Node(kind, tuple(kept) if kind == "dict" else (), tuple(kept.values()))
 
 
-def _with(tree: Node, values: Iterator[RecordValue]) -> Node:
+def _with(tree: Node, values: Iterator[records.RecordValue]) -> Node:
     """A tree with those of the values in place of its leaves."""
     if tree.kind == "leaf":
         return next(values).schema.tree
     return Node(tree.kind, tree.keys, tuple(_with(child, values) for child in tree.children))
 
 
-def _learned_json(where: str, name: str, texts: Sequence[bytes]) -> DecodedValue:
+def _learned_json(where: str, name: str, texts: Sequence[bytes]) -> records.DecodedValue:
     """How values that lie as JSON are read: lists are of any length."""
     learner, values = Learner(), [_json(text) for text in texts]
     are_lists = all(type(value) is list for value in values)
@@ -314,7 +302,7 @@ def _learned_json(where: str, name: str, texts: Sequence[bytes]) -> DecodedValue
         tree, columns, _ = learner.learned(["value"] if are_lists else ())
     except SchemaError as error:
         raise SchemaError(f"{where}: {name!r} holds JSON: {error}. Pass columns= without it") from error
-    return DecodedValue(Schema(tree, columns), _json)
+    return records.DecodedValue(Schema(tree, columns), _json)
 
 
 def _json(text: bytes) -> Row:
@@ -324,33 +312,37 @@ def _json(text: bytes) -> Row:
         raise ValueError(f"it nests too deep: {text[:40]!r}") from error
 
 
-def _value(name: str, how: str, where: str) -> RecordValue:
+def _value(name: str, how: str, where: str) -> records.RecordValue:
     """How the values of a leaf lie."""
     kind, _, detail = how.partition(":")
     numbers = {"int": ("int", "<i8"), "float": ("float", "<f8"), "bool": ("bool", "|b1")}
     if kind in numbers:
-        return FixedValue(leaf(*numbers[kind]))
+        return records.FixedValue(records.leaf(*numbers[kind]))
     if kind in ("str", "text"):
-        return RunValue(leaf("str", "|u1", None, 1))
+        return records.RunValue(records.leaf("str", "|u1", None, 1))
     if kind in ("jpeg", "image"):
         codec = _IMAGES.get(detail, "jpeg")
-        return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(codec))))
+        return records.RunValue(records.leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(codec))))
     if kind in _FILES:
-        return RunValue(leaf("bytes", "|u1", None, 1))
+        return records.RunValue(records.leaf("bytes", "|u1", None, 1))
     code = int(detail) if detail.isdecimal() else -1
     if kind == "no_header_tensor" and code in _TORCH:
-        return RunValue(leaf("tensor", np.dtype(_TORCH[code]).name, None, 1))
+        return records.RunValue(records.leaf("tensor", np.dtype(_TORCH[code]).name, None, 1))
     if kind == "no_header_numpy" and code in _NUMPY:
-        return RunValue(leaf("ndarray", _NUMPY[code], None, 1))
+        return records.RunValue(records.leaf("ndarray", _NUMPY[code], None, 1))
     if kind in ("tensor", "numpy"):
-        own = leaf("tensor", "uint8", None, 2) if kind == "tensor" else leaf("ndarray", "|u1", None, 2)
-        return ArrayValue(own, _TensorHeads(">u4" if kind == "tensor" else "<u4"))
+        own = (
+            records.leaf("tensor", "uint8", None, 2)
+            if kind == "tensor"
+            else records.leaf("ndarray", "|u1", None, 2)
+        )
+        return records.ArrayValue(own, _TensorHeads(">u4" if kind == "tensor" else "<u4"))
     if kind == "pil":
-        return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
+        return records.ArrayValue(records.leaf("ndarray", "|u1", None, 3), records.pixels)
     if kind == "jpeg_array":
-        return images(0)
+        return records.images(0)
     if kind == "json":  # until it is known what they hold
-        return DecodedValue(Schema.of(b""), bytes)
+        return records.DecodedValue(Schema.of(b""), bytes)
     what = "pickles, which can run code" if kind == "pickle" else f"the format {how!r:.40}"
     raise SchemaError(
         f"{where}: {name!r} holds {what}, which is not read in place. Pass columns= without it; or, if you "
@@ -368,7 +360,7 @@ class _TensorHeads:
 
     dtype: str
 
-    def __call__(self, part: ValuePart) -> Iterator[ArrayGroup]:
+    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
         heads = part.head(np.arange(len(part.addresses)), 0, 8, self.dtype).astype(np.int64)
         keys = heads[:, 0] << 32 | heads[:, 1]
         for key in np.unique(keys).tolist():
@@ -378,8 +370,8 @@ class _TensorHeads:
             if code == _BFLOAT16 and self.dtype == ">u4":
                 raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
             if dtype is None or ndim > 32:
-                raise BadValue(
+                raise records.BadValue(
                     int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
                 )
             shapes = part.head(places, 8, 4 * ndim, self.dtype).astype(np.int64)
-            yield ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)
+            yield records.ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)

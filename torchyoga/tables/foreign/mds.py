@@ -18,22 +18,8 @@ from ...rows.column import Codec, Meaning, exactly
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
+from . import records
 from .named_files import IndexedFile, IndexedFolder, is_below
-from .records import (
-    ArrayGroup,
-    ArrayValue,
-    BadValue,
-    DecodedValue,
-    FixedValue,
-    Records,
-    RecordValue,
-    RunValue,
-    ValuePart,
-    images,
-    leaf,
-    pixels,
-    schema_of,
-)
 
 _INDEX = "index.json"
 _SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
@@ -115,13 +101,13 @@ def from_mds(
         [[index["shards"]], told, wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
     )
 
-    def records(values: Mapping[str, RecordValue | None]) -> Records:
+    def made_of(values: Mapping[str, records.RecordValue | None]) -> records.Records:
         shown = {name: value for name, value in values.items() if value is not None}
         tree = Node("dict", tuple(shown), tuple(value.schema.tree for value in shown.values()))
-        schema = schema_of(tree, list(shown.values()))
-        return Records(source.name, files, starts, schema, content, dict(values), sizes, hashes)
+        schema = records.schema_of(tree, list(shown.values()))
+        return records.Records(source.name, files, starts, schema, content, dict(values), sizes, hashes)
 
-    dynamic = {name: value for name, value in values.items() if isinstance(value, ArrayValue)}
+    dynamic = {name: value for name, value in values.items() if isinstance(value, records.ArrayValue)}
     of_none = [
         name
         for name in {**(dtypes or {}), **(ndims or {})}
@@ -132,13 +118,13 @@ def from_mds(
             f"{source.name} has no arrays {of_none} that say themselves what they are; it has {[*dynamic]}"
         )
     if dynamic:
-        first = records(values)
+        first = made_of(values)
         looked = MappedShards(files, first.check)
         for name, value in dynamic.items():
             values[name] = first.learned(
                 looked, name, value, (dtypes or {}).get(name), (ndims or {}).get(name)
             )
-    ref: DataRef = InPlaceRef(records(values))
+    ref: DataRef = InPlaceRef(made_of(values))
     return ref if columns is None else ref.columns(columns)
 
 
@@ -183,28 +169,30 @@ def _hashes(entry: Json) -> tuple[tuple[str, str], ...]:
     return tuple((exactly(str, name), exactly(str, digits)) for name, digits in hashes.items())
 
 
-def _value(name: str, encoding: str, where: str) -> RecordValue:
+def _value(name: str, encoding: str, where: str) -> records.RecordValue:
     """How the values of a column lie."""
     kind, _, how = encoding.partition(":")
     if kind in _SCALARS:
-        return FixedValue(leaf("scalar", np.dtype(kind).str))
+        return records.FixedValue(records.leaf("scalar", np.dtype(kind).str))
     if kind == "ndarray":
         try:
             return _array(how)
         except SchemaError as error:
             raise SchemaError(f"{where}: column {name!r} holds {error}; pass columns= without it") from error
     if kind in ("jpeg", "png"):
-        return RunValue(leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(kind))))
+        return records.RunValue(records.leaf("bytes", "|u1", None, 1, Meaning(codec=Codec(kind))))
     if kind in ("bytes", "str", "json", "str_decimal"):
-        return RunValue(leaf("bytes" if kind == "bytes" else "str", "|u1", None, 1))
+        return records.RunValue(records.leaf("bytes" if kind == "bytes" else "str", "|u1", None, 1))
     if kind == "int":
-        return FixedValue(leaf("int", "<i8"))
+        return records.FixedValue(records.leaf("int", "<i8"))
     if kind == "pil":
-        return ArrayValue(leaf("ndarray", "|u1", None, 3), pixels)
+        return records.ArrayValue(records.leaf("ndarray", "|u1", None, 3), records.pixels)
     if kind in ("str_int", "str_float"):
-        return DecodedValue(Schema.of(0 if kind == "str_int" else 0.0), _int if kind == "str_int" else float)
+        return records.DecodedValue(
+            Schema.of(0 if kind == "str_int" else 0.0), _int if kind == "str_int" else float
+        )
     if kind in ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray"):
-        return images(4 if kind.startswith("list") else 0)
+        return records.images(4 if kind.startswith("list") else 0)
     if kind == "pkl":
         raise SchemaError(
             f"{where}: column {name!r} holds pickles, which can run code. Pass columns= without it; or, "
@@ -224,7 +212,7 @@ def _int(text: bytes) -> int:
     return value
 
 
-def _array(how: str) -> RecordValue:
+def _array(how: str) -> records.RecordValue:
     """Arrays: of a dtype, of a dtype and a shape, or that say both of themselves."""
     dtype, _, extents = how.partition(":")
     if dtype not in ("", *_SCALARS):
@@ -232,13 +220,13 @@ def _array(how: str) -> RecordValue:
     own = np.dtype(dtype or "uint8").str
     if extents:
         try:
-            fixed = FixedValue(leaf("ndarray", own, tuple(map(int, extents.split(",")))))
+            fixed = records.FixedValue(records.leaf("ndarray", own, tuple(map(int, extents.split(",")))))
         except ValueError as error:
             raise SchemaError(f"arrays of the shape {extents!r:.40}: {error}") from error
         if not fixed.size:
             raise SchemaError(f"arrays of the shape {extents!r:.40}, which have no elements")
         return fixed
-    return ArrayValue(leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
+    return records.ArrayValue(records.leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
 
 
 @dataclass(frozen=True)
@@ -251,7 +239,7 @@ class _Arrays:
 
     dtype: str | None
 
-    def __call__(self, part: ValuePart) -> Iterator[ArrayGroup]:
+    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
         every = np.arange(len(part.addresses))
         before = int(self.dtype is None)
         bytes_ = part.head(every, 0, 1 + before, "u1")
@@ -261,8 +249,8 @@ class _Arrays:
             dtype = self.dtype or _CODES.get(key >> 8)
             ndim, width = (key & 255) >> 2, 1 << (key & 3)
             if dtype is None:
-                raise BadValue(
+                raise records.BadValue(
                     int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
                 )
             shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
-            yield ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)
+            yield records.ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)

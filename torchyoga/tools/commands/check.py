@@ -13,25 +13,14 @@ import click
 
 from ...errors import CorruptError
 from ...process.messages import short
+from . import places
 from .output import Asked, Table, jsonable
-from .places import (
-    VersionName,
-    id_argument,
-    is_path,
-    known_versions,
-    opened,
-    placed,
-    shown,
-    storage_command,
-    version_argument,
-    versions_in,
-)
 
 if TYPE_CHECKING:
     from ...stores.contract import Store
 
 
-@storage_command("check", id_argument(required=False), version_argument())
+@places.storage_command("check", places.id_argument(required=False), places.version_argument())
 @click.option("--all", "every", is_flag=True, help="All versions of ID; without ID everything is checked.")
 @click.option("--manifests", is_flag=True, help="Only read the manifests, not the rows.")
 @click.pass_context
@@ -49,10 +38,10 @@ def check(
       yoga check images --all
       yoga check --manifests --json
     """
-    store = versions_in(asked.storage)
-    places = _places(store, id, version, every)
-    look: Callable[[str, str], object] = store.manifest if manifests else opened(asked.storage).check
-    found = [(*place, _problem_of(place, look)) for place in places]
+    store = places.versions_in(asked.storage)
+    versions = _places(store, id, version, every)
+    look: Callable[[str, str], object] = store.manifest if manifests else places.opened(asked.storage).check
+    found = [(*place, _problem_of(place, look)) for place in versions]
     rows = [(short(id), short(name), "ok" if problem is None else "damaged") for id, name, problem in found]
     problems = [f"{id} {name}: {problem}" for id, name, problem in found if problem is not None]
     plain = [
@@ -65,17 +54,17 @@ def check(
     ctx.exit(1 if problems else 0)
 
 
-def _places(store: Store, id: str | None, version: str | None, every: bool) -> list[VersionName]:
+def _places(store: Store, id: str | None, version: str | None, every: bool) -> list[places.VersionName]:
     if id is None:
-        return [VersionName(*one) for one in store.published()]
+        return [places.VersionName(*one) for one in store.published()]
     if not every:
-        return [placed(store, id, version)]
+        return [places.placed(store, id, version)]
     if version is not None:
         raise click.UsageError("--all is of all versions; leave it or the version out")
-    return [VersionName(id, one) for one in known_versions(store, id)]
+    return [places.VersionName(id, one) for one in places.known_versions(store, id)]
 
 
-def _problem_of(place: VersionName, look: Callable[[str, str], object]) -> str | None:
+def _problem_of(place: places.VersionName, look: Callable[[str, str], object]) -> str | None:
     try:
         look(*place)
     except CorruptError as error:
@@ -83,7 +72,7 @@ def _problem_of(place: VersionName, look: Callable[[str, str], object]) -> str |
     return None
 
 
-@storage_command("doctor")
+@places.storage_command("doctor")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--seconds",
@@ -123,7 +112,7 @@ def doctor(
         from ..doctor.examination import doctor
 
         # Rows of any length are no fault of the files: how they are collated is up to a program.
-        loader = DataLoader(shown(asked.storage, *program).ref, 64, collate_fn=list)
+        loader = DataLoader(places.shown(asked.storage, *program).ref, 64, collate_fn=list)
         diagnosis = doctor(loader, seconds=seconds)
         code = int(any(one.severity == "wrong" for one in diagnosis.findings))
     else:
@@ -142,4 +131,4 @@ def doctor(
 
 def _is_data(text: str) -> bool:
     """True for a URL, and for a path that cannot be run."""
-    return "://" in text or (is_path(text) and (os.path.isdir(text) or not os.access(text, os.X_OK)))
+    return "://" in text or (places.is_path(text) and (os.path.isdir(text) or not os.access(text, os.X_OK)))

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...process.messages import bytes_text, count_of, short
+from . import places
 from .output import Asked, Table, picked
-from .places import (
-    id_argument,
-    known_versions,
-    message_option,
-    opened,
-    placed,
-    storage_command,
-    version_argument,
-    versions_in,
-)
 
 if TYPE_CHECKING:
     from ...stores.history import TagEntry
@@ -26,9 +17,11 @@ if TYPE_CHECKING:
 _PATIENCE = 60.0  # seconds to wait for whoever builds a version that gets a tag
 
 
-@storage_command("tag", id_argument(), click.argument("tag", required=False), version_argument())
+@places.storage_command(
+    "tag", places.id_argument(), click.argument("tag", required=False), places.version_argument()
+)
 @click.option("--remove", is_flag=True, help="Take the tag away; its history stays.")
-@message_option
+@places.message_option
 def tag(
     id: str, tag: str | None, version: str | None, remove: bool, message: str | None, asked: Asked
 ) -> None:
@@ -45,9 +38,9 @@ def tag(
     """
     from ...stores.history import tag_history, tagged, tags_of, untagged
 
-    store = versions_in(asked.storage)
+    store = places.versions_in(asked.storage)
     if tag is None:
-        known_versions(store, id)
+        places.known_versions(store, id)
         tags = tags_of(store, id)
         plain: dict[str, object] = {"id": id, "tags": tags}
         table = Table(("tag", "version"), [(short(name), short(found)) for name, found in tags.items()])
@@ -57,7 +50,7 @@ def tag(
             raise click.UsageError("--remove takes no version; leave one of them out")
         _write_entries([untagged(store, id, tag, message)], asked)
     elif version is not None:
-        _, version = placed(store, id, version)
+        _, version = places.placed(store, id, version)
         _write_entries([tagged(store, id, tag, version, message, _PATIENCE)], asked)
     else:
         _write_entries(tag_history(store, id, tag), asked)
@@ -87,7 +80,7 @@ def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
     asked.write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, table)
 
 
-@storage_command("copy", id_argument(), version_argument())
+@places.storage_command("copy", places.id_argument(), places.version_argument())
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
 @click.option("--history", is_flag=True, help="All versions and tags, or VERSION and what it is made from.")
@@ -117,19 +110,19 @@ def copy(
         raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
     if dry_run and not history:
         raise click.UsageError("--dry-run is about many versions; it needs --history")
-    source = opened(asked.storage)
+    source = places.opened(asked.storage)
     if version is None and not os.path.isdir(target) and target in source.versions(id):
         raise click.UsageError(
             f"{target} is a version of {id}: name the directory or URL to copy to, as in: yoga copy {id} "
             f"{target} backup; or write ./{target} for a new directory of that name"
         )
-    other = opened(target, create=True)
+    other = places.opened(target, create=True)
     if not history:
-        ref = source.copy(*placed(source, id, version), to=other, overwrite=overwrite)
+        ref = source.copy(*places.placed(source, id, version), to=other, overwrite=overwrite)
         asked.write_published(other, ref)
         return
     if version is not None or not source.versions(id):
-        id, version = placed(source, id, version)
+        id, version = places.placed(source, id, version)
     plain = {"storage": other.url, "id": id}
     if dry_run:
         sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
@@ -143,7 +136,7 @@ def copy(
     asked.write({**plain, "sent": [*sent]}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
 
 
-@storage_command("gc", id_argument(required=False))
+@places.storage_command("gc", places.id_argument(required=False))
 @click.option(
     "--keep", type=click.IntRange(0), help="Keep so many of the newest versions of each id; by default all."
 )
@@ -172,9 +165,9 @@ def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool
 
     if untagged and keep is None:
         raise click.UsageError("--untagged is about versions; say with --keep how many stay")
-    store = versions_in(asked.storage)
+    store = places.versions_in(asked.storage)
     if id is not None:
-        known_versions(store, id)
+        places.known_versions(store, id)
     kept = grace, keep, not untagged, id
     found = cleaned(store, *kept, dry_run=True)
     if yes:
@@ -192,7 +185,7 @@ def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool
     asked.write(found_json, shown if found else "there is nothing to delete")
 
 
-@storage_command("rm", id_argument(), version_argument(required=True))
+@places.storage_command("rm", places.id_argument(), places.version_argument(required=True))
 @click.option("--force", is_flag=True, help="Also a version that a tag names.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
@@ -210,8 +203,8 @@ def rm(id: str, version: str, force: bool, dry_run: bool, asked: Asked) -> None:
     from ...stores.history import refuse_tagged
     from ...stores.spare import freed, removed
 
-    store = versions_in(asked.storage)
-    id, version = placed(store, id, version)
+    store = places.versions_in(asked.storage)
+    id, version = places.placed(store, id, version)
     nbytes = freed(store, id, version)
     if not dry_run:
         removed(store, id, version, -1, force)

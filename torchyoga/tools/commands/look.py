@@ -15,21 +15,8 @@ from ...process.messages import bytes_text, count_of, short
 from ...rows.node import readable_name
 from ...versions.names import natural
 from ..cells.flat import flat, flat_names
+from . import places
 from .output import MOST_LINES, Asked, Table, picked, value_text
-from .places import (
-    column_names,
-    columns_option,
-    fetched,
-    id_argument,
-    is_place,
-    known_versions,
-    opened,
-    placed,
-    shown,
-    storage_command,
-    version_argument,
-    versions_in,
-)
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -44,7 +31,7 @@ _MOST_OFTEN = 10  # values of a column, in JSON
 _ALIAS = "t"  # the table of a version that is named beside the query
 
 
-@storage_command("ls")
+@places.storage_command("ls")
 @click.argument("place", required=False)
 @click.option("--long", "-l", is_flag=True, help="Read each manifest: rows, bytes, tags, damage.")
 def ls(place: str | None, long: bool, asked: Asked) -> None:
@@ -59,7 +46,7 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
     """
     from ...stores.history import log_of
 
-    store = versions_in(place or asked.storage)
+    store = places.versions_in(place or asked.storage)
     versions: dict[str, list[str]] = {}
     for id, version in store.published():
         versions.setdefault(id, []).append(version)
@@ -99,7 +86,7 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
     asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)
 
 
-@storage_command("info", id_argument(), version_argument())
+@places.storage_command("info", places.id_argument(), places.version_argument())
 def info(id: str, version: str | None, asked: Asked) -> None:
     """Show what a version is: rows, columns, files, how it was made.
 
@@ -114,8 +101,8 @@ def info(id: str, version: str | None, asked: Asked) -> None:
     from ...stores.history import moves_of
     from ...versions.lineage import Lineage
 
-    store = versions_in(asked.storage)
-    manifest = store.manifest(*placed(store, id, version))
+    store = places.versions_in(asked.storage)
+    manifest = store.manifest(*places.placed(store, id, version))
     lineage = Lineage.of(manifest.lineage)
     named = (manifest.version, manifest.fingerprint)
     moves = moves_of(store, manifest.id, [])
@@ -180,10 +167,10 @@ def _columns_of(manifest: Manifest) -> list[dict[str, object]]:
     ]
 
 
-@storage_command("head", id_argument())
+@places.storage_command("head", places.id_argument())
 @click.argument("count", default=10, type=click.IntRange(1, _MOST_HEAD))
 @click.option("--version", "version", help="Which version; by default the newest.")
-@columns_option
+@places.columns_option
 @click.option("--where", help="Only rows that meet a condition, as in 'label = 3 and score > 0.5'.")
 @click.option("--start", default=0, type=click.IntRange(0), help="The first row to show, or to look at.")
 @click.option("--decoded", is_flag=True, help="Decode images and other encoded values.")
@@ -211,9 +198,9 @@ def head(
       yoga head s3://bucket/shards
       yoga head mds://folder 3
     """
-    ref, title, named = shown(asked.storage, id, version)
+    ref, title, named = places.shown(asked.storage, id, version)
     total = len(ref)
-    names = column_names(columns, ref.schema)
+    names = places.column_names(columns, ref.schema)
     known = [] if ref.schema is None else list(flat_names(ref.schema.tree))
     if names is None and not asked.as_json and len(known) > _MOST_COLUMNS:
         names = known[:_MOST_COLUMNS]  # nothing is read of the others
@@ -257,8 +244,8 @@ def _rows_table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
     return Table(("row", *map(short, names)), lines, ("row",))
 
 
-@storage_command("stats", id_argument(), version_argument())
-@columns_option
+@places.storage_command("stats", places.id_argument(), places.version_argument())
+@places.columns_option
 @click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
 def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | None, asked: Asked) -> None:
     """Show statistics of each column.
@@ -276,14 +263,14 @@ def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | No
     from ...rows.statistics import TITLES, cells_of
 
     manifest = None
-    if is_place(asked.storage, id):
-        ref, _, named = shown(asked.storage, id, version)
+    if places.is_place(asked.storage, id):
+        ref, _, named = places.shown(asked.storage, id, version)
         schema = ref.schema
     else:
-        store = versions_in(asked.storage)
-        manifest = store.manifest(*placed(store, id, version))
+        store = places.versions_in(asked.storage)
+        manifest = store.manifest(*places.placed(store, id, version))
         named, schema = picked(manifest, "id version"), manifest.schema
-    names = column_names(columns, schema)
+    names = places.column_names(columns, schema)
     stored = [] if schema is None else [one.name for one in schema.columns]
     known = [name for name in stored if not name.endswith("}")]  # those say what is None, and how long it is
     if names is None and not asked.as_json and len(known) > MOST_LINES:
@@ -292,7 +279,7 @@ def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | No
         stats = manifest.known_stats(None if names is None else Projection.of(schema, names).ordered(names))
     else:
         if manifest is not None:
-            ref, *_ = shown(asked.storage, manifest.id, manifest.version)
+            ref, *_ = places.shown(asked.storage, manifest.id, manifest.version)
         stats = (ref if names is None else ref.columns(names)).stats(rows)
     left_out = 0 if columns or asked.as_json else len(known) - len(stats)
     lines = [cells_of(one, short(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
@@ -331,10 +318,10 @@ def _short(value: object) -> str:
     return short(value_text(value) if isinstance(value, bytes) else str(value), 30)
 
 
-@storage_command("query")
+@places.storage_command("query")
 @click.argument("sql")
-@id_argument(required=False)
-@version_argument()
+@places.id_argument(required=False)
+@places.version_argument()
 @click.option(
     "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Most rows to print."
 )
@@ -366,14 +353,16 @@ def query(sql: str, id: str | None, version: str | None, limit: int, asked: Aske
             f"{id} is the table {_ALIAS} in a query that names it, but this one reads none of it"
         )
     refs = {
-        name: shown(asked.storage, id, version)
+        name: places.shown(asked.storage, id, version)
         if id is not None and name.casefold() == _ALIAS
-        else shown(asked.storage, name)
+        else places.shown(asked.storage, name)
         for name in names
     }
     result = answer(sql, {name: one.ref for name, one in refs.items()}, limit)
     plain = {
-        "storage": opened(asked.storage).url if any("id" in one.plain for one in refs.values()) else None,
+        "storage": places.opened(asked.storage).url
+        if any("id" in one.plain for one in refs.values())
+        else None,
         "tables": {name: one.plain for name, one in refs.items()},
         "columns": result.columns,
         "rows": result.rows,
@@ -394,7 +383,7 @@ def query(sql: str, id: str | None, version: str | None, limit: int, asked: Aske
         asked.write(plain, [Table(titles, lines, right), *notes] if lines else "no rows")
 
 
-@storage_command("log", id_argument())
+@places.storage_command("log", places.id_argument())
 @click.option("--limit", "-n", type=click.IntRange(1), help="Only so many of the newest ones.")
 def log(id: str, limit: int | None, asked: Asked) -> None:
     """Show the versions of a dataset, the newest first.
@@ -406,8 +395,8 @@ def log(id: str, limit: int | None, asked: Asked) -> None:
     """
     from ...stores.history import RIGHT, log_of
 
-    store = versions_in(asked.storage)
-    known_versions(store, id)
+    store = places.versions_in(asked.storage)
+    places.known_versions(store, id)
     found = log_of(store, id, limit)
     titles, rows = found.table()
     plain = [
@@ -426,7 +415,9 @@ def log(id: str, limit: int | None, asked: Asked) -> None:
     asked.write({"id": found.id, "versions": plain, "left_out": found.left_out}, [table, *more])
 
 
-@storage_command("diff", id_argument(), version_argument("old"), version_argument("new"))
+@places.storage_command(
+    "diff", places.id_argument(), places.version_argument("old"), places.version_argument("new")
+)
 @click.option("--key", "-k", help="Columns that say which rows belong together, as in id or camera,time.")
 @click.option("--most", default=10, show_default=True, type=click.IntRange(0, 10**6), help="Numbers to list.")
 @click.pass_context
@@ -446,19 +437,19 @@ def diff(
     """
     from ... import diff as compared
 
-    store = versions_in(asked.storage)
+    store = places.versions_in(asked.storage)
     if "@" in id and not store.versions(id):  # the old version is named there
         if new is not None:
             raise click.UsageError(f"{id} names a version already, so only one more can be compared with it")
-        first, new = placed(store, id), old
+        first, new = places.placed(store, id), old
     elif old is None:
         raise click.UsageError(f"name the version to compare with, as in {id} 1.0, or {id}@1.0")
     else:
-        first = placed(store, id, old)
-    place = opened(asked.storage)
-    before = fetched(place, *first)
+        first = places.placed(store, id, old)
+    place = places.opened(asked.storage)
+    before = places.fetched(place, *first)
     is_whole = new is not None and "@" in new[1:] and new not in store.versions(first.id)
-    after = fetched(place, str(new)) if is_whole else fetched(place, first.id, new)
+    after = places.fetched(place, str(new)) if is_whole else places.fetched(place, first.id, new)
     found = compared(before, after, None if key is None else key.split(","))
     kinds: list[tuple[str, Sequence[object], int]] = [
         ("added", found.added[:most].tolist(), len(found.added)),
@@ -491,7 +482,7 @@ def _listed(name: str, numbers: Sequence[object]) -> str:
     return "rows " + ", ".join(f"{old} -> {new}" if old != new else f"{old}" for old, new in pairs)
 
 
-@storage_command("report", id_argument(), version_argument())
+@places.storage_command("report", places.id_argument(), places.version_argument())
 @click.option("--output", "-o", default="report.html", show_default=True, help="The file to write.")
 @click.option("--title", help="Of the page; by default id and version.")
 @click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
@@ -509,14 +500,14 @@ def report(id: str, version: str | None, output: str, title: str | None, seed: i
     """
     from ... import report as written
 
-    ref, name, named = shown(asked.storage, id, version)
+    ref, name, named = places.shown(asked.storage, id, version)
     path = written(ref, output, title=title or (name if "path" in named else None), seed=seed)
     size = path.stat().st_size
     of = {"of": named["path"]} if "path" in named else named
     asked.write({**of, "path": str(path), "bytes": size}, f"{path}: {name}, {bytes_text(size)}")
 
 
-@storage_command("view", id_argument(required=False), version_argument())
+@places.storage_command("view", places.id_argument(required=False), places.version_argument())
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def view(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
@@ -537,11 +528,11 @@ def view(id: str | None, version: str | None, port: int, is_opened: bool, asked:
     from ..view.view import opened_in_browser
 
     what: Storage | DataRef
-    if id is not None and is_place(asked.storage, id):
-        what, id, version = shown(asked.storage, id, version).ref, None, None
+    if id is not None and places.is_place(asked.storage, id):
+        what, id, version = places.shown(asked.storage, id, version).ref, None, None
     else:
-        what = opened(asked.storage)
-        id, version = (None, None) if id is None else placed(what, id, version)
+        what = places.opened(asked.storage)
+        id, version = (None, None) if id is None else places.placed(what, id, version)
     with begun(what, id, version, port=port) as server:
         asked.write({"url": server.url}, f"{server.url}\nCtrl-C ends it")
         with opened_in_browser(server.url) if is_opened else nullcontext():

@@ -11,19 +11,8 @@ import click
 
 from ...errors import NotFoundError, SchemaError
 from ...process.messages import count_of
+from . import places
 from .output import Asked
-from .places import (
-    fetched,
-    id_argument,
-    is_place,
-    message_option,
-    opened,
-    placed,
-    shown,
-    storage_command,
-    version_argument,
-    versions_in,
-)
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
@@ -33,11 +22,11 @@ if TYPE_CHECKING:
 _NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
-@storage_command("append", id_argument())
+@places.storage_command("append", places.id_argument())
 @click.argument("new")
 @click.argument("source", nargs=-1, required=True)
 @click.option("--after", help="The version that the new one begins with; by default the newest.")
-@message_option
+@places.message_option
 def append(
     id: str, new: str, source: tuple[str, ...], after: str | None, message: str | None, asked: Asked
 ) -> None:
@@ -53,8 +42,8 @@ def append(
       yoga append images 1.2 rows.jsonl --after 1.0 --message "rows of May"
       yoga append images 1.2 label=labels.npy text=texts.npy
     """
-    place = opened(asked.storage)
-    ref = fetched(place, id, after)
+    place = places.opened(asked.storage)
+    ref = places.fetched(place, id, after)
     old = ref.manifest
     rows = rows_of(source, old.schema)
     if isinstance(rows, Sized) and not len(rows):
@@ -63,12 +52,12 @@ def append(
     asked.write_published(place, found)
 
 
-@storage_command("add-columns", id_argument())
+@places.storage_command("add-columns", places.id_argument())
 @click.argument("new")
 @click.argument("source", nargs=-1, required=True)
 @click.option("--after", help="The version that gets the columns; by default the newest.")
 @click.option("--replace", is_flag=True, help="A new column takes the place of one that has its name.")
-@message_option
+@places.message_option
 def add_columns(
     id: str,
     new: str,
@@ -89,8 +78,8 @@ def add_columns(
       yoga add-columns images 1.3 embeddings.parquet --after 1.2 --message "of model 7"
       yoga add-columns images 1.4 label=labels.npy --replace
     """
-    place = opened(asked.storage)
-    old = fetched(place, id, after).manifest
+    place = places.opened(asked.storage)
+    old = places.fetched(place, id, after).manifest
     rows = rows_of(source, None, named=True)
     found = place.add_columns(rows, old.id, new, after=old.version, replace=replace, message=message)
     asked.write_published(place, found)
@@ -159,12 +148,12 @@ def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
     )
 
 
-@storage_command("delete-rows", id_argument(), version_argument())
+@places.storage_command("delete-rows", places.id_argument(), places.version_argument())
 @click.option("--to", required=True, help="The name of the new version.")
 @click.option("--rows", help="Numbers of rows from 0 on, as in 3,7-9.")
 @click.option("--where", help="In place of --rows: a condition, as in 'label = 3 and score > 0.5'.")
 @click.option("--dry-run", is_flag=True, help="Only say how many rows would be deleted.")
-@message_option
+@places.message_option
 def delete_rows(
     id: str,
     version: str | None,
@@ -188,8 +177,8 @@ def delete_rows(
     """
     if (rows is None) == (where is None):
         raise click.UsageError("pass either --rows or --where")
-    place = opened(asked.storage)
-    ref = fetched(place, id, version)
+    place = places.opened(asked.storage)
+    ref = places.fetched(place, id, version)
     old = ref.manifest
     if where:
         from ..view.filter import Filter
@@ -201,7 +190,7 @@ def delete_rows(
         new = place.delete_rows(old.id, old.version, rows=chosen, to=to, message=message)
         asked.write_published(place, new)
         return
-    versions_in(asked.storage).refuse_existing(old.id, to, False)
+    places.versions_in(asked.storage).refuse_existing(old.id, to, False)
     gone = len(chosen)
     if not gone:
         raise ValueError(f"no row of {old.id!r} {old.version!r} is to be deleted; nothing would be published")
@@ -210,11 +199,11 @@ def delete_rows(
     asked.write(plain, f"{what} would be deleted")
 
 
-@storage_command("drop-columns", id_argument())
+@places.storage_command("drop-columns", places.id_argument())
 @click.argument("new")
 @click.argument("names", nargs=-1, required=True)
 @click.option("--after", help="The version that has the columns; by default the newest.")
-@message_option
+@places.message_option
 def drop_columns(
     id: str, new: str, names: tuple[str, ...], after: str | None, message: str | None, asked: Asked
 ) -> None:
@@ -226,8 +215,8 @@ def drop_columns(
     Example:
       yoga drop-columns images 1.3 thumbnail score
     """
-    place = opened(asked.storage)
-    old = fetched(place, id, after).manifest
+    place = places.opened(asked.storage)
+    old = places.fetched(place, id, after).manifest
     new_ref = place.drop_columns(names, old.id, new, after=old.version, message=message)
     asked.write_published(place, new_ref)
 
@@ -252,7 +241,7 @@ def _numbers(text: str, length: int) -> Ints:
     return np.unique(np.concatenate(parts))
 
 
-@storage_command("convert", id_argument(), version_argument())
+@places.storage_command("convert", places.id_argument(), places.version_argument())
 @click.option(
     "--format", type=click.Choice(("lmdb", "hdf5")), help="The file format; lmdb for a path or URL."
 )
@@ -262,7 +251,7 @@ def _numbers(text: str, length: int) -> Ints:
     help="Publish under this version, ID@VERSION for a path or URL, and keep the old one; by default it is "
     "replaced.",
 )
-@message_option
+@places.message_option
 def convert(
     id: str,
     version: str | None,
@@ -282,26 +271,26 @@ def convert(
       yoga convert images --format hdf5 --compression gzip
       yoga convert s3://bucket/shards --to shards@1.0
     """
-    if is_place(asked.storage, id):
+    if places.is_place(asked.storage, id):
         new, sign, of = (to or "").rpartition("@")
         if not (new and sign and of):
             raise click.UsageError(
                 f"name what to publish {id} as, with --to ID@VERSION, such as --to images@1.0"
             )
-        ref = shown(asked.storage, id, version).ref
-        place = opened(asked.storage, create=True)
+        ref = places.shown(asked.storage, id, version).ref
+        place = places.opened(asked.storage, create=True)
         made = place.submit(ref, new, of, format=format, compression=compression, message=message)
         asked.write_published(place, made)
         return
     if format is None:
         raise click.UsageError("name the format to convert to, with --format lmdb or --format hdf5")
-    place = opened(asked.storage)
-    found = placed(place, id, version)
+    place = places.opened(asked.storage)
+    found = places.placed(place, id, version)
     ref = place.convert(*found, format=format, compression=compression, to=to, message=message)
     asked.write_published(place, ref)
 
 
-@storage_command("compact", id_argument(), version_argument())
+@places.storage_command("compact", places.id_argument(), places.version_argument())
 @click.option("--to", help="Publish under this version and keep the old one; by default it is replaced.")
 def compact(id: str, version: str | None, to: str | None, asked: Asked) -> None:
     """Write a version into files of its own, of ordinary size: the same rows, the same fingerprint.
@@ -313,5 +302,5 @@ def compact(id: str, version: str | None, to: str | None, asked: Asked) -> None:
       yoga compact images 1.1 --to 1.1-compact
       yoga compact images
     """
-    place = opened(asked.storage)
-    asked.write_published(place, place.convert(*placed(place, id, version), to=to))
+    place = places.opened(asked.storage)
+    asked.write_published(place, place.convert(*places.placed(place, id, version), to=to))

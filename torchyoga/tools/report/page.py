@@ -33,16 +33,7 @@ from ...stores.refs import store_of
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
-from .facts import (
-    ColumnCard,
-    Columns,
-    RowSample,
-    columns_of,
-    first_columns,
-    is_remote,
-    keeps_stats,
-    sample_of,
-)
+from . import facts
 
 REPORT = "torchyoga.tools.report"
 LARGEST_PAGE = 2 * 10**6  # bytes
@@ -107,16 +98,16 @@ def report(
 
 def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     """The page of a dataset."""
-    some, total = first_columns(ref, _MOST_COLUMNS)
-    columns = columns_of(some, total, seed)
+    some, total = facts.first_columns(ref, _MOST_COLUMNS)
+    columns = facts.columns_of(some, total, seed)
     history = _history_of(ref) if isinstance(ref, VersionRef) else None
-    facts = _facts(ref, columns, title)
+    told = _facts(ref, columns, title)
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
-        sample = sample_of(some, seed, most_rows, row_columns, _CELL)
+        sample = facts.sample_of(some, seed, most_rows, row_columns, _CELL)
         text = rendered(
             "report.html.jinja",
-            facts=facts,
+            facts=told,
             columns=columns,
             cards=columns.cards[:most_columns],
             sample=sample,
@@ -128,7 +119,7 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     return text
 
 
-def _facts(ref: DataRef, columns: Columns, title: str | None) -> dict[str, Any]:
+def _facts(ref: DataRef, columns: facts.Columns, title: str | None) -> dict[str, Any]:
     """The head of the page: a title, a line under it, what is known by title, and the info as text."""
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
     name = escaped(title_of(ref).removeprefix("DataRef "))
@@ -284,18 +275,20 @@ def notebook_page(ref: DataRef) -> str:
 
 
 def _noted(ref: DataRef) -> str:
-    some, total = first_columns(ref, _NOTED_COLUMNS)
-    cards: tuple[ColumnCard, ...] = columns_of(some, total, 0).cards if keeps_stats(some) else ()
+    some, total = facts.first_columns(ref, _NOTED_COLUMNS)
+    cards: tuple[facts.ColumnCard, ...] = (
+        facts.columns_of(some, total, 0).cards if facts.keeps_stats(some) else ()
+    )
     if not cards and some.schema is not None:
-        cards = columns_of(some[:0], total, 0).cards
+        cards = facts.columns_of(some[:0], total, 0).cards
     notes = []
-    sample = RowSample()
-    if is_remote(ref):
+    sample = facts.RowSample()
+    if facts.is_remote(ref):
         notes.append("Rows are not shown, since files might have to be downloaded.")
     elif ref._row_bytes > _NOTED_BYTES:
         notes.append("Rows are not shown, since they are large.")
     else:
-        sample = sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
+        sample = facts.sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
         notes += sample.notes
     if total > len(cards) > 0:
         notes.insert(0, f"The first {len(cards)} of {total:,} columns.")

@@ -22,23 +22,9 @@ from ..cells.picture import Marks, marks_of, thumbnail, url_of
 from ..cells.text import shown
 from ..report.facts import Bar, Cell, ColumnCard, cell_of
 from ..report.page import LOG_TITLES, REPORT, style, templates
+from . import shelf
 from .answer import HTML, TEXT, Answer, Refused, link, name_in, number_in, parameters
 from .filter import Filter
-from .shelf import (
-    LARGEST_SIDE,
-    MOST_COLUMNS,
-    Hits,
-    Media,
-    OpenRef,
-    Shelf,
-    Values,
-    drawn_rows,
-    excerpt_of,
-    found_from,
-    media_of,
-    row_of,
-    sound_type,
-)
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
@@ -62,8 +48,8 @@ _MOST_LINKED = 24  # columns whose bars are links
 class Pages:
     """The pages about a storage or a dataset."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, of: shelf.Shelf) -> None:
+        self._shelf = of
         self._pages = {"": self._start, "versions": self._versions}
         self._of_dataset = {"rows": self._rows, "row": self._row, "file": self._file}
 
@@ -156,13 +142,13 @@ class Pages:
             trail=[],
         )
 
-    def _rows(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
+    def _rows(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         page = {**self._about(kept, values), **rows_page(kept, place, values)}
         return self._page("rows.html.jinja", **page)
 
-    def _row(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
+    def _row(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at = self._row_number(kept, values)
-        found = row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
+        found = shelf.row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
         until, marks = time.monotonic() + _SECONDS_OF_MEDIA, marks_of(found, kept.classes)
         shown_values = []
@@ -173,11 +159,11 @@ class Pages:
             shown_values.append(
                 {
                     "column": escaped(name),
-                    "excerpt": excerpt_of(value, most),
+                    "excerpt": shelf.excerpt_of(value, most),
                     "named": kept.class_of(name, value),
                     "media": media,
                     "file": file,
-                    "picture": f"{file}&side={LARGEST_SIDE}" if is_marked else file,
+                    "picture": f"{file}&side={shelf.LARGEST_SIDE}" if is_marked else file,
                 }
             )
         return self._page(
@@ -192,10 +178,10 @@ class Pages:
             rows=link("rows", **place, start=at or None),
         )
 
-    def _file(self, kept: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
+    def _file(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         """An image, with the marks of its row on it if a side is asked for; sound; or a value as text."""
         at, name = self._row_number(kept, values), name_in(values, "name")
-        side = min(LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
+        side = min(shelf.LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
         names = [name, *(kept.mark_names if side else [])]
         row = list(reversed(kept.values(at, names)))  # of names that come twice, the first one counts
         if name not in dict(row):
@@ -206,24 +192,24 @@ class Pages:
             return Answer(200, media.type, media.data)
         if side:
             raise Refused(404, f"{escaped(name)!r:.200} of row {at:,} is not an image")
-        found = excerpt_of(value, _MOST_OF_FILE)
+        found = shelf.excerpt_of(value, _MOST_OF_FILE)
         cut = [f"... {found.shown:,} of {found.total:,} {found.unit}"] if found.shown < found.total else []
         text = "\n".join([*found.lines, *cut])
         return Answer(200, TEXT, text.encode("utf-8", "backslashreplace"))
 
-    def _opened(self, values: Mapping[str, str]) -> tuple[OpenRef, dict[str, str]]:
+    def _opened(self, values: Mapping[str, str]) -> tuple[shelf.OpenRef, dict[str, str]]:
         if self._shelf.storage is None:
             return self._shelf.opened(None, None), {}
         id, version = name_in(values, "id"), name_in(values, "version")
         return self._shelf.opened(id, version), {"id": id, "version": version}
 
-    def _row_number(self, kept: OpenRef, values: Mapping[str, str]) -> int:
+    def _row_number(self, kept: shelf.OpenRef, values: Mapping[str, str]) -> int:
         at = number_in(values, "row")
         if at >= len(kept.ref):
             raise Refused(404, f"there is no row {at:,}: there are {len(kept.ref):,}")
         return at
 
-    def _about(self, kept: OpenRef, values: Mapping[str, str]) -> dict[str, Any]:
+    def _about(self, kept: shelf.OpenRef, values: Mapping[str, str]) -> dict[str, Any]:
         """The title of a dataset, what is known of it, and what leads to it."""
         id, version = values.get("id"), values.get("version")
         ref, columns = kept.whole, len(kept.names)
@@ -236,9 +222,11 @@ class Pages:
         return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
 
 
-def _media(value: object, name: str, side: int | None = None, marks: Marks | None = None) -> Media | None:
+def _media(
+    value: object, name: str, side: int | None = None, marks: Marks | None = None
+) -> shelf.Media | None:
     try:
-        return media_of(value, name, side, marks)
+        return shelf.media_of(value, name, side, marks)
     except ImportError:  # then it is shown as what it is besides
         return None
 
@@ -249,7 +237,7 @@ def _newest(storage: Storage, id: str) -> tuple[list[str], list[str]]:
     return titles, cells
 
 
-def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+def rows_page(opened: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
     """Values for the template of the page of rows.
 
     Args:
@@ -267,10 +255,10 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     if start and start >= total:
         raise Refused(404, f"there is no row {start:,}: there are {total:,}")
     grid = _grid(opened, values)
-    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), MOST_COLUMNS))))
+    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
     most = _MOST_IMAGES if grid else in_table
     seed = number_in(values, "draw", 0) if "draw" in values else None
-    hits, problem, condition, ordered = Hits((), start, start), "", None, None
+    hits, problem, condition, ordered = shelf.Hits((), start, start), "", None, None
     try:
         ordered = opened.sorted(sort, is_descending) if sort else None
         condition = Filter.of(where, opened.ref.schema, opened.ref.info) if where and total else None
@@ -284,9 +272,10 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
     wanted = {"where": where or None, "sort": sort or None, "order": order}
     here = {**place, **wanted, "image": grid["image"] if grid else None}
     notes: list[str] = []
-    if not grid and len(names) > MOST_COLUMNS:
+    if not grid and len(names) > shelf.MOST_COLUMNS:
         notes.append(
-            f"The first {MOST_COLUMNS} of {len(names):,} columns; view(ref.columns([...])) shows others."
+            f"The first {shelf.MOST_COLUMNS} of {len(names):,} columns; "
+            "view(ref.columns([...])) shows others."
         )
     if condition is not None and opened.is_remote:
         notes.append("Files are downloaded as their rows are looked at.")
@@ -322,44 +311,44 @@ def rows_page(opened: OpenRef, place: Mapping[str, str], values: Mapping[str, st
 
 
 def _hits(
-    opened: OpenRef,
+    opened: shelf.OpenRef,
     ref: DataRef,
     condition: Filter | None,
     start: int,
     most: int,
     grid: Mapping[str, Any] | None,
     seed: int | None,
-) -> Hits:
+) -> shelf.Hits:
     """The rows of the page, numbered by their places in `ref`, which has the order that is asked for."""
     if not len(ref):
-        return Hits((), 0, 0)
+        return shelf.Hits((), 0, 0)
     schema = ref.schema
     if not grid:
-        cut = opened.only(ref, opened.shown_names[:MOST_COLUMNS])
+        cut = opened.only(ref, opened.shown_names[: shelf.MOST_COLUMNS])
     elif schema is not None and schema.tree.kind == "dict":
         cut = opened.only(ref, [grid["image"], *grid["under"]])
     else:  # the values of a tuple are named by their places in it
         cut = ref
     if seed is not None and condition is None:
-        return drawn_rows(cut, seed, most)
+        return shelf.drawn_rows(cut, seed, most)
     if seed is not None:
         start = int(np.random.default_rng(seed).integers(len(ref)))
-    return found_from(ref, start, most, condition, cut)
+    return shelf.found_from(ref, start, most, condition, cut)
 
 
 # -- the table
 
 
 def _table(
-    opened: OpenRef,
-    rows: Sequence[tuple[int, Values]],
+    opened: shelf.OpenRef,
+    rows: Sequence[tuple[int, shelf.Values]],
     place: Mapping[str, str],
     here: Mapping[str, object],
     notes: list[str],
     names_of_grid: Sequence[str] | None,
 ) -> dict[str, Any]:
     """The cells of rows, and the heads of their columns; a grid has no heads, and its images are files."""
-    names = names_of_grid or opened.shown_names[:MOST_COLUMNS]
+    names = names_of_grid or opened.shown_names[: shelf.MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
     every: list[Cell] = []
@@ -367,10 +356,10 @@ def _table(
     for number, values in rows:
         marks = marks_of(values, opened.classes)
         by_name = {}
-        for name, value in values if names_of_grid else values[:MOST_COLUMNS]:
+        for name, value in values if names_of_grid else values[: shelf.MOST_COLUMNS]:
             cell = cell_of(name, value, opened.classes, _CELL)
             file = link("file", **place, row=number, name=name)
-            if kind := sound_type(value):
+            if kind := shelf.sound_type(value):
                 cell.text, cell.sound = f"play {kind}", file
             is_late = is_late or time.monotonic() >= until
             try:
@@ -398,13 +387,13 @@ def _table(
         cell.is_number = cell.column in right
     heads = [
         _head(opened, name, cards.get(shown_name), here, shown_name in right, len(columns) <= _MOST_LINKED)
-        for shown_name, name in list(columns.items())[:MOST_COLUMNS]
+        for shown_name, name in list(columns.items())[: shelf.MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
 
 
 def _head(
-    opened: OpenRef,
+    opened: shelf.OpenRef,
     name: str,
     card: ColumnCard | None,
     here: Mapping[str, object],
@@ -428,7 +417,7 @@ def _head(
 
 
 def _bars(
-    opened: OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]
+    opened: shelf.OpenRef, name: str, card: ColumnCard, here: Mapping[str, object]
 ) -> list[tuple[Bar, str, str]]:
     """The bars of a histogram of numbers: each with what it says, and a link to its rows."""
     column = opened.columns.get(name)
@@ -474,7 +463,7 @@ def _literal(value: object) -> str:
 # -- the grid
 
 
-def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
+def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
     """How images are laid out; None for a table.
 
     Raises:
@@ -495,7 +484,7 @@ def _grid(opened: OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _layouts(
-    opened: OpenRef, grid: Mapping[str, Any] | None, here: Mapping[str, object]
+    opened: shelf.OpenRef, grid: Mapping[str, Any] | None, here: Mapping[str, object]
 ) -> list[tuple[str, str | None]]:
     """The ways to look at these rows: a link to each but the present one."""
     if not opened.images:
