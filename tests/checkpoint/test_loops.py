@@ -94,6 +94,7 @@ def plain(story: Story) -> None:
 
 
 def ranged(story: Story) -> None:
+    next(iter(story.train))
     for _ in range(story.run.epoch, 3):
         for number, batch in enumerate(story.train, story.train.steps):
             story.step(batch)
@@ -103,6 +104,7 @@ def ranged(story: Story) -> None:
 
 
 def once(story: Story) -> None:
+    next(iter(story.train))
     for batch in story.train:
         story.step(batch)
 
@@ -235,7 +237,7 @@ def looked(story: Story) -> None:
     """A look at a first batch comes before the loop, and a loader for evaluations gives single batches."""
     next(iter(story.train))
     evaluations = iter(story.valid)
-    for _ in range(story.run.epoch, 3):
+    for _ in story.run.epochs(3):
         for batch in story.train:
             story.step(batch)
             try:
@@ -308,8 +310,7 @@ FEW = (plain, accumulated, broken, zipped, caught, held)
 def told(loop: Callable[[Story], None], folder: Path, kill: int = 0, **options: Any) -> Story:
     """A program that was run until its end, or killed after so many lines."""
     options = {**OPTIONS.get(loop, {}), **options}
-    if "values" in options:
-        options["values"] = dict(options["values"])
+    options = {name: dict(one) if name == "values" else one for name, one in options.items()}
     if loop is adversarial:
         options["critic"] = nn.Linear(1, 1)
         options["first"] = torch.optim.SGD(options["critic"].parameters())

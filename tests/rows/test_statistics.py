@@ -204,13 +204,8 @@ def test_infinities_and_nan_in_wide_rows_are_all_counted() -> None:
     values[399, 999], values[398, 0] = np.inf, -np.inf
     values[1] = 3e38
     found = in_one(block_of(list(values))).known()["value"]
-    assert (found.nan, found.inf, found.minus_inf, found.min, found.max) == (
-        1,
-        2,
-        1,
-        1,
-        float(np.float32(3e38)),
-    )
+    assert (found.nan, found.inf, found.minus_inf) == (1, 2, 1)
+    assert (found.min, found.max) == (1, float(np.float32(3e38)))
     finite = values[np.isfinite(values)].astype(np.float64)
     assert found.mean is not None
     assert math.isclose(found.mean, finite.mean(), rel_tol=1e-6)

@@ -42,6 +42,7 @@ class Pass:
         first, until: the number of its first batch in the epoch, and how many the epoch has.
         steps, ended: optimizer steps before it, and when the loop had seen its end.
         taken: batches that the loop has got.
+        may_look: one batch of it may be a look before the loop, and not an epoch that is left.
         is_over: the loop has asked for one more than there are, or has left it.
         is_evaluation: nothing is trained on its batches.
     """
@@ -51,7 +52,7 @@ class Pass:
     ) -> None:
         self.number, self.first, self.until = one.loader.epoch, one.steps_before(), len(one.pipeline.plan)
         self.steps = self.ended = steps
-        self.taken, self.is_over, self.is_evaluation = 0, False, is_evaluation
+        self.taken, self.is_over, self.is_evaluation, self.may_look = 0, False, is_evaluation, True
         # Where the interpreter ends, modules may be gone before the iterator is.
         is_ending = sys.is_finalizing
         self._delivery = weakref.ref(delivery, lambda gone: None if is_ending() else dropped(gone))
@@ -245,6 +246,8 @@ class Loop:
         self.body[name] = 0 if is_nested else self.body.get(name, 0)
         self._began()
         found = Pass(one, delivery, self.steps, lambda _: self._dropped(one, found), is_evaluation=False)
+        # A loop that counts may leave an epoch after a resume; one that began before it did not count yet.
+        found.may_look = not (found.first and (self.in_epochs or one.is_counted))
         self._left.add(delivery)
         if self._again.get(name):
             self._again[name] -= 1
@@ -272,9 +275,8 @@ class Loop:
             self._leave(one, last)
 
     def _is_look(self, one: Watched, now: Pass) -> bool:
-        """True if a batch was taken before the loop; one that counts may leave an epoch after a resume."""
-        is_before = not (now.first and (self.in_epochs or one.is_counted))
-        return now.taken < 2 and now.steps == self.steps and is_before
+        """True if a batch was taken before the loop."""
+        return now.may_look and now.taken < 2 and now.steps == self.steps
 
     def _dropped(self, one: Watched, now: Pass) -> None:
         """The iterator of a pass is gone."""
@@ -312,8 +314,8 @@ class Loop:
         self.body[one.name] = self.body.get(one.name, 0) + 1
         if now.taken > self.hold and not now.first and now.steps == self.steps:
             self._warn(
-                f"{now.taken} batches of {one.name!r} were taken without a step, and nothing is saved: pass "
-                "optimizer=, or call run.stepped() after each; to look at data or evaluate, take another one"
+                f"{now.taken} batches of {one.name!r} were taken without a step, so no place there is saved: "
+                "pass optimizer=, or call run.stepped() after each; to look at data or evaluate, take another"
             )
 
     def _leave(self, one: Watched, now: Pass) -> None:
@@ -332,7 +334,8 @@ class Loop:
         if now.first and not (is_counted or now.is_over or sys.is_finalizing()):
             complain(
                 f"the loop has left {one.name!r} {now.taken} batches after a resume at batch {now.first} of "
-                "the epoch: one that counts, counts from loader.steps, as in enumerate(loader, loader.steps)"
+                "its epoch: one that counts, counts from loader.steps: enumerate(loader, loader.steps); "
+                "one that leaves for another reason asks for loader.steps once"
             )
 
     def next_body(self) -> None:
@@ -532,8 +535,7 @@ class Loop:
     @property
     def is_left(self) -> bool:
         """True if the loop has left a pass of the body before its end."""
-        lasts = map(self._last, self.body)
-        return any(not (last.is_open or last.is_at_end) for last in lasts)
+        return any(not (last.is_open or last.is_at_end) for last in map(self._last, self.body))
 
     @property
     def is_over(self) -> bool:
