@@ -32,16 +32,9 @@ def release() -> ModuleType:
 
 
 def git(root: Path, *arguments: str) -> None:
-    named = [
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b.c",
-        "-c",
-        "commit.gpgsign=false",
-        "-c",
-        "tag.gpgsign=false",
-    ]
+    named = re.findall(
+        r"\S+", "-c user.name=a -c user.email=a@b.c -c commit.gpgsign=false -c tag.gpgsign=false"
+    )
     subprocess.run(["git", "-C", str(root), *named, *arguments], check=True, capture_output=True, timeout=60)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -48,19 +49,7 @@ def ref(tmp_path: Path) -> yoga.DataRef:
     schema = yoga.Schema.of(
         {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
         ragged=["tokens", "tall", "list"],
-        nullable=[
-            "label",
-            "name",
-            "image",
-            "tokens",
-            "tall",
-            "when",
-            "price",
-            "ids{items}",
-            "list",
-            "box",
-            "box/y",
-        ],
+        nullable=re.findall(r"\S+", "label name image tokens tall when price ids{items} list box box/y"),
     )
     return yoga.Storage(tmp_path).submit(ROWS, "rows", "1", progress=False, schema=schema)
 

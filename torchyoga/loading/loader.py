@@ -24,20 +24,12 @@ from ..process.messages import warn_user
 from ..reading.dataref import DataRef
 from ..reading.instead import check_arguments
 from ..rows.types import Batch, BatchT, Collate, Index, MapStyle, Row
+from ..sampling import trainers
 from ..sampling.indices import Indices, Resumable
 from ..sampling.ranks import Group, Ranks
 from ..sampling.redrawn import RedrawnIndices, is_plain, resumable
 from ..sampling.sampler import ResumableBatchSampler, ResumableSampler, kind_for
 from ..sampling.seeding import Quiet
-from ..sampling.trainers import (
-    Seeing,
-    accelerate_device,
-    is_before_prepare,
-    is_planning_epochs,
-    left_by_lightning,
-    name_arguments,
-    seen_by_lightning,
-)
 from ..sampling.user_sampler import UserSampler
 from ..tables.interchange import recognised
 from ..views.flattened import flattened
@@ -210,7 +202,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )  # as it was passed: Lightning makes loaders anew from it
         if prefetch_factor is not None and not self.num_workers:
             self.prefetch_factor = way.num_ahead
-        name_arguments(self)
+        trainers.name_arguments(self)
         is_seeded = way.seeds_rows or way.seeds_batches
         indices.cursor.needs_seed |= is_seeded
         if isinstance(dataset, DataRef) and dataset._libraries:
@@ -231,10 +223,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
-        if not is_planning_epochs():
+        if not trainers.is_planning_epochs():
             return self._pipeline.observer.length(len(self._pipeline.plan))
         # Lightning asks once, for all epochs, and before it loads a state.
-        left = left_by_lightning(self)
+        left = trainers.left_by_lightning(self)
         state = None if left is None else left[1]
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
 
@@ -249,7 +241,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         latest = self._pipeline.latest  # not a look at a first batch, `next(iter(loader))`
         has_begun = latest is not None and (latest.is_held or latest.is_over or latest.num_delivered > 1)
         is_settled = self._accelerated.is_prepared or has_begun or not self._indices.ranks.follows
-        return not is_settled and is_before_prepare() and self._indices.num_replicas > 1
+        return not is_settled and trainers.is_before_prepare() and self._indices.num_replicas > 1
 
     @property
     def steps(self) -> int:
@@ -303,12 +295,12 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or over the next; it begins when a batch is wanted."""
         sys.audit("torchyoga.DataLoader.__iter__", self)  # `yoga doctor -- command` listens
-        left = left_by_lightning(self)
+        left = trainers.left_by_lightning(self)
         if left is not None and left[0] is not self._taken_from_lightning:
             self._taken_from_lightning, state = left
             self.load_state_dict({**state, "steps": 0})  # Lightning has forgotten their number, too
         delivery = Delivery(self, self._pipeline, self._accelerated)
-        device = accelerate_device() if self._accelerated.is_prepared else None
+        device = trainers.accelerate_device() if self._accelerated.is_prepared else None
         if isinstance(device, torch.device) and device.type != "cpu":
             delivery.move_to(device)
         return delivery
@@ -404,10 +396,10 @@ class _Choice:
     batch_size: int | None
     drop_last: bool
     given: Iterable[Index] | None = None
-    seen_by: Seeing | None = None
+    seen_by: trainers.Seeing | None = None
 
     def __post_init__(self) -> None:
-        self.given, self.seen_by = seen_by_lightning(self.batch_sampler)
+        self.given, self.seen_by = trainers.seen_by_lightning(self.batch_sampler)
         self.batch_sampler = None
         if self.given is not None:
             is_told_more = (

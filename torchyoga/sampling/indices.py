@@ -23,14 +23,8 @@ from ..process.numbers import as_int
 from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from ..views.flattened import flattened
+from . import trainers
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
-from .trainers import (
-    evaluated_by_lightning,
-    is_evaluated,
-    is_only_looked_at,
-    is_read_by_accelerate,
-    num_skipped,
-)
 
 
 class Resumable:
@@ -351,12 +345,12 @@ class OrderedIndices(Indices):
             cursor = self.located
             if cursor.arrangement is None:  # else an epoch has as many rows as it is said to have
                 self.check_length(cursor.length, "order")
-            if not options.counts or is_only_looked_at():
+            if not options.counts or trainers.is_only_looked_at():
                 return cursor.iteration(replace(options, counts=False))
             has_drawn = cursor.fix_seed()
             if is_one_of_several():
                 cursor.take_seed(0)  # it was drawn before this process knew of the others
-            begun = cursor.iteration(replace(options, may_be_left=is_evaluated()))
+            begun = cursor.iteration(replace(options, may_be_left=trainers.is_evaluated()))
             if not has_drawn:
                 cursor.draw_for(begun)
             self._warn_of_trainers(begun)
@@ -424,18 +418,18 @@ class OrderedIndices(Indices):
         told, shard, start = "", begun.shard, begun.start.position
         in_steps = begun.num_steps * begun.batch_size * shard.num_replicas
         twice = min(shard.end(begun.length, start), start + in_steps) - begun.length
-        if is_read_by_accelerate():
+        if trainers.is_read_by_accelerate():
             told = (
                 "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
                 "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
                 "torchyoga.DataLoader, which Accelerate leaves as it is"
             )
-        elif num_skipped():
+        elif trainers.num_skipped():
             told = (
                 "the trainer finds its place by skipping batches, which is right only with as many ranks and "
                 "as large batches as before, and in_order=True (huggingface/transformers#22580)"
             )
-        elif twice > 0 and not shard.rank and (evaluation := evaluated_by_lightning()):
+        elif twice > 0 and not shard.rank and (evaluation := trainers.evaluated_by_lightning()):
             told = (
                 f"trainer.{evaluation}() gets {twice} rows twice, as remainder='pad' gives all ranks equally "
                 f'many; with remainder="keep" each counts once'

@@ -29,23 +29,11 @@ from ..process.messages import warn_user
 from ..process.seeding import GeneratorsPutBack, OwnGenerators, sampler_seed
 from ..reading.dataref import DataRef
 from ..rows.types import Index
+from . import user_sampler
 from .indices import Indices, drawn_seed
 from .ranks import Ranks, is_one_of_several
 from .sampler import ResumableSampler
 from .trainers import is_only_looked_at
-from .user_sampler import (
-    END,
-    Drawing,
-    HasEpochs,
-    SamplerError,
-    SetEpoch,
-    Start,
-    UserSampler,
-    as_keys,
-    as_rows,
-    has_epochs,
-    numbers,
-)
 
 _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
@@ -123,7 +111,7 @@ class RedrawnIndices(Indices):
     def __init__(
         self,
         dataset: Sized,
-        foreign: UserSampler,
+        foreign: user_sampler.UserSampler,
         seed: int | None,
         ranks: Ranks,
         draws_from: torch.Generator | None = None,
@@ -142,13 +130,14 @@ class RedrawnIndices(Indices):
         self.cursor.needs_seed = self.cursor.draws = foreign.draws
         self.cursor.varies = foreign.draws or foreign.is_torchs
         self._is_seed_given = seed is not None
-        self._drawing: Drawing | None = None  # of the iteration that has begun last
-        self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
+        self._drawing: user_sampler.Drawing | None = None  # of the iteration that has begun last
+        # Of the epoch under way, or of the state that was loaded.
+        self._start: user_sampler.Start | None = None
         self._world: int | None = None  # ranks of the state that was loaded
         self._loaded: tuple[int, int, int] | None = None  # its epoch, steps, and checksum of their indices
         self._has_warned = False
         for _, part in foreign.parts():
-            if has_epochs(part):
+            if user_sampler.has_epochs(part):
                 _followed(part, self)
 
     # -- what a loader asks
@@ -215,7 +204,7 @@ class RedrawnIndices(Indices):
                 if not options.counts:
                     return self._looked(asked)
                 iteration = self._drawn_iteration(asked)
-            except SamplerError as failed:
+            except user_sampler.SamplerError as failed:
                 raise failed.error from failed.error.__cause__
             if counts:
                 if not has_drawn:
@@ -226,16 +215,16 @@ class RedrawnIndices(Indices):
     def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
         for batch in self.rows(iteration):
-            yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
+            yield user_sampler.as_rows(batch) if isinstance(source, DataRef) else user_sampler.as_keys(batch)
 
     def rows(self, iteration: Iteration) -> Iterator[Index]:
         """The indices of the sampler, unchanged."""
-        for number in numbers(iteration.start):
+        for number in user_sampler.numbers(iteration.start):
             with self.cursor.lock:
                 _drawing(iteration).forget(iteration.now().place)
                 found = _drawing(iteration).batch(number)
                 self._fit(iteration)
-            if found is END:
+            if found is user_sampler.END:
                 return
             yield found
 
@@ -245,7 +234,7 @@ class RedrawnIndices(Indices):
         Nor has any other the numbers that follow it, one for each of the batch's rows.
         """
         world, rank = self.ranks.now()
-        return ((number * world + rank) << _PLACES for number in numbers(iteration.start))
+        return ((number * world + rank) << _PLACES for number in user_sampler.numbers(iteration.start))
 
     def rows_in_last_step(self, iteration: Iteration) -> int:
         """0: nothing is added to the last batches of an epoch that should be cut off."""
@@ -274,7 +263,7 @@ class RedrawnIndices(Indices):
         with self.cursor.lock:
             return self._written(self.cursor.state_of(iteration, then), _drawing(iteration), late=True)
 
-    def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
+    def _written(self, found: Saved, drawing: user_sampler.Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
         world, rank = self.ranks.now()
         start = self._start_of(epoch, drawing, late)
@@ -299,13 +288,13 @@ class RedrawnIndices(Indices):
         self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
 
-    def _sum_of(self, epoch: int, steps: int, drawing: Drawing | None) -> int | None:
+    def _sum_of(self, epoch: int, steps: int, drawing: user_sampler.Drawing | None) -> int | None:
         """A checksum of the indices of the batches that a state counts."""
         if drawing is not None and drawing.start.epoch == epoch:
             return drawing.sum_of(steps)
         return self._loaded[2] if self._loaded is not None and self._loaded[:2] == (epoch, steps) else None
 
-    def _check_redrawn(self, drawing: Drawing) -> None:
+    def _check_redrawn(self, drawing: user_sampler.Drawing) -> None:
         """Warns if the batches before a resume have other indices now that they are drawn again."""
         if self._loaded is None or self._loaded[0] != drawing.start.epoch:
             return
@@ -319,7 +308,7 @@ class RedrawnIndices(Indices):
                 "state_dict and load_state_dict: see docs/resume.md, Any sampler"
             )
 
-    def _start_of(self, epoch: int, drawing: Drawing | None, late: bool) -> Start:
+    def _start_of(self, epoch: int, drawing: user_sampler.Drawing | None, late: bool) -> user_sampler.Start:
         """What an epoch is to be drawn again from."""
         if drawing is not None and drawing.start.epoch == epoch:
             return drawing.start
@@ -374,7 +363,7 @@ class RedrawnIndices(Indices):
             generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
             self._foreign.put_back(generators, strict)
             self._drawing = None
-            self._start = Start(saved["epoch"], generators, kept)
+            self._start = user_sampler.Start(saved["epoch"], generators, kept)
             self._world = saved.get("num_replicas") if strict else None
             known = saved.get("indices")
             self._loaded = None if known is None else (saved["epoch"], saved["steps"], known)
@@ -463,7 +452,8 @@ class RedrawnIndices(Indices):
             _drawing(iteration).forget(iteration.start)
             if (
                 not iteration.start.position
-                or _drawing(iteration).batch(next(numbers(iteration.start))) is not END
+                or _drawing(iteration).batch(next(user_sampler.numbers(iteration.start)))
+                is not user_sampler.END
             ):
                 break
             # The state was saved before it was known that this was the end of the epoch.
@@ -489,7 +479,7 @@ class RedrawnIndices(Indices):
         length, states = cursor.length, self._foreign.generators()
         try:
             iteration = self._drawn_iteration(options)
-            _drawing(iteration).batch(next(numbers(iteration.start)))
+            _drawing(iteration).batch(next(user_sampler.numbers(iteration.start)))
             _drawing(iteration).has_ended = True  # no more of it
         finally:
             cursor.resize(length)
@@ -501,11 +491,11 @@ class RedrawnIndices(Indices):
                 latest.tell()
         return iteration
 
-    def _drawing_of(self, epoch: int, start: Start | None) -> Drawing:
+    def _drawing_of(self, epoch: int, start: user_sampler.Start | None) -> user_sampler.Drawing:
         # torch's own samplers cannot know of other ranks, which would draw the same.
         rank = self.rank if self._foreign.is_torchs else 0
         seed = sampler_seed(self.cursor.order.seed, epoch, rank)
-        return Drawing(self._foreign, epoch, start, partial(OwnGenerators, seed))
+        return user_sampler.Drawing(self._foreign, epoch, start, partial(OwnGenerators, seed))
 
     def _fit(self, iteration: Iteration) -> None:
         """Sets the epoch's length, as far as it is known."""
@@ -532,13 +522,13 @@ class RedrawnIndices(Indices):
             )
 
 
-def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:
+def _followed(sampler: user_sampler.HasEpochs, follower: user_sampler.HasEpochs) -> None:
     """Makes `set_epoch` of a sampler call that of its follower, too."""
     if isinstance(sampler, ResumableSampler):
         return  # it has its own account, and its follower calls it
     own = sampler.set_epoch
-    if type(own) is not SetEpoch:
-        own = SetEpoch(own)
+    if type(own) is not user_sampler.SetEpoch:
+        own = user_sampler.SetEpoch(own)
         try:
             setattr(sampler, _SET_EPOCH, own)
         except AttributeError:  # it has no room for that; the loader has a set_epoch of its own
@@ -553,7 +543,7 @@ def _unlike(key: str, there: object, here: object) -> StateError:
     )
 
 
-def _drawing(iteration: Iteration) -> Drawing:
+def _drawing(iteration: Iteration) -> user_sampler.Drawing:
     """The drawing that gives the indices of an iteration."""
-    assert isinstance(iteration.source, Drawing)
+    assert isinstance(iteration.source, user_sampler.Drawing)
     return iteration.source

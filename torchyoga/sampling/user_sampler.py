@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -43,10 +43,12 @@ END = object()  # in place of a batch that an epoch does not have
 _MOST_PARTS = 8  # samplers within samplers
 _WITHIN = ("sampler", "batch_sampler", "_sampler")  # the attributes that hold them
 _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
+_SHUFFLED = ({int}, {str}, {np.int64}, {np.int32})  # the types of what is in a list
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
 _MOST_BYTES = 2**16  # of a generator's state
+_MOST_SHUFFLED = 2**14  # of a list that is kept as if it were one
 
 
 class SamplerError(Exception):
@@ -122,6 +124,7 @@ class UserSampler:
         self.draws = type(sampler) not in _LISTS and not has_own
         self.is_being_told = False  # which epoch it is
         self.told: int | None = None  # the epoch that it was told last
+        self._lists_at_first = {name: value[:] for name, value in self._lists().items()}
 
     @property
     def name(self) -> str:
@@ -205,12 +208,23 @@ class UserSampler:
                     found.append((f"{path}{name}.", value))
 
     def generators(self) -> dict[str, Json]:
-        """The states of all generators that the sampler has of its own, by their names."""
-        return {name: written(generator) for name, generator in self._generators().items()}
+        """The states of the generators that the sampler has, and of lists that it has shuffled, by name."""
+        first = self._lists_at_first
+        shuffled = {name: one for name, one in self._lists().items() if one != first.get(name, one)}
+        return {name: written(one) for name, one in {**self._generators(), **shuffled}.items()}
 
     def _generators(self) -> dict[str, _Generator]:
         parts = self.parts()
         return {f"{path}{name}": one for path, part in parts for name, one in generators_of(part).items()}
+
+    def _lists(self) -> dict[str, list[Any]]:
+        """Short lists of ints or texts, which a sampler may shuffle in place."""
+        return {
+            f"{path}{name}": one
+            for path, part in self.parts()
+            for name, one in getattr(part, "__dict__", {}).items()
+            if _is_kept(one)
+        }
 
     def put_back(self, states: Mapping[str, Json], strict: bool = True) -> None:
         """Gives the generators these states.
@@ -218,14 +232,17 @@ class UserSampler:
         Raises:
             StateError: the sampler has other generators.
         """
-        mine = self._generators()
-        if strict and set(mine) != set(states):
+        mine, lists = self._generators(), self._lists()
+        if strict and set(mine) != set(states) - set(lists):
             raise StateError(
                 f"the state has generators {sorted(states)}, but {self.name} has {sorted(mine)} here; make "
                 "the sampler as it was, or pass strict=False to take the epoch and steps"
             )
         for name in set(mine) & set(states):
             put_back(mine[name], states[name])
+        for name, first in self._lists_at_first.items():
+            if name in lists:
+                put_back(lists[name], states.get(name, written(first)))
 
     def _parts_by_name(self) -> dict[str, object]:
         return {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
@@ -449,6 +466,13 @@ def as_rows(batch: Index) -> Array:
     return refused
 
 
+def _is_kept(value: object) -> bool:
+    if type(value) is not list or len(value) > _MOST_SHUFFLED // 8 or {*map(type, value)} not in _SHUFFLED:
+        return False
+    array = np.array(value)
+    return array.dtype.kind in "iU" and array.nbytes <= _MOST_SHUFFLED and array.tolist() == value
+
+
 def _is_stateful(part: object) -> TypeGuard[Stateful]:
     return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
@@ -503,8 +527,10 @@ def generators_of(owner: object) -> dict[str, _Generator]:
     }
 
 
-def written(generator: _Generator) -> Json:
+def written(generator: _Generator | list[Any]) -> Json:
     """The state of a generator, JSON-able: torch's takes 4 KB, Python's and a RandomState 3, others less."""
+    if isinstance(generator, list):
+        return {"list": _packed(np.array(generator))}
     if isinstance(generator, torch.Generator):
         return {"torch": _packed(generator.get_state().numpy())}
     if isinstance(generator, random.Random):
@@ -515,14 +541,16 @@ def written(generator: _Generator) -> Json:
     return {"numpy": _tree(generator.bit_generator.state)}
 
 
-def put_back(generator: _Generator, found: Json) -> None:
+def put_back(generator: _Generator | list[Any], found: Json) -> None:
     """Gives a generator the state that `written` returned.
 
     Raises:
         StateError: it is damaged, or of another kind of generator.
     """
     try:
-        if isinstance(generator, torch.Generator):
+        if isinstance(generator, list):
+            generator[:] = map(type(generator[0]), _unpacked(found["list"]).tolist())
+        elif isinstance(generator, torch.Generator):
             generator.set_state(torch.from_numpy(_unpacked(found["torch"]).copy()))
         elif isinstance(generator, random.Random):
             version, words, gauss = found["random"]
