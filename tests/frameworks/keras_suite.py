@@ -564,7 +564,7 @@ def test_data_that_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a stream already has its shuffle"):
         make_keras_dataset(ref.stream(), 4, shuffle=True, fields=("x", "y"))
     with pytest.raises(TypeError, match=r"a DataRef or a torchyoga\.DataLoader, found list"):
-        make_keras_dataset([1], 4)
+        make_keras_dataset([1])
     with pytest.raises(ValueError, match="found rows of 4 parts"):
         make_keras_dataset(storage.submit([(1, 2, 3, 4)], "four", "1"), 1)
     with pytest.raises(ValueError, match="the dataset is empty"):

@@ -86,8 +86,6 @@ def make_keras_dataset(
             raise ValueError("only fields= goes with a loader; pass the other arguments to the DataLoader")
         lent = LentLoader(data)
         return KerasDataset(data, lent.cursor, _LoaderBatches(lent, fields))
-    if batch_size is None:
-        raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     if isinstance(data, DataRef):
         data = data.stream(shuffle=shuffle or False, shuffle_seed=seed)
     elif not isinstance(data, Stream):
@@ -97,6 +95,8 @@ def make_keras_dataset(
         )
     elif shuffle is not None:
         raise ValueError("shuffle= is for a DataRef; a stream already has its shuffle; leave it out")
+    if batch_size is None:
+        raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     cursor = data.cursor
     batches = NumberedBatches(
         data.source,

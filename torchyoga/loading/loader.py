@@ -566,7 +566,7 @@ def _with_random_access(dataset: object) -> MapStyle:
     if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
             f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
-            "cache it once with Storage.submit(dataset, id, version) and load from the DataRef that returns"
+            "cache it by Storage.submit(dataset, id, version), or open its files, as yoga.webdataset does tar"
         )
     return dataset
 
