@@ -181,7 +181,7 @@ GROUPS = {
         ["doctor"],
         [
             "torchyoga.tools.meter.Meter",
-            "torchyoga.tools.meter.Numbers",
+            "torchyoga.tools.meter_advice.Numbers",
             "torchyoga.tools.doctor.diagnosis.Diagnosis",
             "torchyoga.tools.doctor.diagnosis.Finding",
         ],
