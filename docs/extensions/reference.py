@@ -281,6 +281,13 @@ def check(groups: dict[str, Group] = GROUPS) -> None:
             raise ConfigError(
                 f"{name} is in docs/extensions/reference.py, but is not public: take it out there"
             )
+    for group in groups.values():
+        for name in group.results if group.module not in FRAMEWORKS else ():
+            module, _, last = name.rpartition(".")
+            if not hasattr(located(module), last):
+                raise ConfigError(
+                    f"{name} is in docs/extensions/reference.py, and is not there: say where it is"
+                )
 
 
 def _kind(name: str) -> str:
