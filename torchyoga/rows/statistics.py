@@ -6,7 +6,7 @@ import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -41,12 +41,10 @@ class Bars:
         counts: how many values are in each bin, 64 at most.
         edges: where the bins begin, and where the last one ends. All are equally wide, and a value on an edge
             is in the bin that begins there.
-        ends: the smallest value and the largest, as edges count them.
     """
 
     counts: tuple[int, ...]
     edges: tuple[float, ...]
-    ends: tuple[float, float] = field(default=(0, 0), repr=False)
 
 
 @dataclass(frozen=True)
@@ -480,9 +478,8 @@ class Statistics:
 def _bars(of: Numbers, scale: float) -> Bars:
     if of.low is None or of.high is None:
         return Bars((), ())
-    shown = [of.low, of.high, *edges_of(of.low, of.high)]
-    low, high, *edges = shown if scale == 1 else [value / scale for value in shown]
-    return Bars(of.bars, tuple(edges), (low, high))
+    edges = edges_of(of.low, of.high)
+    return Bars(of.bars, tuple(edges if scale == 1 else [edge / scale for edge in edges]))
 
 
 def _flat(data: Data) -> Array:
