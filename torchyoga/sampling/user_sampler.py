@@ -43,12 +43,12 @@ END = object()  # in place of a batch that an epoch does not have
 _MOST_PARTS = 8  # samplers within samplers
 _WITHIN = ("sampler", "batch_sampler", "_sampler")  # the attributes that hold them
 _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
-_SHUFFLED = ({int}, {str}, {np.int64}, {np.int32})  # the types of what is in a list
+_SHUFFLED = ({int}, {str}, {np.int64}, {np.int32})  # the types of what is in such a list
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
 _MOST_BYTES = 2**16  # of a generator's state
-_MOST_SHUFFLED = 2**14  # of a list that is kept as if it were one
+_MOST_SHUFFLED = 2**14  # bytes of a list that is kept like a generator
 
 
 class SamplerError(Exception):
@@ -79,7 +79,7 @@ class Start(NamedTuple):
     """The beginning of the drawing of an epoch.
 
     Attributes:
-        generators: the states of the sampler's own, by where they are.
+        generators: the states of the sampler's own, and of lists it has shuffled, by where they are.
         kept: what `state_dict` of the sampler, or of those in it, has returned.
     """
 
@@ -218,7 +218,7 @@ class UserSampler:
         return {f"{path}{name}": one for path, part in parts for name, one in generators_of(part).items()}
 
     def _lists(self) -> dict[str, list[Any]]:
-        """Short lists of ints or texts, which a sampler may shuffle in place."""
+        """Short lists of ints or texts, which a sampler may shuffle in place, and then draws by."""
         return {
             f"{path}{name}": one
             for path, part in self.parts()
@@ -238,11 +238,11 @@ class UserSampler:
                 f"the state has generators {sorted(states)}, but {self.name} has {sorted(mine)} here; make "
                 "the sampler as it was, or pass strict=False to take the epoch and steps"
             )
-        for name in set(mine) & set(states):
-            put_back(mine[name], states[name])
-        for name, first in self._lists_at_first.items():
-            if name in lists:
-                put_back(lists[name], states.get(name, written(first)))
+        for name in set(lists) & set(self._lists_at_first):  # a state has those that were shuffled
+            lists[name][:] = self._lists_at_first[name]
+        owned = {**mine, **lists}
+        for name in set(owned) & set(states):
+            put_back(owned[name], states[name])
 
     def _parts_by_name(self) -> dict[str, object]:
         return {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
