@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset
 
 import torchyoga as yoga
 from torchyoga import Storage
+from torchyoga.building.board import Board
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
 from torchyoga.stores.contract import at_work
 
@@ -311,6 +312,21 @@ def test_together_reads_few_rows_besides_however_many_build(tmp_path):
     read = (tmp_path / "notes").read_text().split()
     one_plans, each_compares = 256 + 2 * 8, 8
     assert len(read) <= 400 + one_plans + 3 * each_compares
+
+
+def test_a_builder_whose_notes_another_one_takes_away_has_the_version(storage, monkeypatch):
+    first, second = (Planned(storage, Plain(9), "a", "1") for _ in range(2))
+    for part in first.parts:
+        first.build(part)
+    read_all, found = Board.read_all, []
+
+    def later(board, *arguments):
+        monkeypatch.setattr(Board, "read_all", read_all)
+        found.append(first.publish())
+        return read_all(board, *arguments)
+
+    monkeypatch.setattr(Board, "read_all", later)
+    assert second.publish().fingerprint == found[0].fingerprint
 
 
 def test_together_where_no_plan_can_be_made(tmp_path):
