@@ -102,6 +102,7 @@ class AnyOrder(ABC):
         shuffle: True, False or "block".
         reshuffle: False if every epoch has the order of epoch 0.
         shards: the ranks that have files of their own; None if there is one order for all.
+        at_once: positions that are best computed at once; fewer stay in the processor's cache.
     """
 
     length: int
@@ -109,6 +110,7 @@ class AnyOrder(ABC):
     shuffle: Shuffle
     reshuffle: bool
     shards: int | None = None
+    at_once = 65536
 
     @abstractmethod
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:

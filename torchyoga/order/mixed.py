@@ -43,6 +43,7 @@ from .mixture import Era, MixStage, Mixture
 
 _MOST_NUMBERS = 2**20  # sorted together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
+_MOST_KEPT = 2**14  # rows of a pass that is computed as a whole, which takes as long as a few of them
 
 
 class Turns:
@@ -114,31 +115,42 @@ class Turns:
     def _over(self, length: int, files: Ints | None) -> _Passes:
         """The passes over so many rows."""
         if not self._shuffle:
-            return _EachPass(Order(length, shuffle=False))
+            return _EachPass(Order(length, shuffle=False), length)
         if length <= _MOST_SORTED:
             return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *self._key), "little"))
         seed = int.from_bytes(keyed_bytes(8, "source", *self._key), "little")
         if files is not None:
-            return _EachPass(BlockOrder(files, seed, "block", window=self._window))
-        return _EachPass(Order(length, seed))
+            return _EachPass(BlockOrder(files, seed, "block", window=self._window), length)
+        return _EachPass(Order(length, seed), length)
 
 
-class _EachPass(NamedTuple):
+class _EachPass:
     """Passes over rows, each of which is an epoch of an order."""
 
-    order: AnyOrder
+    def __init__(self, order: AnyOrder, length: int) -> None:
+        self._order, self._length = order, length
+        self._last: tuple[int, Ints] | None = None  # a short pass, and the row at each of its positions
 
     def turned(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
         """The row at each position of a pass, or the position of each row."""
-        turn = self.order.rows if forward else self.order.positions
         low, high = int(passes.min()), int(passes.max())
-        if low == high or not self.order.shuffle:
-            return turn(low, numbers)
+        if low == high or not self._order.shuffle:
+            return self._in(low, numbers, forward)
         found = np.empty_like(numbers)
         for number in distinct(passes).tolist():
             some = np.flatnonzero(passes == number)
-            found[some] = turn(number, numbers[some])
+            found[some] = self._in(number, numbers[some], forward)
         return found
+
+    def _in(self, number: int, numbers: Ints, forward: bool) -> Ints:
+        if not forward:
+            return self._order.positions(number, numbers)
+        if self._length > _MOST_KEPT or not self._order.shuffle:
+            return self._order.rows(number, numbers)
+        last = self._last
+        if last is None or last[0] != number:
+            last = self._last = number, self._order.rows(number, np.arange(self._length)).astype(np.uint16)
+        return last[1][numbers].astype(np.int64)
 
 
 class _SortedPasses:
@@ -182,7 +194,6 @@ class _SortedPasses:
 _Passes = _EachPass | _SortedPasses
 
 
-_CHUNK = 65536  # positions computed at once
 _DEALT = 16384  # places dealt at once, so that they stay in the processor's cache
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
@@ -211,6 +222,7 @@ class MixOrder(ArrangedOrder):
     files: tuple[Ints, ...] = ()
 
     what = "this mixture"
+    at_once = 2**18  # each source is asked for its share of them, which takes long for any number
 
     def __post_init__(self) -> None:
         if self.shuffle and not self.reshuffle:  # every epoch is the first one
@@ -225,11 +237,11 @@ class MixOrder(ArrangedOrder):
         first = self._first(epoch)
         flat = positions + first
         out = np.empty_like(flat)
-        for start in range(0, flat.size, _CHUNK):
-            places = flat[start : start + _CHUNK]
+        for start in range(0, flat.size, self.at_once):
+            places = flat[start : start + self.at_once]
             dealt = [self._dealt(places[at : at + _DEALT], first) for at in range(0, len(places), _DEALT)]
             source, key = map(np.concatenate, zip(*dealt, strict=True))
-            out[start : start + _CHUNK] = self._numbers(source, key)
+            out[start : start + self.at_once] = self._numbers(source, key)
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:

@@ -152,7 +152,7 @@ def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> It
         size_now = min(max(size // multiple, 1) * multiple, count - done)
         yield order.rows(place.epoch, positions(place, shard, length, done, done + size_now))
         done += size_now
-        size = min(size * _GROWTH, _CHUNK)
+        size = min(size * _GROWTH, order.at_once)
 
 
 def batches(
