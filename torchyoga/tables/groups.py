@@ -27,6 +27,7 @@ from ..process.control_group import free_memory
 from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
+from ..reading.in_place_ref import files_of
 from ..reading.stored_ref import Threads
 from ..rows.block import Block, Data, bounds_of, interleaved
 from ..rows.column import Column
@@ -62,13 +63,11 @@ def gathered(blocks: Sequence[Block], which: Ints, rows: Ints, pool: BufferPool)
     if not any(column.is_ragged for column in schema.columns) and len(rows) >= _RUN * len(ends):
         return _in_runs(blocks, which, rows, ends, pool)
     pieces = zip(schema.columns, zip(*(block.data for block in blocks), strict=True), strict=True)
-    data = tuple(
-        _ragged(column, held, which, rows, pool)
-        if column.is_ragged
-        else _fixed(column, held, which, rows, pool)
-        for column, held in pieces
-    )
-    return Block(schema, len(rows), data)
+    data = []
+    for column, held in pieces:
+        gather = _ragged if column.is_ragged else _fixed
+        data.append(gather(column, held, which, rows, pool))
+    return Block(schema, len(rows), tuple(data))
 
 
 def _in_runs(blocks: Sequence[Block], which: Ints, rows: Ints, ends: Ints, pool: BufferPool) -> Block:
@@ -225,7 +224,7 @@ class RowGroups:
 
     def take(self, rows: Ints) -> Block:
         """The rows of these numbers, at least one, gathered; raises as `get` does."""
-        group = self._groups_of(rows)
+        group = files_of(self._starts, rows)
         wanted = distinct(group)
         self._num_taken += len(rows)  # in the order that is followed, if there is one
         self._taken_rows += len(rows)
@@ -376,10 +375,6 @@ class RowGroups:
             "shuffle_window that fits; or raise cache_bytes"
         )
 
-    def _groups_of(self, rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(self._starts, rows, side="right") - 1
-        return found
-
     def _look_ahead(self) -> None:
         """Lets the thread decode the next group, unless one is waiting already."""
         if self._progress is _over:
@@ -428,7 +423,7 @@ class RowGroups:
                 rows = next(self._order, None)
                 if rows is None:
                     return None
-                self._coming = self._groups_of(rows)
+                self._coming = files_of(self._starts, rows)
                 self._seen += len(rows)
 
 
