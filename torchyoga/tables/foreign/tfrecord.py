@@ -225,12 +225,6 @@ def _index_of(path: str) -> FileIndex:
     return FileIndex({"bounds": bounds, "crcs": crcs})
 
 
-def _wrong_heads(heads: Bytes) -> Array:
-    """(N,) True for heads (N, 12) whose length does not fit its checksum."""
-    wrong: Array = masked(crc32c_of_words(heads[:, :8])) != heads[:, 8:].copy().view("<u4")[:, 0]
-    return wrong
-
-
 def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[Ints, Array]:
     """Where records lie, and their checksums.
 
@@ -249,8 +243,9 @@ def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[In
         while place <= last:
             places.append(place)
             place += length(piece.data, place)[0] + _HEAD + _FOOT
-        heads = np.array(places, np.int64)
-        wrong = _wrong_heads(piece[heads[:, None] + np.arange(_HEAD)])
+        begins = np.array(places, np.int64)
+        heads = piece[begins[:, None] + np.arange(_HEAD)]
+        wrong = masked(crc32c_of_words(heads[:, :8])) != heads[:, 8:].copy().view("<u4")[:, 0]
         if wrong.any():
             nth = int(wrong.argmax())
             what = "it is not of TFRecord, or the" if not at and not nth else "the"
@@ -260,14 +255,14 @@ def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[In
             )
         end = begin + place
         if not places or end > size:
-            nth, begins = count + max(0, len(places) - 1), begin + (places[-1] if places else place)
+            nth, last = count + max(0, len(places) - 1), begin + (places[-1] if places else place)
             raise CorruptError(
-                f"{path} is cut: record {nth} begins at byte {begins} and does not end before byte {size}, "
-                f"where the file does; write it again, or cut it at byte {begins}"
+                f"{path} is cut: record {nth} begins at byte {last} and does not end before byte {size}, "
+                f"where the file does; write it again, or cut it at byte {last}"
             )
-        feet = heads[heads + begin > 0] - _FOOT  # of the records before
+        feet = begins[begins + begin > 0] - _FOOT  # of the records before
         crcs.append(piece[feet[:, None] + np.arange(_FOOT)].view("<u4")[:, 0])
-        bounds.append(np.append(heads[1:], place) + begin)
+        bounds.append(np.append(begins[1:], place) + begin)
         wanted = _PIECE if place - places[-1] < _PIECE // 4 else _SMALL_PIECE
         count, at = count + len(places), end
     if size:
