@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import numpy as np
@@ -167,7 +167,7 @@ class RowGroups:
         words: GroupWords = _OF_PARQUET,
         threads: Threads | None = None,
     ) -> None:
-        self._name, self._words, self._threads = name, words, threads
+        self._name, self._words, self._threads, self._ahead = name, words, threads, Threads(1)
         self._starts, self._sizes = starts, np.diff(starts)
         self._nbytes = nbytes
         self._decode = decode
@@ -199,7 +199,6 @@ class RowGroups:
         self._lock = threading.Lock()
         self._following = threading.Lock()  # held while the order is looked at
         self._under_way: dict[int, Future[Block]] = {}  # and those decoded ahead that nobody has used yet
-        self._decoders: ThreadPoolExecutor | None = None
         self._looking: Future[None] | None = None
         self._progress = _over
 
@@ -279,37 +278,32 @@ class RowGroups:
                 if group in self._kept:
                     self._kept.move_to_end(group)
                 return found
-            under_way = self._under_way.get(group)
-            if under_way is None:
-                mine = self._under_way[group] = Future()
-        if under_way is None:
-            self._make(group, mine)
-            found = mine.result()
-        else:
-            try:
-                found = under_way.result()
-            except Exception:
-                return self._again(group, under_way)
+            future = self._under_way.get(group)
+            is_mine = future is None
+            if future is None:
+                future = self._under_way[group] = Future()
+        if is_mine:
+            self._make(group, future)
+        try:
+            found = future.result()
+        except BaseException as error:
+            with self._lock:
+                if future.done() and self._under_way.get(group) is future:
+                    del self._under_way[group]
+            if is_mine or not isinstance(error, Exception):
+                raise
+            return self._decode(group)  # what failed in another thread may have passed
         self._keep(group, found)
         self._look_ahead()
         self._check_work()
         return found
 
-    def _again(self, group: int, failed: Future[Block]) -> Block:
-        """A group of which decoding failed in another thread: that may have passed."""
-        with self._lock:
-            if self._under_way.get(group) is failed:
-                del self._under_way[group]
-        return self._decode(group)
-
     def _make(self, group: int, future: Future[Block]) -> None:
+        """Decodes a group; whoever asks for the result gets an error."""
         try:
             future.set_result(self._decode(group))
         except BaseException as error:
             future.set_exception(error)
-            with self._lock:
-                self._under_way.pop(group, None)
-            raise
 
     def _keep(self, group: int, block: Block) -> None:
         with self._lock:
@@ -361,11 +355,10 @@ class RowGroups:
         worker = get_worker_info()
         workers, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
         # Each worker decodes what all of them use.
-        if self._decoded_rows > _MOST_DECODED * workers * self._taken_rows and not number:
-            self._warn(self._decoded_rows // max(1, self._taken_rows))
-
-    def _warn(self, rows: int) -> None:
+        if number or self._decoded_rows <= _MOST_DECODED * workers * self._taken_rows:
+            return
         self._has_warned = True
+        rows = self._decoded_rows // max(1, self._taken_rows)
         size, limit = int(self._nbytes.mean()), self.limit
         warn_user(
             f"{self._name}: in this order about {rows} rows are decoded for each one that is used, because "
@@ -383,9 +376,7 @@ class RowGroups:
             is_busy = self._looking is not None and not self._looking.done()
             if is_busy or self._under_way:
                 return
-            if self._decoders is None:
-                self._decoders = ThreadPoolExecutor(1, thread_name_prefix="torchyoga-groups")
-            self._looking = self._decoders.submit(self._decode_next)
+            self._looking = self._ahead.submit(RowGroups._decode_next, self)
 
     def _decode_next(self) -> None:
         group = self._next()
@@ -395,10 +386,7 @@ class RowGroups:
             if self._here(group) is not None or group in self._under_way:
                 return
             mine = self._under_way[group] = Future()
-        try:
-            mine.set_result(self._decode(group))
-        except BaseException as error:  # `get` tries again
-            mine.set_exception(error)
+        self._make(group, mine)
 
     def _next(self) -> int | None:
         """The next group in the order that is not here; None if none comes soon."""
