@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,32 +179,27 @@ class _Records(FileLayout):
             return np.arange(first, min(first + size, count))
         return spread(count, size)
 
-    def some(self, rows: Ints) -> Iterator[tuple[str, bytes]]:
-        """These records, and where they are."""
-        raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
-        for row in rows.tolist():
-            (data,) = raw.gather(shards, np.array([row]), [0])
-            yield self.where(row), data.texts()[0]
-
 
 def _seen_in(records: _Records, named: NamedFiles) -> SeenFeatures:
     """The features of some records; of files of a store they are kept, so that none is downloaded again."""
     rows = records.sample()
     if not records.files.is_remote:
-        return _seen(records.some(rows))
+        return _seen(records, rows)
     state = named.states[int(files_of(records.starts, rows)[0])]
     of = replace(state, kind=f"features of {_KIND}, {len(rows)}")
-    index = kept_index(of, lambda: FileIndex({}, _seen(records.some(rows)).to_json()), named.cache)
+    index = kept_index(of, lambda: FileIndex({}, _seen(records, rows).to_json()), named.cache)
     return SeenFeatures.from_json(index.info)
 
 
-def _seen(some: Iterable[tuple[str, bytes]]) -> SeenFeatures:
-    """The features of some records; errors say which is damaged."""
-    seen = SeenFeatures()
-    for where, text in some:
+def _seen(records: _Records, rows: Ints) -> SeenFeatures:
+    """The features of some records whose bytes are rows; errors say which is damaged."""
+    seen, shards = SeenFeatures(), MappedShards(records.files, records.check)
+    for row in rows.tolist():
+        (data,) = records.gather(shards, np.array([row]), [0])
         try:
-            seen.add(message_of(text))
+            seen.add(message_of(data.texts()[0]))
         except CorruptError as error:
+            where = records.where(row)
             raise CorruptError(f"{where} is no Example: {error}; pass raw=True for its bytes") from error
     return seen
 
