@@ -210,7 +210,7 @@ def _unwrapped(array: pa.Array) -> pa.Array:
             array = pc.run_end_decode(array)
         elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
             array = _in_order(array)
-        elif type_without_views(kind) != kind:
+        elif not pa.types.is_nested(kind) and type_without_views(kind) != kind:
             array = without_views(array)
         else:
             return array
@@ -229,11 +229,6 @@ def _plain(array: pa.Array) -> pa.Array:
     while isinstance(array, pa.DictionaryArray):
         array = _unwrapped(array.dictionary_decode())
     return array
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of what `_plain` makes."""
-    return _plain(pa.nulls(0, kind)).type
 
 
 def _plain_cast(array: pa.Array, to: pa.DataType) -> pa.Array:
@@ -300,7 +295,7 @@ class _Maker:
         tensor = self._tensor(kind, path, is_deep)
         if tensor is not None:
             return Held(tensor, place, _unwrapped, is_nullable, is_deep, True)
-        plain, words = _plain_type(kind), self.words.get(place)
+        plain, words = _plain(pa.nulls(0, kind)).type, self.words.get(place)
         if words is not None and _is_text(plain):
             return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep, True)
         if pa.types.is_decimal(plain) and plain.precision > MOST_DIGITS:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
@@ -25,9 +24,8 @@ from ..process.numbers import distinct
 from ..rows.block import Data, bounds_of, interleaved_data
 from ..rows.types import Array, Ints
 from .buffers import Values, base_of, offset_dtype, without_views
-from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
+from .forms import Bools, Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
-Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
 
 

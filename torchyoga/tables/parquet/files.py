@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,7 +22,7 @@ from ...process.messages import warn_user
 from ...rows.block import Block, bounds_of
 from ...rows.node import leaf_paths, path_name
 from ...rows.schema import Projection, Schema
-from ...rows.types import Ints
+from ...rows.types import Array, Ints
 from ..arrow import Decimals, found_in, plan_of
 from ..buffers import num_leaves, type_without_views
 from ..groups import contiguous
@@ -200,7 +199,7 @@ class ParquetFiles:
                 ) from error
         return pa.table(columns, self.fields.names)
 
-    def _mask(self, group: int) -> npt.NDArray[np.bool_] | None:
+    def _mask(self, group: int) -> Array | None:
         packed = self.kept[group]
         if packed is None:
             return None

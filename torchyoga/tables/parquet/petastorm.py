@@ -18,7 +18,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
@@ -137,16 +136,13 @@ class _Conversion:
         children, columns, left = list[Node](), list[Column](), iter(self._inner.schema.columns)
         for name in self._names:
             if name in self._arrays:
-                children.append(self._node_of(name))
+                leaf = Node("leaf")
+                children.append(Node("nullable", (), (leaf, leaf)) if self._nullable[name] else leaf)
                 columns += self._columns_of(known[name])
             else:
                 children.append(trees[name])
                 columns += self._with_codec(name, islice(left, trees[name].num_leaves))
         self.schema = Schema(Node("dict", tuple(self._names), tuple(children)), tuple(columns))
-
-    def _node_of(self, name: str) -> Node:
-        leaf = Node("leaf")
-        return Node("nullable", (), (leaf, leaf)) if self._nullable[name] else leaf
 
     def _columns_of(self, field: _Field) -> list[Column]:
         if field.dtype in ("text", "bytes", "decimal"):
@@ -298,7 +294,7 @@ def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where:
         )
     if len(value) - start != _nbytes(found, shape):
         raise CorruptError(f"{where}: an array of {shape} with {len(value) - start} bytes")
-    flat: npt.NDArray[np.generic] = np.frombuffer(value, found, offset=start)
+    flat: Array = np.frombuffer(value, found, offset=start)
     return flat.reshape(shape, order="F" if is_fortran else "C").astype(dtype, copy=False)
 
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
@@ -29,7 +28,7 @@ from ...reading.stored_ref import StoredRef
 from ...rows.block import Block, joined
 from ...rows.node import VALID
 from ...rows.schema import Projection
-from ...rows.types import Ints
+from ...rows.types import Array, Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
 from ..buffers import type_without_views
@@ -290,9 +289,7 @@ def _filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> P
     )
 
 
-def _masks(
-    files: ParquetFiles, condition: Condition, fields: pa.Schema, index: int
-) -> dict[int, npt.NDArray[np.bool_]]:
+def _masks(files: ParquetFiles, condition: Condition, fields: pa.Schema, index: int) -> dict[int, Array]:
     """For each group of a file that may hold such rows, which of its rows they are."""
     footer, partition = files.footers[index], ds.scalar(True)
     for name, value in files.keys[index].items():
