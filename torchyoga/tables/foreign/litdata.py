@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -307,9 +306,9 @@ def _value(name: str, how: str, where: str) -> records.RecordValue:
     if kind == "no_header_numpy" and code in _NUMPY:
         return records.RunValue(records.leaf("ndarray", _NUMPY[code], None, 1))
     if kind == "tensor":
-        return records.ArrayValue(records.leaf("tensor", "uint8", None, 2), _TensorHeads(">u4"))
+        return records.ArrayValue(records.leaf("tensor", "uint8", None, 2), partial(_heads, ">u4"))
     if kind == "numpy":
-        return records.ArrayValue(records.leaf("ndarray", "|u1", None, 2), _TensorHeads("<u4"))
+        return records.ArrayValue(records.leaf("ndarray", "|u1", None, 2), partial(_heads, "<u4"))
     if kind == "pil":
         return records.ArrayValue(records.leaf("ndarray", "|u1", None, 3), records.pixels)
     if kind == "jpeg_array":
@@ -323,28 +322,24 @@ def _value(name: str, how: str, where: str) -> records.RecordValue:
     )
 
 
-@dataclass(frozen=True)
-class _TensorHeads:
+def _heads(numbers: str, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
     """The heads of arrays: a number for the dtype, the number of dimensions, and these.
 
-    Attributes:
-        dtype: of these numbers.
+    Args:
+        numbers: the dtype of these.
+        part: some arrays.
     """
-
-    dtype: str
-
-    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
-        heads = part.head(np.arange(len(part.addresses)), 0, 8, self.dtype).astype(np.int64)
-        keys = heads[:, 0] << 32 | heads[:, 1]
-        for key in np.unique(keys).tolist():
-            places = np.flatnonzero(keys == key)
-            code, ndim = key >> 32, key & 0xFFFFFFFF
-            dtype = (_TORCH if self.dtype == ">u4" else _NUMPY).get(code)
-            if code == _BFLOAT16 and self.dtype == ">u4":
-                raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
-            if dtype is None or ndim > 32:
-                raise records.BadValue(
-                    int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
-                )
-            shapes = part.head(places, 8, 4 * ndim, self.dtype).astype(np.int64)
-            yield records.ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)
+    heads = part.head(np.arange(len(part.addresses)), 0, 8, numbers).astype(np.int64)
+    keys = heads[:, 0] << 32 | heads[:, 1]
+    for key in np.unique(keys).tolist():
+        places = np.flatnonzero(keys == key)
+        code, ndim = key >> 32, key & 0xFFFFFFFF
+        dtype = (_TORCH if numbers == ">u4" else _NUMPY).get(code)
+        if code == _BFLOAT16 and numbers == ">u4":
+            raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
+        if dtype is None or ndim > 32:
+            raise records.BadValue(
+                int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
+            )
+        shapes = part.head(places, 8, 4 * ndim, numbers).astype(np.int64)
+        yield records.ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)

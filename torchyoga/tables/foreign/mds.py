@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -207,31 +206,27 @@ def _array(how: str) -> records.RecordValue:
         if not fixed.size:
             raise SchemaError(f"arrays of the shape {extents!r:.40}, which have no elements")
         return fixed
-    return records.ArrayValue(records.leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
+    return records.ArrayValue(records.leaf("ndarray", own, None, 1), partial(_heads, own if dtype else None))
 
 
-@dataclass(frozen=True)
-class _Arrays:
+def _heads(shared: str | None, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
     """The heads of arrays: a byte for the dtype, unless all have one; a byte for the dimensions, and these.
 
-    Attributes:
-        dtype: of all; None if each says it.
+    Args:
+        shared: the dtype of all; None if each says its own.
+        part: some arrays.
     """
-
-    dtype: str | None
-
-    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
-        every = np.arange(len(part.addresses))
-        before = int(self.dtype is None)
-        bytes_ = part.head(every, 0, 1 + before, "u1")
-        keys = bytes_[:, 0].astype(np.int64) << 8 | bytes_[:, -1] if before else bytes_[:, 0].astype(np.int64)
-        for key in np.unique(keys).tolist():
-            places = np.flatnonzero(keys == key)
-            dtype = self.dtype or _CODES.get(key >> 8)
-            ndim, width = (key & 255) >> 2, 1 << (key & 3)
-            if dtype is None:
-                raise records.BadValue(
-                    int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
-                )
-            shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
-            yield records.ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)
+    every = np.arange(len(part.addresses))
+    before = int(shared is None)
+    bytes_ = part.head(every, 0, 1 + before, "u1")
+    keys = bytes_[:, 0].astype(np.int64) << 8 | bytes_[:, -1] if before else bytes_[:, 0].astype(np.int64)
+    for key in np.unique(keys).tolist():
+        places = np.flatnonzero(keys == key)
+        dtype = shared or _CODES.get(key >> 8)
+        ndim, width = (key & 255) >> 2, 1 << (key & 3)
+        if dtype is None:
+            raise records.BadValue(
+                int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
+            )
+        shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
+        yield records.ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)

@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -517,25 +518,16 @@ def pixels(part: ValuePart) -> Iterator[ArrayGroup]:
 
 def images(before: int) -> DecodedValue:
     """Lists of files of images, after so many bytes that mean nothing."""
-    return DecodedValue(_LISTS, _Images(before))
+    return DecodedValue(_LISTS, partial(_files_in, before))
 
 
-@dataclass(frozen=True)
-class _Images:
-    """Files of images: how many, their sizes, and these.
-
-    Attributes:
-        before: bytes that mean nothing.
-    """
-
-    before: int
-
-    def __call__(self, data: bytes) -> list[bytes]:
-        start = self.before + 4
-        count = int.from_bytes(data[self.before : start], "little")
-        if start + 4 * count > len(data):
-            raise ValueError(f"a list that says {count} images has {len(data)} bytes")
-        ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
-        if int(ends[-1]) != len(data):
-            raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
-        return [data[a:b] for a, b in pairwise(ends.tolist())]
+def _files_in(before: int, data: bytes) -> list[bytes]:
+    """Files: how many, their sizes, and these, after so many bytes that mean nothing."""
+    start = before + 4
+    count = int.from_bytes(data[before:start], "little")
+    if start + 4 * count > len(data):
+        raise ValueError(f"a list that says {count} images has {len(data)} bytes")
+    ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
+    if int(ends[-1]) != len(data):
+        raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
+    return [data[a:b] for a, b in pairwise(ends.tolist())]
