@@ -301,8 +301,8 @@ def test_blank_lines_are_skipped_wherever_pieces_end(lines: list[bytes], piece: 
         path = Path(folder, "x")
         path.write_bytes(text)
         patch.setattr(json_lines, "_PIECE", piece)
-        places, crc = json_lines._lines(str(path))
-        assert (places.tolist(), crc) == (expected, zlib.crc32(text))
+        index = json_lines._lines(str(path))
+        assert (index.arrays["places"].tolist(), index.info["crc"]) == (expected, zlib.crc32(text))
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,17 @@ def framed(chunk: bytes, each: int) -> bytes:
 
 
 def test_lists_as_json_beside_arrays_and_items_in_several_frames(tmp_path: Path) -> None:
-    rows = [{"ids": list(range(n % 4)), "x": np.arange(n, dtype=np.int32)} for n in range(7)]
-    values = [[json.dumps(row["ids"]).encode(), row["x"].tobytes()] for row in rows]
-    items = [np.array([len(one), len(x)], "<u4").tobytes() + one + x for one, x in values]
+    photos = [b"one", b"photos"]
+    rows = [{"ids": list(range(n % 4)), "x": np.arange(n, dtype=np.int32), "all": photos} for n in range(7)]
+    listed = np.array([2, *map(len, photos)], "<u4").tobytes() + b"".join(photos)
+    values = [[json.dumps(row["ids"]).encode(), row["x"].tobytes(), listed] for row in rows]
+    items = [np.array(list(map(len, some)), "<u4").tobytes() + b"".join(some) for some in values]
     bounds = 4 * (len(items) + 2) + np.cumsum([0, *map(len, items)])
     chunk = np.array([len(items), *bounds], "<u4").tobytes() + b"".join(items)
     leaf = {"type": None, "context": None, "children_spec": []}
-    spec = {"type": "builtins.dict", "context": '["ids", "x"]', "children_spec": [leaf, leaf]}
-    config = {"data_format": ["json", "no_header_numpy:2"], "data_spec": json.dumps([1, spec])}
+    spec = {"type": "builtins.dict", "context": '["ids", "x", "all"]', "children_spec": [leaf, leaf, leaf]}
+    formats = ["json", "no_header_numpy:2", "jpeg_array"]
+    config = {"data_format": formats, "data_spec": json.dumps([1, spec])}
     for compression, data in (
         ({}, chunk),
         ({"compression": "zstd", "compression_level": "batch"}, framed(chunk, 3)),

@@ -18,22 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptError, SchemaError
-from ..rows.block import Block, Data, bounds_of, joined
+from ..rows.block import Block, bounds_of, joined
+from ..rows.collector import Collector
 from ..rows.column import MOST_DIGITS, PLAIN, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.schema import Schema, schema_under
 from ..rows.types import Array
-from .buffers import (
-    Values,
-    bits_of,
-    days_of,
-    decimals_of,
-    fixed_of,
-    lists_of,
-    storage_type,
-    tensors_of,
-    without_views,
-)
+from . import buffers
+from .buffers import Values, storage_type, type_without_views, without_views
 from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
 Decimals = Literal["error", "float", "text"]
@@ -138,7 +130,7 @@ def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: A
         data = data.to_batches()
     batches = [data] if isinstance(data, pa.RecordBatch) else [batch for batch in data if len(batch)]
     if not batches:
-        return empty_block(plan.schema)
+        return Collector(plan.schema).take()
     return joined([_block(batch, plan) for batch in batches])
 
 
@@ -148,18 +140,6 @@ def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
         raise SchemaError(f"the columns {missing} are missing; there are {batch.schema.names[:20]}")
     arrays = [without_views(batch.column(name)) for name in plan.names]
     return Block(plan.schema, len(batch), tuple(plan.form.of_fields(arrays)))
-
-
-def empty_block(schema: Schema) -> Block:
-    """A block without rows."""
-    made = []
-    for column in schema.columns:
-        if column.shape is not None:
-            made.append(Data(np.empty((0, *column.shape), column.storage)))
-            continue
-        shapes = np.empty((0, column.ndim), "<i8") if column.ndim > 1 else None
-        made.append(Data(np.empty(0, column.storage), np.zeros(1, "<i8"), shapes))
-    return Block(schema, 0, tuple(made))
 
 
 def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> ArrowFacts:
@@ -210,7 +190,7 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
         for i in range(kind.num_fields):
             _look(array.field(i), (*path, kind.field(i).name), nulls, words)
     elif not pa.types.is_union(kind):
-        _look(lists_of(array)[1], (*path, ITEMS), nulls, words)
+        _look(buffers.lists_of(array)[1], (*path, ITEMS), nulls, words)
 
 
 def _is_flat(kind: pa.DataType) -> bool:
@@ -230,8 +210,8 @@ def _unwrapped(array: pa.Array) -> pa.Array:
             array = pc.run_end_decode(array)
         elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
             array = _in_order(array)
-        elif _view_as(kind) is not None:
-            array = array.cast(_view_as(kind))
+        elif not pa.types.is_nested(kind) and type_without_views(kind) != kind:
+            array = without_views(array)
         else:
             return array
 
@@ -271,30 +251,6 @@ def _coded(array: pa.Array, words: pa.Array, to: pa.DataType) -> pa.Array:
             "open the data again, or leave the words out"
         )
     return places.take(array.indices).cast(to)
-
-
-def _view_as(kind: pa.DataType) -> pa.DataType | None:
-    """The type that a view of texts or lists is cast to; None for others."""
-    if kind == pa.string_view():
-        return pa.large_string()
-    if kind == pa.binary_view():
-        return pa.large_binary()
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return pa.large_list(kind.value_field)
-    return None
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of what `_plain` makes."""
-    while True:
-        kind = storage_type(kind)
-        if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        else:
-            viewed = _view_as(kind)
-            if viewed is None:
-                return kind
-            kind = viewed
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -339,10 +295,9 @@ class _Maker:
         tensor = self._tensor(kind, path, is_deep)
         if tensor is not None:
             return Held(tensor, place, _unwrapped, is_nullable, is_deep, True)
-        words = self.words.get(place)
-        if words is not None and _is_text(_plain_type(kind)):
+        plain, words = _plain(pa.nulls(0, kind)).type, self.words.get(place)
+        if words is not None and _is_text(plain):
             return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep, True)
-        plain = _plain_type(kind)
         if pa.types.is_decimal(plain) and plain.precision > MOST_DIGITS:
             plain = self._wide_decimal(plain, place)
             prepare = functools.partial(_plain_cast, to=plain)
@@ -394,9 +349,8 @@ class _Maker:
     def _lists(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         item = self.held(kind, (*path, ITEMS), True)
         (first, *others) = item.columns
-        is_array = (
-            not is_deep and not others and item.node.kind == "leaf" and first.kind in ("scalar", "ndarray")
-        )
+        is_alone = not is_deep and not others and item.node.kind == "leaf"
+        is_array = is_alone and first.kind in ("scalar", "ndarray")
         if is_array:
             assert isinstance(item, Held)
             assert isinstance(item.child, Numbers)
@@ -453,7 +407,7 @@ class _Maker:
         codes = kind.index_type if pa.types.is_dictionary(kind) else pa.int32()
         if len(words) > np.iinfo(codes.to_pandas_dtype()).max:
             codes = pa.int32()
-        name, dtype, _, read = _number(codes) or ("", "", PLAIN, bits_of)
+        name, dtype, _, read = _number(codes) or ("", "", PLAIN, buffers.bits_of)
         numbers = Numbers(name, dtype, (), Meaning(words=tuple(words)), read, is_deep)
         return numbers, place, functools.partial(_coded, words=pa.array(words, pa.string()), to=codes)
 
@@ -470,7 +424,7 @@ def _number(kind: pa.DataType) -> Kept | None:
     """How values of a fixed size are kept: the kind, dtype and meaning of the column, and what reads them."""
     types = pa.types
     if types.is_boolean(kind):
-        return "scalar", "|b1", PLAIN, bits_of
+        return "scalar", "|b1", PLAIN, buffers.bits_of
     if types.is_integer(kind) or types.is_floating(kind):
         dtype = np.dtype(kind.to_pandas_dtype()).str
         return "scalar", dtype, PLAIN, Values(dtype)
@@ -479,7 +433,7 @@ def _number(kind: pa.DataType) -> Kept | None:
     if types.is_duration(kind):
         return "scalar", f"<m8[{kind.unit}]", PLAIN, Values("<i8", f"<m8[{kind.unit}]")
     if types.is_date32(kind):
-        return "scalar", "<M8[D]", PLAIN, days_of
+        return "scalar", "<M8[D]", PLAIN, buffers.days_of
     if types.is_date64(kind):
         return "scalar", "<M8[D]", PLAIN, Values("<i8", "<M8[D]", over=24 * 60 * 60 * 1000)
     if types.is_time(kind):
@@ -488,18 +442,18 @@ def _number(kind: pa.DataType) -> Kept | None:
         dtype = "<i8" if types.is_time64(kind) else "<i4"
         return "time", "<i8", PLAIN, Values(dtype, "<i8", times={"s": 10**6, "ms": 10**3, "us": 1}[kind.unit])
     if types.is_decimal(kind) and 0 <= kind.scale <= MOST_DIGITS >= kind.precision:
-        return "decimal", "<i8", Meaning(scale=kind.scale), decimals_of
+        return "decimal", "<i8", Meaning(scale=kind.scale), buffers.decimals_of
     return None
 
 
 def _read_fixed(read: Callable[[pa.Array], Array], array: pa.Array) -> Array:
-    return read(fixed_of(array))
+    return read(buffers.fixed_of(array))
 
 
 def _read_tensor(
     read: Callable[[pa.Array], Array], shape: tuple[int, ...], order: tuple[int, ...], array: pa.Array
 ) -> Array:
-    values = read(fixed_of(array))
+    values = read(buffers.fixed_of(array))
     if not order:
         return values
     turned = values.reshape(len(array), *shape).transpose(0, *(1 + i for i in order))
@@ -508,9 +462,9 @@ def _read_tensor(
 
 def _read_lists(read: Callable[[pa.Array], Array], shape: tuple[int, ...], array: pa.Array) -> Array:
     if not array.null_count:
-        return tensors_of(array, shape, read)
+        return buffers.tensors_of(array, shape, read)
     present = np.asarray(array.is_valid())
-    held = tensors_of(array.drop_null(), shape, read)
+    held = buffers.tensors_of(array.drop_null(), shape, read)
     values = np.zeros((len(array), *shape), held.dtype)
     values[present] = held.reshape(-1, *shape)
     return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ..errors import CorruptError, NotFoundError, SchemaError
 from ..formats.items import Numbering
 from ..process.buffers import BufferPool
+from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.numbers import spread
 from ..reading.dataref import DataRef
@@ -29,23 +29,6 @@ from .buffers import retyped
 from .in_place import GatheredPart, part_of
 
 Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
-
-
-def table_of_frame(data: object) -> pa.Table | None:
-    """A DataFrame of pandas or polars as an Arrow table; None for anything else.
-
-    Raises:
-        TypeError: it is a LazyFrame.
-        SchemaError: a column holds what Arrow has no type for, such as objects of several types.
-    """
-    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        return _of_pandas(data)
-    if polars is not None and isinstance(data, polars.DataFrame):
-        return _of_polars(data)
-    if polars is not None and isinstance(data, polars.LazyFrame):
-        raise TypeError("a LazyFrame has no rows yet; call collect() and pass the DataFrame")
-    return None
 
 
 def _of_pandas(frame: Frame) -> pa.Table:
@@ -103,11 +86,8 @@ def frame_of(table: pa.Table) -> Frame:
     """
     import pandas
 
-    kinds = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-    types = {
-        kind: pandas.api.types.pandas_dtype(str(kind).replace("i", "I").replace("uI", "UI")) for kind in kinds
-    }
-    types[pa.bool_()] = pandas.BooleanDtype()
+    names = ["boolean", *(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))]
+    types = {pa.type_for_alias(name.lower()): pandas.api.types.pandas_dtype(name) for name in names}
     rest, converted = table, {}
     for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if column.null_count and field.type in types:
@@ -149,8 +129,12 @@ class ArrowRef(StoredRef):
         name: what this is, for messages.
         plan: says what rows look like.
         batches: the chunks.
+        nulls: how many there are at each place, in all columns.
         remade: a function and its arguments that make this DataRef anew, for pickling.
         info: what is known besides the rows.
+
+    Attributes:
+        nulls: as passed.
     """
 
     def __init__(
@@ -158,6 +142,7 @@ class ArrowRef(StoredRef):
         name: str,
         plan: ArrowPlan,
         batches: Sequence[pa.RecordBatch],
+        nulls: Mapping[str, int],
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
         info: Json | None = None,
     ) -> None:
@@ -167,8 +152,7 @@ class ArrowRef(StoredRef):
         self._numbering = Numbering()
         if self._batches:
             self._numbering.append(self._starts[:-1], len(self))
-        self._remade = remade
-        self._info = info or {}
+        self.nulls, self._remade, self._info = nulls, remade, info or {}
         self._alike: DataRef | None = None  # with its columns as they were: the content is the same
         pool = BufferPool()
         self._parts: list[tuple[GatheredPart, list[tuple[int, int]]]] = []
@@ -232,11 +216,8 @@ class ArrowRef(StoredRef):
         """A name made of the schema, the length and 64 rows spread over the table."""
         if self._alike is not None:
             return self._alike.fingerprint
-        found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
-        if len(self):
-            for piece in self._some().checked():
-                found.update(piece.data)
-        return found.hexdigest()
+        pieces = [piece.data for piece in self._some().checked()] if len(self) else []
+        return hexdigest(f"{len(self)} {json.dumps(self._schema.to_json())}", *pieces)
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade
@@ -282,23 +263,10 @@ def from_arrow(
         >>> ref[1]["ids"], [int(row["label"]) for row in ref]
         (array([3]), [5, -1])
     """
-    how = _KeptColumns(None if columns is None else tuple(columns), words, decimals)
-    if isinstance(data, (str, os.PathLike)):
-        ref, counts = _of_file(Path(data).expanduser().absolute(), how)
-    else:
-        ref, counts = _of_table(table_of(data), how)
-    return without_nulls(ref, nulls, counts)
-
-
-def from_table(table: pa.Table, name: str, way: tuple[object, ...]) -> DataRef:
-    """A DataRef over a table in memory.
-
-    Args:
-        table: the table.
-        name: what this is, for messages.
-        way: a function and its arguments that give the DataRef, and something besides, anew for pickling.
-    """
-    return _over(name, table.to_batches(), table.schema, way, _KeptColumns(None, False, "error"))[0]
+    how = KeptColumns(None if columns is None else tuple(columns), words, decimals)
+    is_file = isinstance(data, (str, os.PathLike))
+    ref = _of_file(Path(data).expanduser().absolute(), how) if is_file else _of_table(table_of(data), how)
+    return without_nulls(ref, nulls, ref.nulls)
 
 
 def without_nulls(ref: DataRef, nulls: Nulls, counts: Mapping[str, int]) -> DataRef:
@@ -340,17 +308,22 @@ def table_of(data: Tabular) -> pa.Table:
     """Any tabular data as an Arrow table.
 
     Raises:
-        TypeError: it is not a table.
+        TypeError: it is not a table, or a LazyFrame.
+        SchemaError: a column of a frame holds what Arrow has no type for, such as objects of several types.
     """
+    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    frame = table_of_frame(data)
-    if frame is not None:
-        return frame
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return _of_pandas(data)
+    if polars is not None and isinstance(data, polars.DataFrame):
+        return _of_polars(data)
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        raise TypeError("a LazyFrame has no rows yet; call collect() and pass the DataFrame")
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if isinstance(data, Iterable) and not isinstance(data, (dict, str, bytes)):
@@ -363,31 +336,26 @@ def table_of(data: Tabular) -> pa.Table:
     )
 
 
-class _KeptColumns(NamedTuple):
+class KeptColumns(NamedTuple):
     """The columns of a table that are kept, None for all, and how; see `from_arrow`."""
 
-    columns: tuple[str, ...] | None
-    words: bool
-    decimals: Decimals
+    columns: tuple[str, ...] | None = None
+    words: bool = False
+    decimals: Decimals = "error"
 
 
-def remade(of: Callable[..., tuple[DataRef, object]], *arguments: object) -> DataRef:
-    """A DataRef, made anew as it was made first: by a function that gives it, and something besides."""
-    return of(*arguments)[0]
+def _of_table(table: pa.Table, how: KeptColumns) -> ArrowRef:
+    return ref_over("table", table.to_batches(), table.schema, (_of_table, (table, how)), how)
 
 
-def _of_table(table: pa.Table, how: _KeptColumns) -> tuple[ArrowRef, dict[str, int]]:
-    return _over("table", table.to_batches(), table.schema, (_of_table, table, how), how)
-
-
-def _over(
+def ref_over(
     name: str,
     batches: Sequence[pa.RecordBatch],
     schema: pa.Schema,
-    way: tuple[object, ...],
-    how: _KeptColumns,
-) -> tuple[ArrowRef, dict[str, int]]:
-    """A DataRef over batches, which `remade` makes anew in this way, and the nulls at each place."""
+    remade: tuple[Callable[..., DataRef], tuple[object, ...]],
+    how: KeptColumns,
+) -> ArrowRef:
+    """A DataRef over batches; see `ArrowRef`."""
     columns = how.columns
     if columns is not None:
         unknown = [column for column in columns if column not in schema.names]
@@ -397,12 +365,10 @@ def _over(
         batches = [batch.select(list(columns)) for batch in batches]
     found = found_in(batches)
     plan = plan_of(schema, found.nulls, None if how.words else found.words, how.decimals)
-    return ArrowRef(name, plan, batches, (remade, way)), found.nulls
+    return ArrowRef(name, plan, batches, found.nulls, remade)
 
 
-def _of_file(
-    path: Path, how: _KeptColumns, identity: tuple[int, int] | None = None
-) -> tuple[ArrowRef, dict[str, int]]:
+def _of_file(path: Path, how: KeptColumns, identity: tuple[int, int] | None = None) -> ArrowRef:
     try:
         about = os.stat(path)
         schema, batches = _read(path)
@@ -411,7 +377,7 @@ def _of_file(
     now = about.st_size, about.st_mtime_ns
     if identity not in (None, now):
         raise NotFoundError(f"{path} has changed since this DataRef was made; open it again")
-    return _over(str(path), batches, schema, (_of_file, path, how, now), how)
+    return ref_over(str(path), batches, schema, (_of_file, (path, how, now)), how)
 
 
 def _read(path: Path) -> tuple[pa.Schema, list[pa.RecordBatch]]:

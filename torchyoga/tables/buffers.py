@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ def bits_of(array: pa.Array) -> Array:
     return np.unpackbits(packed, bitorder="little", count=rest + len(array))[rest:].view(np.bool_)
 
 
+@dataclass(frozen=True)
 class Values:
     """Reads values as one dtype and gives them as another.
 
@@ -40,30 +42,25 @@ class Values:
         over: what they are divided by.
     """
 
-    def __init__(self, dtype: str, target: str = "", times: int = 1, over: int = 1) -> None:
-        self.arguments = dtype, target or dtype, times, over
+    dtype: str
+    target: str = ""
+    times: int = 1
+    over: int = 1
 
     def __call__(self, array: pa.Array) -> Array:
         """(N,) the values."""
-        dtype, target, times, over = self.arguments
-        values = values_of(array, dtype)
-        if times != 1 or over != 1:
-            values = values.astype("<i8") * times // over
-        if values.dtype.itemsize < np.dtype(target).itemsize:
+        values, target = values_of(array, self.dtype), np.dtype(self.target or self.dtype)
+        if self.times != 1 or self.over != 1:
+            values = values.astype("<i8") * self.times // self.over
+        if values.dtype.itemsize < target.itemsize:
             values = values.astype("<i8")
         return values.view(target)
 
     @property
     def is_plain(self) -> bool:
         """True if values are given as they lie."""
-        dtype, target, times, over = self.arguments
-        return times == over == 1 and np.dtype(dtype).itemsize == np.dtype(target).itemsize
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Values) and self.arguments == other.arguments
-
-    def __hash__(self) -> int:
-        return hash(self.arguments)
+        same = np.dtype(self.dtype).itemsize == np.dtype(self.target or self.dtype).itemsize
+        return self.times == self.over == 1 and same
 
 
 def base_of(array: pa.Array, nth: int, width: int) -> int:
@@ -100,8 +97,7 @@ def runs_of(array: pa.Array) -> tuple[Ints, Array]:
         width = array.type.byte_width
         values = _bytes(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
         return np.arange(len(array) + 1) * width, values
-    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    offsets = _offsets(array.buffers()[1], array, "<i8" if is_large else "<i4")
+    offsets = _offsets(array)
     start, stop = int(offsets[0]), int(offsets[-1])
     return offsets - start if start else offsets, _bytes(array.buffers()[2])[start:stop]
 
@@ -111,17 +107,24 @@ def lists_of(array: pa.Array) -> tuple[Ints, pa.Array]:
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         return np.arange(len(array) + 1) * size, _fixed_items(array)
-    is_large = pa.types.is_large_list(array.type)
-    offsets = _offsets(array.buffers()[1], array, "<i8" if is_large else "<i4")
+    offsets = _offsets(array)
     start, stop = int(offsets[0]), int(offsets[-1])
     return offsets - start if start else offsets, array.values.slice(start, stop - start)
 
 
-def _offsets(buffer: pa.Buffer | None, array: pa.Array, dtype: str) -> Ints:
+def offset_dtype(kind: pa.DataType) -> str:
+    """The dtype of the offsets of texts, bytes or lists."""
+    types = pa.types
+    is_large = types.is_large_string(kind) or types.is_large_binary(kind) or types.is_large_list(kind)
+    return "<i8" if is_large else "<i4"
+
+
+def _offsets(array: pa.Array) -> Ints:
+    buffer, dtype = array.buffers()[1], np.dtype(offset_dtype(array.type))
     if buffer is None or not len(array):
         return np.zeros(1, np.int64)
-    size = np.dtype(dtype).itemsize
-    found = np.frombuffer(buffer, dtype, len(array) + 1, array.offset * size).astype(np.int64, copy=False)
+    at = array.offset * dtype.itemsize
+    found = np.frombuffer(buffer, dtype, len(array) + 1, at).astype(np.int64, copy=False)
     if int(found[0]) < 0 or bool((found[1:] < found[:-1]).any()):
         raise CorruptError(f"the offsets of a {array.type} do not ascend; write the column again")
     return found

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..process.control_group import free_memory
 from ..process.messages import bytes_text, warn_user
 from ..process.numbers import distinct
 from ..process.threads import renew_in_children
+from ..reading.in_place_ref import files_of
 from ..reading.stored_ref import Threads
 from ..rows.block import Block, Data, bounds_of, interleaved
 from ..rows.column import Column
@@ -62,13 +63,11 @@ def gathered(blocks: Sequence[Block], which: Ints, rows: Ints, pool: BufferPool)
     if not any(column.is_ragged for column in schema.columns) and len(rows) >= _RUN * len(ends):
         return _in_runs(blocks, which, rows, ends, pool)
     pieces = zip(schema.columns, zip(*(block.data for block in blocks), strict=True), strict=True)
-    data = tuple(
-        _ragged(column, held, which, rows, pool)
-        if column.is_ragged
-        else _fixed(column, held, which, rows, pool)
-        for column, held in pieces
-    )
-    return Block(schema, len(rows), data)
+    data = []
+    for column, held in pieces:
+        gather = _ragged if column.is_ragged else _fixed
+        data.append(gather(column, held, which, rows, pool))
+    return Block(schema, len(rows), tuple(data))
 
 
 def _in_runs(blocks: Sequence[Block], which: Ints, rows: Ints, ends: Ints, pool: BufferPool) -> Block:
@@ -168,7 +167,7 @@ class RowGroups:
         words: GroupWords = _OF_PARQUET,
         threads: Threads | None = None,
     ) -> None:
-        self._name, self._words, self._threads = name, words, threads
+        self._name, self._words, self._threads, self._ahead = name, words, threads, Threads(1)
         self._starts, self._sizes = starts, np.diff(starts)
         self._nbytes = nbytes
         self._decode = decode
@@ -200,7 +199,6 @@ class RowGroups:
         self._lock = threading.Lock()
         self._following = threading.Lock()  # held while the order is looked at
         self._under_way: dict[int, Future[Block]] = {}  # and those decoded ahead that nobody has used yet
-        self._decoders: ThreadPoolExecutor | None = None
         self._looking: Future[None] | None = None
         self._progress = _over
 
@@ -225,7 +223,7 @@ class RowGroups:
 
     def take(self, rows: Ints) -> Block:
         """The rows of these numbers, at least one, gathered; raises as `get` does."""
-        group = self._groups_of(rows)
+        group = files_of(self._starts, rows)
         wanted = distinct(group)
         self._num_taken += len(rows)  # in the order that is followed, if there is one
         self._taken_rows += len(rows)
@@ -280,37 +278,32 @@ class RowGroups:
                 if group in self._kept:
                     self._kept.move_to_end(group)
                 return found
-            under_way = self._under_way.get(group)
-            if under_way is None:
-                mine = self._under_way[group] = Future()
-        if under_way is None:
-            self._make(group, mine)
-            found = mine.result()
-        else:
-            try:
-                found = under_way.result()
-            except Exception:
-                return self._again(group, under_way)
+            future = self._under_way.get(group)
+            is_mine = future is None
+            if future is None:
+                future = self._under_way[group] = Future()
+        if is_mine:
+            self._make(group, future)
+        try:
+            found = future.result()
+        except BaseException as error:
+            with self._lock:
+                if future.done() and self._under_way.get(group) is future:
+                    del self._under_way[group]
+            if is_mine or not isinstance(error, Exception):
+                raise
+            return self._decode(group)  # what failed in another thread may have passed
         self._keep(group, found)
         self._look_ahead()
         self._check_work()
         return found
 
-    def _again(self, group: int, failed: Future[Block]) -> Block:
-        """A group of which decoding failed in another thread: that may have passed."""
-        with self._lock:
-            if self._under_way.get(group) is failed:
-                del self._under_way[group]
-        return self._decode(group)
-
     def _make(self, group: int, future: Future[Block]) -> None:
+        """Decodes a group; whoever asks for the result gets an error."""
         try:
             future.set_result(self._decode(group))
         except BaseException as error:
             future.set_exception(error)
-            with self._lock:
-                self._under_way.pop(group, None)
-            raise
 
     def _keep(self, group: int, block: Block) -> None:
         with self._lock:
@@ -362,11 +355,10 @@ class RowGroups:
         worker = get_worker_info()
         workers, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
         # Each worker decodes what all of them use.
-        if self._decoded_rows > _MOST_DECODED * workers * self._taken_rows and not number:
-            self._warn(self._decoded_rows // max(1, self._taken_rows))
-
-    def _warn(self, rows: int) -> None:
+        if number or self._decoded_rows <= _MOST_DECODED * workers * self._taken_rows:
+            return
         self._has_warned = True
+        rows = self._decoded_rows // max(1, self._taken_rows)
         size, limit = int(self._nbytes.mean()), self.limit
         warn_user(
             f"{self._name}: in this order about {rows} rows are decoded for each one that is used, because "
@@ -376,10 +368,6 @@ class RowGroups:
             "shuffle_window that fits; or raise cache_bytes"
         )
 
-    def _groups_of(self, rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(self._starts, rows, side="right") - 1
-        return found
-
     def _look_ahead(self) -> None:
         """Lets the thread decode the next group, unless one is waiting already."""
         if self._progress is _over:
@@ -388,9 +376,7 @@ class RowGroups:
             is_busy = self._looking is not None and not self._looking.done()
             if is_busy or self._under_way:
                 return
-            if self._decoders is None:
-                self._decoders = ThreadPoolExecutor(1, thread_name_prefix="torchyoga-groups")
-            self._looking = self._decoders.submit(self._decode_next)
+            self._looking = self._ahead.submit(RowGroups._decode_next, self)
 
     def _decode_next(self) -> None:
         group = self._next()
@@ -400,10 +386,7 @@ class RowGroups:
             if self._here(group) is not None or group in self._under_way:
                 return
             mine = self._under_way[group] = Future()
-        try:
-            mine.set_result(self._decode(group))
-        except BaseException as error:  # `get` tries again
-            mine.set_exception(error)
+        self._make(group, mine)
 
     def _next(self) -> int | None:
         """The next group in the order that is not here; None if none comes soon."""
@@ -428,7 +411,7 @@ class RowGroups:
                 rows = next(self._order, None)
                 if rows is None:
                     return None
-                self._coming = self._groups_of(rows)
+                self._coming = files_of(self._starts, rows)
                 self._seen += len(rows)
 
 

@@ -13,7 +13,7 @@ from ..rows.column import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of
-from .arrow_ref import ArrowRef, Nulls, remade, without_nulls
+from .arrow_ref import ArrowRef, Nulls, without_nulls
 
 HuggingFace: TypeAlias = Any  # a datasets.Dataset
 _ENCODED = {"Image": "image", "Audio": "audio", "Video": "video", "Pdf": "pdf"}
@@ -55,11 +55,13 @@ def from_huggingface(
         )
     if dataset.format["type"] == "custom":
         return HuggingFaceRef(dataset)
-    ref, counts = _of_dataset(dataset, words, decimals)
-    return without_nulls(ref, nulls, counts)
+    whole, rows = _of_dataset(_plain(dataset), words, decimals), dataset._indices
+    ref = whole if rows is None else whole.select(rows.column(0).to_numpy().astype(np.int64))
+    return without_nulls(ref, nulls, whole.nulls)
 
 
-def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[DataRef, dict[str, int]]:
+def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> ArrowRef:
+    """The rows of a dataset that has no row numbers."""
     table = dataset.data.table.select(_columns(dataset))
     meanings: dict[str, Meaning] = {}
     for name in table.column_names:
@@ -74,13 +76,7 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[
     info = {"features": dataset.features.to_dict()}
     if len(labels) == 1:
         info["classes"] = list(labels[0])
-    ref: DataRef = ArrowRef(
-        "huggingface", plan, batches, (remade, (_of_dataset, _plain(dataset), words, decimals)), info
-    )
-    rows = dataset._indices
-    if rows is not None:
-        ref = ref.select(rows.column(0).to_numpy().astype(np.int64))
-    return ref, nulls
+    return ArrowRef("huggingface", plan, batches, nulls, (_of_dataset, (dataset, words, decimals)), info)
 
 
 def _columns(dataset: HuggingFace) -> list[str]:

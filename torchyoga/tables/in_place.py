@@ -11,9 +11,9 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptError
@@ -23,10 +23,9 @@ from ..process.buffers import address_of
 from ..process.numbers import distinct
 from ..rows.block import Data, bounds_of, interleaved_data
 from ..rows.types import Array, Ints
-from .buffers import Values, base_of, without_views
-from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
+from .buffers import Values, base_of, offset_dtype, without_views
+from .forms import Bools, Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
-Bools = npt.NDArray[np.bool_]
 Empty = Callable[[int], Array]
 
 
@@ -92,26 +91,26 @@ def _memory(arrays: Sequence[pa.Array], nth: int) -> Memory | None:
     return Memory(found) if found else None
 
 
+@dataclass(frozen=True)
 class _Struct(GatheredPart):
-    def __init__(self, parts: Sequence[GatheredPart]) -> None:
-        self._parts = parts
+    parts: Sequence[GatheredPart]
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """Those of all fields."""
-        return [data for part in self._parts for data in part.take(chunks, places, present)]
+        return [data for part in self.parts for data in part.take(chunks, places, present)]
 
 
+@dataclass(frozen=True)
 class _Nullable(GatheredPart):
-    def __init__(self, child: GatheredPart, valid: _BufferBits) -> None:
-        self._child = child
-        self._valid = valid
+    child: GatheredPart
+    valid: _BufferBits
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """The child's, and where there is a value."""
-        valid = self._valid.of(chunks, places)
+        valid = self.valid.of(chunks, places)
         if present is not None:
             valid &= present
-        return [*self._child.take(chunks, places, None if valid.all() else valid), Data(valid)]
+        return [*self.child.take(chunks, places, None if valid.all() else valid), Data(valid)]
 
 
 class _BufferBits(GatheredPart):
@@ -142,6 +141,7 @@ class _BufferBits(GatheredPart):
         return [Data(found if present is None else found & present)]
 
 
+@dataclass(frozen=True)
 class _FixedRuns(GatheredPart):
     """Runs of equally many bytes.
 
@@ -150,28 +150,21 @@ class _FixedRuns(GatheredPart):
         bases: (chunks,) where the first row of each chunk begins.
         width: bytes of a row.
         read: makes values of the bytes of all rows.
+        empty: makes memory for copies.
     """
 
-    def __init__(
-        self,
-        memory: Memory | None,
-        bases: Ints,
-        width: int,
-        read: Callable[[Array, int], Array],
-        empty: Empty,
-    ) -> None:
-        self._memory, self._bases, self._width = memory, bases, width
-        self._read = read
-        self._empty = empty
+    memory: Memory | None
+    bases: Ints
+    width: int
+    read: Callable[[Array, int], Array]
+    empty: Empty
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """The values of these rows."""
-        if self._memory is None or not len(chunks):
-            held = np.empty(0, np.uint8)
-        else:
-            addresses = self._bases.take(chunks) + places * self._width
-            held = self._memory.gather(addresses, self._width, self._empty)
-        values = self._read(held, len(chunks))
+        held: Array = np.empty(0, np.uint8)
+        if self.memory is not None and len(chunks):
+            held = self.memory.gather(self.bases.take(chunks) + places * self.width, self.width, self.empty)
+        values = self.read(held, len(chunks))
         if present is not None:
             values[~present] = np.zeros((), values.dtype)
         return [Data(values)]
@@ -240,17 +233,12 @@ class _Ragged(GatheredPart):
         dtype: np.dtype[np.generic],
         empty: Empty,
     ) -> None:
-        kind = arrays[0].type
-        is_large = (
-            pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
-        )
-        self._offset = np.dtype("<i8" if is_large else "<i4")
+        self._offset = np.dtype(offset_dtype(arrays[0].type))
         size = self._offset.itemsize
         self._offsets = np.array([base_of(array, 1, size) for array in arrays], np.int64)
         self._held = _memory(arrays, 1)
         self._values, self._counts, self._memory = values, counts, memory
-        self._dtype = dtype
-        self._empty = empty
+        self._dtype, self._empty = dtype, empty
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """The values of these rows, still where they lie."""
@@ -261,11 +249,8 @@ class _Ragged(GatheredPart):
         ends = self._held.gather(places, 2 * size, self._empty).view(self._offset).reshape(-1, 2)
         starts = ends[:, 0].astype(np.int64)
         lengths = ends[:, 1] - starts
-        if (
-            int(starts.min()) < 0
-            or int(lengths.min()) < 0
-            or bool((starts + lengths > self._counts.take(chunks)).any())
-        ):
+        is_outside = (starts < 0) | (lengths < 0) | (starts + lengths > self._counts.take(chunks))
+        if is_outside.any():
             raise CorruptError("the offsets of an Arrow column lead outside of it; write the file again")
         if present is not None:
             lengths = lengths * present
@@ -291,16 +276,10 @@ def _texts(arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
 
 def _lists(form: Lists, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:
     item = form.item
-    if (
-        not isinstance(item, Held)
-        or not isinstance(item.child, Numbers)
-        or item.child.shape
-        or not item.is_free
-    ):
+    if not isinstance(item, Held) or not isinstance(item.child, Numbers) or not item.is_free:
         return None
-    read = item.child.read
-    kind = arrays[0].type
-    if not isinstance(read, Values) or not read.is_plain or pa.types.is_fixed_size_list(kind):
+    read, is_fixed = item.child.read, pa.types.is_fixed_size_list(arrays[0].type)
+    if item.child.shape or is_fixed or not isinstance(read, Values) or not read.is_plain:
         return None
     items = [item.prepare(array.values) for array in arrays]
     if any(values.null_count for values in items):

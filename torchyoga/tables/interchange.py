@@ -107,13 +107,10 @@ def to_pandas(ref: DataRef) -> pandas.DataFrame:
 def to_polars(ref: DataRef) -> polars.DataFrame:
     """See `DataRef.to_polars`."""
     _need("polars", "", "to_polars")
-    import polars
-
     table = to_arrow(ref)
     from .arrow_ref import polars_frame_of
 
-    found = polars_frame_of(table)
-    assert isinstance(found, polars.DataFrame)
+    found: polars.DataFrame = polars_frame_of(table)
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import duckdb
@@ -23,6 +22,7 @@ from ..reading.dataref import DataRef
 from ..rows.node import path_name
 from ..rows.schema import Projection, Schema
 from ..rows.types import Row
+from .buffers import retyped
 from .written import CONTAINERS, batches_of, column_names, schema_of
 
 _BYTES, _ROWS = 2 * 2**20, 2**16  # of a batch
@@ -98,7 +98,7 @@ def answer(sql: str, refs: Mapping[str, DataRef], most: int) -> QueryRows:
     with _connected() as connection:
         try:
             for name, ref in refs.items():
-                connection.register(name, _table(ref, failed))
+                connection.register(name, _Scanned(ref, failed))
             connection.execute("set lock_configuration = true")
             relation = _with_nanoseconds(connection, sql)
             if relation is None:
@@ -184,23 +184,25 @@ def _refuse_twins(what: str, names: Iterable[str]) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Scanned:
-    """A DataRef whose rows are read in batches.
+class _Scanned(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset of Arrow's that holds no rows: those of a DataRef are read, in batches, when DuckDB scans it.
 
-    Attributes:
+    Args:
         ref: the rows.
-        schema: their columns, after that of row numbers, if they have it.
-        has_numbers: whether they have it.
         failed: where errors of reading are put.
     """
 
-    ref: DataRef
-    schema: pa.Schema
-    has_numbers: bool
-    failed: list[BaseException]
+    def __init__(self, ref: DataRef, failed: list[BaseException]) -> None:
+        schema = schema_of(ref)
+        _refuse_twins("columns", schema.names)
+        schema = pa.schema([field.with_type(retyped(field.type, _known)) for field in schema])
+        self._has_numbers = _NUMBERS not in (name.casefold() for name in schema.names)
+        if self._has_numbers:  # first, as DuckDB counts rows by the first column
+            schema = schema.insert(0, pa.field(_NUMBERS, pa.int64()))
+        super().__init__(schema.empty_table())
+        self._ref, self._failed = ref, failed
 
-    def scanner(self, columns: list[str] | None, filter: Any) -> ds.Scanner:
+    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: object) -> ds.Scanner:
         """The rows with these columns that meet a filter."""
         text = "" if filter is None else str(filter)  # which holds the names of its columns as they are
         names = [
@@ -218,7 +220,7 @@ class _Scanned:
         )
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        start, own = 0, [name for name in schema.names if not (self.has_numbers and name == _NUMBERS)]
+        start, own = 0, [name for name in schema.names if not (self._has_numbers and name == _NUMBERS)]
         try:
             for arrays, size in self._read(own):
                 columns = {
@@ -232,16 +234,16 @@ class _Scanned:
         except GeneratorExit:  # enough rows were found
             raise
         except BaseException as error:
-            self.failed.append(error)
+            self._failed.append(error)
             raise
 
     def _read(self, names: list[str]) -> Iterator[tuple[list[pa.Array], int]]:
         """The arrays of some columns, and how many rows they have, batch by batch."""
         if not names:
-            yield from (([], min(_ROWS, len(self.ref) - at)) for at in range(0, len(self.ref), _ROWS))
+            yield from (([], min(_ROWS, len(self._ref) - at)) for at in range(0, len(self._ref), _ROWS))
             return
-        of = _projection(known_schema(self.ref), names)
-        ref = self.ref if of is None else self.ref._projected(of)
+        of = _projection(known_schema(self._ref), names)
+        ref = self._ref if of is None else self._ref._projected(of)
         yield from ((batch.columns, len(batch)) for batch in batches_of(ref, _BYTES))
 
 
@@ -270,36 +272,5 @@ def _held(name: str, array: pa.Array) -> pa.Array:
 
 
 def _known(type: pa.DataType) -> pa.DataType:
-    """The type as DuckDB knows it, which has no floats of 16 bits."""
-    if pa.types.is_float16(type):
-        return pa.float32()
-    if pa.types.is_fixed_size_list(type):
-        return pa.list_(_known(type.value_type), type.list_size)
-    if pa.types.is_large_list(type):
-        return pa.large_list(_known(type.value_type))
-    if pa.types.is_list(type):
-        return pa.list_(_known(type.value_type))
-    if pa.types.is_struct(type):
-        return pa.struct([field.with_type(_known(field.type)) for field in type])
-    return type
-
-
-def _table(ref: DataRef, failed: list[BaseException]) -> ds.Dataset:
-    """A DataRef as a dataset of Arrow's, whose scans read it; errors of reading are put into `failed`."""
-    schema = schema_of(ref)
-    _refuse_twins("columns", schema.names)
-    schema = pa.schema([field.with_type(_known(field.type)) for field in schema])
-    has_numbers = _NUMBERS not in (name.casefold() for name in schema.names)
-    if has_numbers:  # first, as DuckDB counts rows by the first column
-        schema = schema.insert(0, pa.field(_NUMBERS, pa.int64()))
-    source = _Scanned(ref, schema, has_numbers, failed)
-
-    class Scanned(ds.InMemoryDataset):  # type: ignore[misc]
-        """A dataset that holds no rows, as DuckDB asks for a scanner."""
-
-        def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: object) -> ds.Scanner:
-            """The rows with these columns that meet a filter."""
-            return source.scanner(columns, filter)
-
-    found: ds.Dataset = Scanned(schema.empty_table())
-    return found
+    """The type of single values as DuckDB knows it, which has no floats of 16 bits."""
+    return pa.float32() if pa.types.is_float16(type) else type

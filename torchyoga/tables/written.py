@@ -19,7 +19,6 @@ from ..rows.collector import block_of, spans
 from ..rows.column import MOST_DIGITS, Column
 from ..rows.node import Node
 from ..rows.types import Array, Ints
-from .arrow import empty_block
 
 _BYTES = 64 * 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
@@ -41,7 +40,7 @@ def table_of(ref: DataRef, with_words: bool = True) -> pa.Table:
 def schema_of(ref: DataRef, with_words: bool = True) -> pa.Schema:
     """The schema of `table_of`; nothing is read for it."""
     schema = known_schema(ref)
-    return pa.schema([]) if schema is None else _batch_of(empty_block(schema), with_words).schema
+    return pa.schema([]) if schema is None else _batch_of(block_of([], schema), with_words).schema
 
 
 def batches_of(ref: DataRef, nbytes: int, with_words: bool = True) -> Iterator[pa.RecordBatch]:
@@ -122,8 +121,6 @@ class _ArrayMaker:
                 return self._fixed(column, data.values, count)
             if column.kind in _TEXT:
                 return _texts(column, data.values, data.part("offsets"))
-            if column.ndim == 1:
-                return _lists(data.part("offsets"), self._numbers(column, data.values))
             return _lists(*self._arrays(column, data))
         if node.kind == "nullable":
             found = self.rows(node.children[0], pieces, count)
@@ -137,11 +134,8 @@ class _ArrayMaker:
     def _items(self, node: Node, pieces: Pieces, count: int) -> tuple[pa.Array, Ints]:
         """An array of the items of all rows' lists, and how many each row has."""
         if node.kind == "leaf":
-            column, data = next(pieces)
-            if column.ndim > 1:
-                offsets, items = self._arrays(column, data)
-                return items, np.diff(offsets)
-            return self._numbers(column, data.values), np.diff(data.part("offsets"))
+            offsets, items = self._arrays(*next(pieces))
+            return items, np.diff(offsets)
         if node.kind == "texts":
             column, data = next(pieces)
             _, lengths = next(pieces)
@@ -172,10 +166,12 @@ class _ArrayMaker:
 
     def _arrays(self, column: Column, data: Data) -> tuple[Ints, pa.Array]:
         """Arrays that differ in shape as lists in lists: where each row begins, and what is in the rows."""
+        array = self._numbers(column, data.values)
+        if column.ndim == 1:
+            return data.part("offsets"), array
         shapes = data.part("shapes")
         if (shapes < 0).any():
             raise SchemaError(f"column {column.name!r} has rows of different numbers of dimensions")
-        array = self._numbers(column, data.values)
         counts = shapes.prod(axis=1)
         for axis in range(column.ndim - 1, 0, -1):
             above = shapes[:, :axis].prod(axis=1)

@@ -8,7 +8,7 @@ learned of some messages: which features have one value, or many, and are always
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -43,11 +43,9 @@ class BadExample(CorruptError):
 
     def of(self, where: str) -> CorruptError | SchemaError:
         """The error for callers, which says where the message is."""
-        return (
-            SchemaError(f"{where}: {self}; pass a schema=")
-            if self.is_sound
-            else CorruptError(f"{where}: {self}")
-        )
+        if self.is_sound:
+            return SchemaError(f"{where}: {self}; pass a schema=")
+        return CorruptError(f"{where}: {self}")
 
 
 @dataclass(frozen=True)
@@ -254,18 +252,20 @@ def _shaped(
     return [Data(_cast(values, column, bounds), bounds), *lengths]
 
 
+def _row_of(nth: int, bounds: Ints | None) -> int:
+    return nth if bounds is None else int(bounds.searchsorted(nth, "right")) - 1
+
+
 def _refuse(bad: Array, counts: Ints, expected: str, bounds: Ints | None = None) -> None:
     if bad.any():
         nth = int(bad.argmax())
-        row = nth if bounds is None else int(bounds.searchsorted(nth, "right")) - 1
-        raise BadExample(row, f"has {counts[nth]} values {expected}", True)
+        raise BadExample(_row_of(nth, bounds), f"has {counts[nth]} values {expected}", True)
 
 
 def _refuse_no_text(wire: Wire, column: Column, span: Span, bounds: Ints | None = None) -> None:
     nth = first_not_text(wire.runs(span).texts()) if column.kind == "str" else None
     if nth is not None:
-        row = nth if bounds is None else int(bounds.searchsorted(nth, "right")) - 1
-        raise BadExample(row, "is not text of UTF-8", True)
+        raise BadExample(_row_of(nth, bounds), "is not text of UTF-8", True)
 
 
 def _bytes(wire: Wire, column: Column, span: Span, valid: Array) -> Data:
@@ -300,14 +300,14 @@ def _cast(values: Array, column: Column, bounds: Ints) -> Array:
     bad = cast.astype(values.dtype) != values if column.letter in "iub" else np.zeros(0, bool)
     if bad.any():
         nth = int(bad.argmax())
-        row = int(bounds.searchsorted(nth, "right")) - 1
-        raise BadExample(row, f"is {values[nth]}, which is no {column.dtype}", True)
+        raise BadExample(_row_of(nth, bounds), f"is {values[nth]}, which is no {column.dtype}", True)
     return cast
 
 
 # -- as some messages show them
 
 
+@dataclass
 class _SeenFeature:
     """A feature, as messages show it.
 
@@ -317,11 +317,10 @@ class _SeenFeature:
         counts: numbers of values.
     """
 
-    def __init__(
-        self, kinds: Iterable[int] = (), empty: Iterable[int] = (0,), counts: Iterable[int] = ()
-    ) -> None:
-        self.kinds, self.empty, self.counts = set(kinds), set(empty), set(counts)
-        self.rows = [0, 0]
+    kinds: set[int] = field(default_factory=set)
+    empty: set[int] = field(default_factory=set)
+    counts: set[int] = field(default_factory=set)
+    rows: list[int] = field(default_factory=lambda: [0, 0])
 
     def add(self, some: Sequence[Feature], of_steps: bool) -> None:
         """Takes note of it in one message."""
@@ -333,7 +332,7 @@ class _SeenFeature:
     @property
     def kind(self) -> int | None:
         """The field of its values, or of lists without any; None if there is none."""
-        return max(self.kinds or self.empty) or None
+        return max(self.kinds or self.empty, default=0) or None
 
     def looks(self, total: int) -> tuple[Node, list[Column]]:
         """A part of a schema, if it was to be in so many messages."""
@@ -346,10 +345,8 @@ class _SeenFeature:
             item, items = Node("leaf"), [_column(one, dtype, None, 1)]
         node, columns = Node("leaf"), [_column("ndarray", dtype, None, 1)]
         if of_steps and len(counts) > 1:
-            node, columns = (
-                Node("varying", (), (Node("varying", (), (item, Node("leaf"))),)),
-                [*items, lengths],
-            )
+            inner = Node("varying", (), (item, Node("leaf")))
+            node, columns = Node("varying", (), (inner,)), [*items, lengths]
         elif not of_steps and counts <= {0, 1} and (1 in counts or kind == BYTES):
             columns = [_column(one, dtype, None, 1) if kind == BYTES else _column(one, dtype, ())]
             is_missing = is_missing or 0 in counts
@@ -399,11 +396,11 @@ class SeenFeatures:
     @staticmethod
     def from_json(data: Json) -> SeenFeatures:
         """The features that `to_json` was called on."""
-        seen = SeenFeatures(data["total"])
-        for name, (kinds, empty, counts, rows) in data["features"].items():
-            seen.features[name] = _SeenFeature(kinds, empty, counts)
-            seen.features[name].rows = rows
-        return seen
+        features = {
+            name: _SeenFeature(set(kinds), set(empty), set(counts), rows)
+            for name, (kinds, empty, counts, rows) in data["features"].items()
+        }
+        return SeenFeatures(data["total"], features)
 
 
 def learned(shown: SeenFeatures, schema: Schema | None) -> Examples:

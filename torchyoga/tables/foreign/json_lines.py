@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -35,13 +34,8 @@ _KIND = "json lines 2"
 _PIECE = 2**22  # bytes in which lines are looked for at once
 _SAMPLE = 1000  # rows from which it is learned what all look like
 _LONGEST = 2**28  # bytes of a line
-_EXACT: dict[str, set[type]] = {
-    "b": {bool},
-    "i": {int},
-    "u": {int},
-    "f": {int, float},
-    "c": {int, float},
-}  # kinds of dtypes
+# What is kept as it is, by the kind of a dtype.
+_EXACT: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "c": {int, float}}
 _BLANK = b" \t\r\n"
 _IS_BLANK = np.isin(np.arange(256), list(_BLANK))
 _DEEPEST = 80  # lists and dicts in each other that are looked into: rows cannot nest that deep
@@ -92,7 +86,7 @@ def from_jsonl(
     """
     named = NamedFiles.of(files, "*.jsonl*", storage_options, cache_dir, cache_bytes)
     lines, crcs, own = list[Ints](), list[int](), schema
-    for number, index in enumerate(named.indices(_KIND, _index_of)):
+    for number, index in enumerate(named.indices(_KIND, _lines)):
         lines.append(index.arrays["places"])
         crcs.append(index.info["crc"])
         if named.files.is_remote and own is None and len(lines[-1]):  # while the file is here
@@ -112,47 +106,14 @@ def _schema_of(named: NamedFiles, lines: Sequence[Ints]) -> Schema:
     starts, places = bounds_of(map(len, lines)), np.concatenate(lines)
     text = _LinesOfJson(named.name, named.files, starts, Schema.of(""), "", places)
     rows = spread(len(places), _SAMPLE)
-    values = text.parsed(MappedShards(named.files, text.check), rows)
-    return _learned(values, lambda place: text.where(int(rows[place])))
+    values, seen = text.parsed(MappedShards(named.files, text.check), rows), _SeenKeys()
+    for value in values:
+        seen.add(value, ())
+    return text.block(rows, values, None, lambda value: seen.fitted(value, ())).schema
 
 
-def _learned(sample: Sequence[Row], where: Callable[[int], str]) -> Schema:
-    """The schema of rows such as these."""
-    seen = _SeenKeys()
-    for row in sample:
-        seen.add(row, ())
-    return _block(sample, None, lambda row: seen.fitted(row, ()), where).schema
-
-
-def _value(text: str | bytes, where: Callable[[], str]) -> Row:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{where()}: this is not JSON: {error}") from error
-
-
-def _block(
-    values: Sequence[Row], schema: Schema | None, fit: Callable[[Row], Row], where: Callable[[int], str]
-) -> Block:
-    """The block of values as JSON has them; SchemaError says where one is that does not fit."""
-    collector, place = Collector(schema), 0
-    try:
-        for place, value in enumerate(values):
-            collector.add(fit(value), place)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        problem = str(error).removeprefix(f"row {place} does not fit: ")
-        raise SchemaError(f"{where(place)}: {problem}; pass a schema= that it fits") from error
-    return collector.take()
-
-
-def _index_of(path: str) -> FileIndex:
-    """Where the lines of a file lie, `places` (N, 2), and the CRC-32 of all."""
-    places, crc = _lines(path)
-    return FileIndex({"places": places}, {"crc": crc})
-
-
-def _lines(path: str) -> tuple[Ints, int]:
-    """(N, 2) where the lines of a file that are not blank begin and end, and the CRC-32 of all its bytes."""
+def _lines(path: str) -> FileIndex:
+    """(N, 2) `places` where the lines of a file that are not blank begin and end, and the `crc` of it all."""
     found, crc, done, begin, is_blank = [np.empty((0, 2), np.int64)], 0, 0, 0, True
     piece = b" "
     with open(open_regular(path), "rb") as file:
@@ -177,7 +138,7 @@ def _lines(path: str) -> tuple[Ints, int]:
     every = np.concatenate(found)
     if (every[:, 1] - every[:, 0]).max(initial=0) > _LONGEST:
         raise CorruptError(f"{path} has a line of more than {_LONGEST} bytes; is it one of JSON lines?")
-    return every, crc
+    return FileIndex({"places": every}, {"crc": crc})
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,16 +159,34 @@ class _LinesOfJson(FileLayout):
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """Parsed rows, as columns."""
-        numbers = rows.tolist()
-        values = self.parsed(shards, rows)
-        data = _block(values, self.schema, self._fit, lambda place: self.where(numbers[place])).data
+        data = self.block(rows, self.parsed(shards, rows), self.schema, self._fit).data
         return [data[number] for number in columns]
 
     def parsed(self, shards: MappedShards, rows: Ints) -> list[Row]:
         """The values on some lines."""
         memory, addresses, nbytes = self.spans(shards, rows)
-        texts = zip(rows.tolist(), memory.texts(addresses, nbytes), strict=True)
-        return [_value(text, partial(self.where, row)) for row, text in texts]
+        values = []
+        for row, text in zip(rows.tolist(), memory.texts(addresses, nbytes), strict=True):
+            try:
+                values.append(json.loads(text))
+            except (ValueError, RecursionError) as error:
+                raise CorruptError(f"{self.where(row)}: this is not JSON: {error}") from error
+        return values
+
+    def block(
+        self, rows: Ints, values: Sequence[Row], schema: Schema | None, fit: Callable[[Row], Row]
+    ) -> Block:
+        """The block of values as JSON has them; SchemaError says where one is that does not fit."""
+        collector, place = Collector(schema), 0
+        try:
+            for place, value in enumerate(values):
+                collector.add(fit(value), place)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            problem = str(error).removeprefix(f"row {place} does not fit: ")
+            raise SchemaError(
+                f"{self.where(int(rows[place]))}: {problem}; pass a schema= that it fits"
+            ) from error
+        return collector.take()
 
     def where(self, row: int) -> str:
         """The file and the line of a row, for messages."""

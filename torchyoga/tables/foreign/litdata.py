@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,33 +15,22 @@ from ...errors import CorruptError, SchemaError
 from ...files.root import open_regular
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef, MappedShards
+from ...reading.in_place_ref import InPlaceRef
 from ...rows.block import bounds_of
 from ...rows.column import Codec, Meaning, exactly
 from ...rows.learning import Learner
 from ...rows.node import Node, Path, path_name
 from ...rows.schema import Schema
 from ...rows.types import Json, Row
-from ...stores.downloads import FRAMED
-from ..arrow_ref import from_table
+from ...stores.downloads import FRAMED, StoredShard
+from ..arrow_ref import KeptColumns, ref_over
 from . import records
 from .named_files import IndexedFile, IndexedFolder, is_below
 
 _INDEX = "index.json"
-_TORCH = {
-    0: "<f4",
-    1: "<f4",
-    2: "<f8",
-    3: "<f8",
-    4: "<c8",
-    5: "<c8",
-    6: "<c16",
-    7: "<c16",
-    8: "<f2",
-    9: "<f2",
-}
-_TORCH |= {11: "|u1", 12: "|i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8", 18: "<i8", 19: "|b1"}
-_TORCH |= {20: "<u2"}
+_TORCH = {0: "<f4", 1: "<f4", 2: "<f8", 3: "<f8", 4: "<c8", 5: "<c8", 6: "<c16", 7: "<c16", 8: "<f2"}
+_TORCH |= {9: "<f2", 11: "|u1", 12: "|i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8"}
+_TORCH |= {18: "<i8", 19: "|b1", 20: "<u2"}
 _BFLOAT16 = 10
 _NUMPY = {0: "|i1", 1: "<i2", 2: "<i4", 3: "<i8", 4: "|u1", 5: "<u2", 6: "<u4", 7: "<u8", 8: "<f2", 9: "<f4"}
 _NUMPY |= {10: "<f8", 11: "<c8", 12: "<c16", 13: "|b1"}
@@ -116,14 +105,15 @@ def from_litdata(
     unknown = [name for name in columns or () if name not in keys]
     if unknown or (columns is not None and not columns):
         raise KeyError(f"{source.name} has no columns {unknown}; it has {keys or 'rows that are no dicts'}")
-    if source.folder is not None and not stored[0].compression and _has_table(source.where(stored[0].name)):
+    first = stored[0]
+    if source.folder is not None and not first.stored.compression and _has_table(source.where(first.name)):
         paths = tuple(source.where(file.name) for file in stored)
-        ref: DataRef = _of_tables(paths, None if columns is None else tuple(dict.fromkeys(columns)))[0]
+        ref: DataRef = _of_tables(paths, None if columns is None else tuple(dict.fromkeys(columns)))
         return ref if columns is None else ref.columns(columns)
     values = {name: _value(name, how, source.name) if how else None for name, how in places}
     for chunk, file in zip(chunks, stored, strict=True):
         (run,) = values.values() if are_tokens else (None,)
-        left, dim = file.nbytes - 4 * (file.rows + 2), chunk.get("dim")
+        left, dim = file.stored.nbytes - 4 * (file.rows + 2), chunk.get("dim")
         if isinstance(run, records.RunValue) and dim is not None and dim * run.itemsize != left:
             raise CorruptError(
                 f"{source.where(_INDEX)} says {dim} tokens in {left} bytes of {file.name}; write it again"
@@ -133,25 +123,17 @@ def from_litdata(
     content = json_digest([chunks, config["data_format"], config["data_spec"], columns, told])
     if are_tokens:
         tree = Node("dict", ("tokens",), (tree,))
-
-    def made_of(values: Mapping[str, records.RecordValue | None]) -> records.Records:
-        shown = [value for value in values.values() if value is not None]
-        schema = records.schema_of(_with(tree, iter(shown)), shown)
-        sizes = (None,) * len(values)
-        return records.Records(
-            source.name, files, starts, schema, content, dict(values), sizes, (), are_tokens
-        )
-
-    first = made_of(values)
-    looked = MappedShards(files, first.check)
+    learn = dict[str, Callable[[records.ValuePart], records.RecordValue]]()
     for name, value in values.items():
         if isinstance(value, records.ArrayValue):
-            values[name] = first.learned(looked, name, value, None, None)
-        elif isinstance(value, records.DecodedValue):
-            shown = [other for other, one in first.values.items() if one is not None]
-            (texts,) = first.gather(looked, first.sample(), [shown.index(name)])  # each has one column
-            values[name] = _learned_json(source.name, name, texts.texts())
-    ref = InPlaceRef(made_of(values))
+            learn[name] = partial(value.learned, source.name, name, None, None)
+        elif isinstance(value, records.DecodedValue) and value.function is _json:
+            learn[name] = partial(_learned_json, source.name, name)
+    sizes = (None,) * len(values)
+    layout = records.Records(
+        source.name, files, starts, records.UNKNOWN, content, values, sizes, (), are_tokens
+    )
+    ref = InPlaceRef(layout.rows_of(tree, learn))
     if columns is None or isinstance(columns, str):
         return ref if columns is None else ref.columns(columns)
     return ref.columns([path_name((name,)) for name in columns])
@@ -167,7 +149,7 @@ def _has_table(path: str) -> bool:
         raise CorruptError(f"{path} is missing though the index names it; write the dataset again") from None
 
 
-def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> tuple[DataRef, None]:
+def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> DataRef:
     """The rows of Arrow files at the ends of chunks."""
     tables = []
     for path in paths:
@@ -192,7 +174,8 @@ def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> tuple[D
             f"{os.path.dirname(paths[0])}: its chunks have no schema that holds all values: {error}; write "
             "all of them with one schema"
         ) from error
-    return from_table(joined, os.path.dirname(paths[0]), (_of_tables, paths, columns)), None
+    folder, remade = os.path.dirname(paths[0]), (_of_tables, (paths, columns))
+    return ref_over(folder, joined.to_batches(), joined.schema, remade, KeptColumns())
 
 
 def _refuse(config: Json, name: str) -> None:
@@ -217,14 +200,13 @@ def _chunk(chunk: Json, compression: str | None) -> IndexedFile:
     if not 0 < exactly(int, rows) < exactly(int, nbytes) <= _MOST_BYTES:
         raise ValueError(f"{rows} items in {nbytes} bytes")
     if not compression:
-        return IndexedFile(name, rows, nbytes)
-    raw = name.replace(".zstd.bin", ".bin")
-    return IndexedFile(raw, rows, nbytes, (), "zstd", name, 0)
+        return IndexedFile(name, rows, StoredShard(name, nbytes, 0))
+    return IndexedFile(name.replace(".zstd.bin", ".bin"), rows, StoredShard(name, nbytes, 0, "zstd"))
 
 
 def _framed(source: IndexedFolder, file: IndexedFile) -> IndexedFile:
     """A chunk whose items are compressed some at a time; its head says their size."""
-    name, sent = file.sent_name, file.nbytes
+    name, sent = file.stored.name, file.stored.nbytes
     low = FRAMED.size + 4 * (file.rows + 1)
     try:
         head = source.head(name, low, sent) if low < sent else b""
@@ -235,7 +217,7 @@ def _framed(source: IndexedFolder, file: IndexedFile) -> IndexedFile:
     nbytes = 4 * (file.rows + 2) + int.from_bytes(head[low - 4 : low], "little")
     if not file.rows < nbytes <= _MOST_BYTES or len(head) < low:
         raise ValueError(f"{file.rows} items in {sent} bytes of {name}")
-    return replace(file, name=f"{name}.raw", nbytes=nbytes, compression="frames", sent=sent)
+    return IndexedFile(f"{name}.raw", file.rows, StoredShard(name, nbytes, sent, "frames"))
 
 
 def _kind(spec: Json) -> str:
@@ -285,16 +267,9 @@ def _tree(
     return Node(kind, tuple(kept) if kind == "dict" else (), tuple(kept.values()))
 
 
-def _with(tree: Node, values: Iterator[records.RecordValue]) -> Node:
-    """A tree with those of the values in place of its leaves."""
-    if tree.kind == "leaf":
-        return next(values).schema.tree
-    return Node(tree.kind, tree.keys, tuple(_with(child, values) for child in tree.children))
-
-
-def _learned_json(where: str, name: str, texts: Sequence[bytes]) -> records.DecodedValue:
-    """How values that lie as JSON are read: lists are of any length."""
-    learner, values = Learner(), [_json(text) for text in texts]
+def _learned_json(where: str, name: str, part: records.ValuePart) -> records.DecodedValue:
+    """How values that lie as JSON are read, as some of them show it: lists are of any length."""
+    learner, values = Learner(), [_json(text) for text in part.runs().texts()]
     are_lists = all(type(value) is list for value in values)
     try:
         for value in values if any(values) or not are_lists else [[0]]:  # of no items nothing is known
@@ -330,19 +305,16 @@ def _value(name: str, how: str, where: str) -> records.RecordValue:
         return records.RunValue(records.leaf("tensor", np.dtype(_TORCH[code]).name, None, 1))
     if kind == "no_header_numpy" and code in _NUMPY:
         return records.RunValue(records.leaf("ndarray", _NUMPY[code], None, 1))
-    if kind in ("tensor", "numpy"):
-        own = (
-            records.leaf("tensor", "uint8", None, 2)
-            if kind == "tensor"
-            else records.leaf("ndarray", "|u1", None, 2)
-        )
-        return records.ArrayValue(own, _TensorHeads(">u4" if kind == "tensor" else "<u4"))
+    if kind == "tensor":
+        return records.ArrayValue(records.leaf("tensor", "uint8", None, 2), partial(_heads, ">u4"))
+    if kind == "numpy":
+        return records.ArrayValue(records.leaf("ndarray", "|u1", None, 2), partial(_heads, "<u4"))
     if kind == "pil":
         return records.ArrayValue(records.leaf("ndarray", "|u1", None, 3), records.pixels)
     if kind == "jpeg_array":
         return records.images(0)
-    if kind == "json":  # until it is known what they hold
-        return records.DecodedValue(Schema.of(b""), bytes)
+    if kind == "json":
+        return records.DecodedValue(records.UNKNOWN, _json)
     what = "pickles, which can run code" if kind == "pickle" else f"the format {how!r:.40}"
     raise SchemaError(
         f"{where}: {name!r} holds {what}, which is not read in place. Pass columns= without it; or, if you "
@@ -350,28 +322,24 @@ def _value(name: str, how: str, where: str) -> records.RecordValue:
     )
 
 
-@dataclass(frozen=True)
-class _TensorHeads:
+def _heads(numbers: str, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
     """The heads of arrays: a number for the dtype, the number of dimensions, and these.
 
-    Attributes:
-        dtype: of these numbers.
+    Args:
+        numbers: the dtype of these.
+        part: some arrays.
     """
-
-    dtype: str
-
-    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
-        heads = part.head(np.arange(len(part.addresses)), 0, 8, self.dtype).astype(np.int64)
-        keys = heads[:, 0] << 32 | heads[:, 1]
-        for key in np.unique(keys).tolist():
-            places = np.flatnonzero(keys == key)
-            code, ndim = key >> 32, key & 0xFFFFFFFF
-            dtype = (_TORCH if self.dtype == ">u4" else _NUMPY).get(code)
-            if code == _BFLOAT16 and self.dtype == ">u4":
-                raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
-            if dtype is None or ndim > 32:
-                raise records.BadValue(
-                    int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
-                )
-            shapes = part.head(places, 8, 4 * ndim, self.dtype).astype(np.int64)
-            yield records.ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)
+    heads = part.head(np.arange(len(part.addresses)), 0, 8, numbers).astype(np.int64)
+    keys = heads[:, 0] << 32 | heads[:, 1]
+    for key in np.unique(keys).tolist():
+        places = np.flatnonzero(keys == key)
+        code, ndim = key >> 32, key & 0xFFFFFFFF
+        dtype = (_TORCH if numbers == ">u4" else _NUMPY).get(code)
+        if code == _BFLOAT16 and numbers == ">u4":
+            raise SchemaError("tensors of bfloat16, which are not supported; write them as float32")
+        if dtype is None or ndim > 32:
+            raise records.BadValue(
+                int(places[0]), f"an array of dtype {code} and {ndim} dimensions; write the chunk again"
+            )
+        shapes = part.head(places, 8, 4 * ndim, numbers).astype(np.int64)
+        yield records.ArrayGroup(places, dtype, 8 + 4 * ndim, shapes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,13 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
-from ...reading.in_place_ref import InPlaceRef, MappedShards
+from ...reading.in_place_ref import InPlaceRef
 from ...rows.block import bounds_of
 from ...rows.column import Codec, Meaning, exactly
 from ...rows.node import Node
 from ...rows.schema import Schema
 from ...rows.types import Json
+from ...stores.downloads import StoredShard
 from . import records
 from .named_files import IndexedFile, IndexedFolder, is_below
 
@@ -86,7 +87,7 @@ def from_mds(
                 f"{source.where(stored.name)} has columns {others[:2]}, the first shard "
                 f"{[names, encodings]}; make a DataRef of each kind of shards, and concat them"
             )
-    columns = columns if shards else None
+    columns, dtypes, ndims = columns if shards else None, dtypes or {}, ndims or {}
     wanted = list(names) if columns is None else list(columns)
     unknown = [name for name in wanted if name not in names]
     if unknown or (shards and not wanted):
@@ -98,33 +99,22 @@ def from_mds(
     files, hashes, told = source.files([stored for stored, *_ in shards], verify)
     starts = bounds_of(stored.rows for stored, *_ in shards)
     content = json_digest(
-        [[index["shards"]], told, wanted, {k: np.dtype(v).str for k, v in (dtypes or {}).items()}]
+        [[index["shards"]], told, wanted, {name: np.dtype(one).str for name, one in dtypes.items()}]
     )
-
-    def made_of(values: Mapping[str, records.RecordValue | None]) -> records.Records:
-        shown = {name: value for name, value in values.items() if value is not None}
-        tree = Node("dict", tuple(shown), tuple(value.schema.tree for value in shown.values()))
-        schema = records.schema_of(tree, list(shown.values()))
-        return records.Records(source.name, files, starts, schema, content, dict(values), sizes, hashes)
-
-    dynamic = {name: value for name, value in values.items() if isinstance(value, records.ArrayValue)}
-    of_none = [
-        name
-        for name in {**(dtypes or {}), **(ndims or {})}
-        if name not in dynamic and values.get(name, 0) is not None
-    ]
+    layout = records.Records(source.name, files, starts, records.UNKNOWN, content, values, sizes, hashes)
+    learn = {
+        name: partial(value.learned, source.name, name, dtypes.get(name), ndims.get(name))
+        for name, value in values.items()
+        if isinstance(value, records.ArrayValue)
+    }
+    of_none = [name for name in {**dtypes, **ndims} if name not in learn and values.get(name, 0) is not None]
     if of_none:
         raise KeyError(
-            f"{source.name} has no arrays {of_none} that say themselves what they are; it has {[*dynamic]}"
+            f"{source.name} has no arrays {of_none} that say themselves what they are; it has {[*learn]}"
         )
-    if dynamic:
-        first = made_of(values)
-        looked = MappedShards(files, first.check)
-        for name, value in dynamic.items():
-            values[name] = first.learned(
-                looked, name, value, (dtypes or {}).get(name), (ndims or {}).get(name)
-            )
-    ref: DataRef = InPlaceRef(made_of(values))
+    shown = tuple(name for name in names if name in wanted)
+    tree = Node("dict", shown, (Node("leaf"),) * len(shown))
+    ref: DataRef = InPlaceRef(layout.rows_of(tree, learn))
     return ref if columns is None else ref.columns(columns)
 
 
@@ -140,28 +130,18 @@ def _shard(entry: Json) -> tuple[IndexedFile, tuple[str, ...], tuple[str, ...], 
     columns = [tuple(exactly(list, entry[f"column_{of}"])) for of in ("names", "encodings", "sizes")]
     names, encodings, sizes = columns
     texts = all(type(text) is str for text in (*names, *encodings))
-    if (
-        not len(names) == len(encodings) == len(sizes)
-        or len(set(names)) < len(names)
-        or not texts
-        or not names
-    ):
+    are_alike = 0 < len(names) == len(encodings) == len(sizes)
+    if not texts or not are_alike or len(set(names)) < len(names):
         raise ValueError(f"columns {names!r:.200} of encodings {encodings!r:.200}")
     if not all(size is None or (type(size) is int and 0 <= size <= nbytes) for size in sizes):
         raise ValueError(f"columns of sizes {sizes!r:.200}")
-    compression = None if not zipped else exactly(str, entry["compression"]).partition(":")[0]
-    stored = IndexedFile(
-        name=is_below(raw["basename"]),
-        rows=rows,
-        nbytes=nbytes,
-        hashes=_hashes(raw),
-        compression=compression,
-        sent_name=is_below(zipped["basename"]) if zipped else "",
-        sent=exactly(int, zipped["bytes"]) if zipped else nbytes,
-        sent_hashes=_hashes(zipped) if zipped else (),
-    )
+    name, hashes = is_below(raw["basename"]), _hashes(raw)
+    stored = StoredShard(name, nbytes, nbytes, hashes=hashes)
+    if zipped:
+        how, sent = exactly(str, entry["compression"]).partition(":")[0], exactly(int, zipped["bytes"])
+        stored = StoredShard(is_below(zipped["basename"]), nbytes, sent, how, _hashes(zipped), hashes)
     # Zero stands for a size that records say, as in their own reader.
-    return stored, names, encodings, tuple(size or None for size in sizes)
+    return IndexedFile(name, rows, stored), names, encodings, tuple(size or None for size in sizes)
 
 
 def _hashes(entry: Json) -> tuple[tuple[str, str], ...]:
@@ -226,31 +206,27 @@ def _array(how: str) -> records.RecordValue:
         if not fixed.size:
             raise SchemaError(f"arrays of the shape {extents!r:.40}, which have no elements")
         return fixed
-    return records.ArrayValue(records.leaf("ndarray", own, None, 1), _Arrays(own if dtype else None))
+    return records.ArrayValue(records.leaf("ndarray", own, None, 1), partial(_heads, own if dtype else None))
 
 
-@dataclass(frozen=True)
-class _Arrays:
+def _heads(shared: str | None, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
     """The heads of arrays: a byte for the dtype, unless all have one; a byte for the dimensions, and these.
 
-    Attributes:
-        dtype: of all; None if each says it.
+    Args:
+        shared: the dtype of all; None if each says its own.
+        part: some arrays.
     """
-
-    dtype: str | None
-
-    def __call__(self, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
-        every = np.arange(len(part.addresses))
-        before = int(self.dtype is None)
-        bytes_ = part.head(every, 0, 1 + before, "u1")
-        keys = bytes_[:, 0].astype(np.int64) << 8 | bytes_[:, -1] if before else bytes_[:, 0].astype(np.int64)
-        for key in np.unique(keys).tolist():
-            places = np.flatnonzero(keys == key)
-            dtype = self.dtype or _CODES.get(key >> 8)
-            ndim, width = (key & 255) >> 2, 1 << (key & 3)
-            if dtype is None:
-                raise records.BadValue(
-                    int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
-                )
-            shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
-            yield records.ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)
+    every = np.arange(len(part.addresses))
+    before = int(shared is None)
+    bytes_ = part.head(every, 0, 1 + before, "u1")
+    keys = bytes_[:, 0].astype(np.int64) << 8 | bytes_[:, -1] if before else bytes_[:, 0].astype(np.int64)
+    for key in np.unique(keys).tolist():
+        places = np.flatnonzero(keys == key)
+        dtype = shared or _CODES.get(key >> 8)
+        ndim, width = (key & 255) >> 2, 1 << (key & 3)
+        if dtype is None:
+            raise records.BadValue(
+                int(places[0]), f"an array of an unknown dtype, {key >> 8}; write the file again"
+            )
+        shapes = part.head(places, 1 + before, ndim * width, f"<u{width}")
+        yield records.ArrayGroup(places, dtype, 1 + before + ndim * width, shapes)

@@ -141,14 +141,10 @@ def written(message: Message, kinds: Mapping[str, int]) -> bytes:
         return _field(one.kind, _field(1, *parts))
 
     def entries(values: Mapping[str, bytes]) -> list[bytes]:
-        return [_field(1, _field(1, name.encode()), _field(2, value)) for name, value in values.items()]
+        wanted = [(name.encode(), value) for name, value in values.items() if name in kinds]
+        return [_field(1, _field(1, name), _field(2, value)) for name, value in wanted]
 
-    context = entries({name: feature(one) for name, one in message.features.items() if name in kinds})
-    steps = entries(
-        {
-            name: b"".join(_field(1, feature(one)) for one in some)
-            for name, some in message.lists.items()
-            if name in kinds
-        }
-    )
+    context = entries({name: feature(one) for name, one in message.features.items()})
+    lists = {name: b"".join(_field(1, feature(one)) for one in some) for name, some in message.lists.items()}
+    steps = entries(lists)
     return _field(1, *context) + (_field(2, *steps) if steps else b"")

@@ -12,12 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import BinaryIO
 
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...files.root import open_regular, read_regular
@@ -92,10 +93,8 @@ class NamedFiles:
         store = _Store(Objects(base, storage_options), len(texts) > _AT_ONCE)
         objects = [one for text in texts for one in store.named(text[len(base) + 1 :], ending)]
         how = AS_IT_BEGINS if unpack else None
-        shards = [StoredShard(name, nbytes, nbytes, how, tag=state.tag) for name, nbytes, state in objects]
-        return NamedFiles(
-            ShardDownloads(store.remote, shards, cache), tuple(state for *_, state in objects), cache
-        )
+        shards = [StoredShard(name, at.nbytes, at.nbytes, how, tag=at.tag) for name, at in objects]
+        return NamedFiles(ShardDownloads(store.remote, shards, cache), tuple(at for _, at in objects), cache)
 
     @property
     def name(self) -> str:
@@ -176,6 +175,11 @@ def _head(path: str, most: int) -> bytes:
         return file.read(most)
 
 
+def _run(file: BinaryIO, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return file.read(stop - start)
+
+
 def _is_wanted(name: str, pattern: str) -> bool:
     """True for the name of a file that a pattern matches, and that is not hidden."""
     return name[0] != "." and fnmatchcase(name, pattern)
@@ -222,8 +226,8 @@ class _Store:
         self.remote, self._are_many = remote, are_many
         self._listings: dict[str, dict[str, ObjectInfo]] = {}
 
-    def named(self, name: str, ending: str) -> list[tuple[str, int, IndexOf]]:
-        """The files that a name stands for: their names, sizes and states."""
+    def named(self, name: str, ending: str) -> list[tuple[str, IndexOf]]:
+        """The files that a name stands for: their names and states."""
         folder, _, last = name.rstrip("/").rpartition("/")
         if has_magic(folder):
             names = self._below(folder, name)
@@ -243,7 +247,7 @@ class _Store:
                     names = self._matching(name, ending)
         if not names:
             raise NotFoundError(f"there is no {self.remote.where(name)}, nor files {ending} in it")
-        return [self._state(one, names[one]) for one in sorted(names, key=natural)]
+        return [(one, state_of(self.remote, one, names[one])) for one in sorted(names, key=natural)]
 
     def _listed(self, folder: str) -> dict[str, ObjectInfo]:
         if folder not in self._listings:
@@ -266,13 +270,15 @@ class _Store:
             if _is_wanted(name, pattern)
         }
 
-    def _state(self, name: str, about: ObjectInfo) -> tuple[str, int, IndexOf]:
-        where = self.remote.where(name)
-        if about.nbytes is None:  # as in the pages of web servers
-            about = self.remote.find_one(name) or about
-        if about.nbytes is None:
-            raise RemoteError(f"the server does not say how many bytes {where} has; copy it to this machine")
-        return name, about.nbytes, IndexOf.remote(where, about, about.nbytes, "")
+
+def state_of(remote: Objects, name: str, about: ObjectInfo) -> IndexOf:
+    """A file of a store as it was found; RemoteError if nothing says its size."""
+    where = remote.where(name)
+    if about.nbytes is None:  # as in the pages of web servers
+        about = remote.find_one(name) or about
+    if about.nbytes is None:
+        raise RemoteError(f"the server does not say how many bytes {where} has; copy it to this machine")
+    return IndexOf.remote(where, about, about.nbytes, "")
 
 
 def is_below(name: object) -> str:
@@ -289,21 +295,19 @@ class IndexedFile:
     """A file as an index describes it.
 
     Attributes:
-        name: its path below the folder.
-        rows: how many it has; `nbytes`: its size.
-        hashes: pairs of an algorithm and hex digits.
-        compression: of the file that is sent in its place; None if it is sent itself.
-        sent_name: the name of that file; `sent`: its size, or 0; `sent_hashes`: its hashes.
+        name: its path below the folder, where it is not compressed.
+        rows: how many it has.
+        stored: the file that is sent; 0 bytes of it if the index does not say its size.
     """
 
     name: str
     rows: int
-    nbytes: int
-    hashes: Hashes = ()
-    compression: str | None = None
-    sent_name: str = ""
-    sent: int = 0
-    sent_hashes: Hashes = ()
+    stored: StoredShard
+
+    @property
+    def hashes(self) -> Hashes:
+        """Those of the file that is not compressed."""
+        return self.stored.raw_hashes if self.stored.compression else self.stored.hashes
 
 
 @dataclass(frozen=True)
@@ -370,13 +374,19 @@ class IndexedFolder:
         Raises:
             FileNotFoundError: there is no such file.
         """
-        if self.folder is None:
-            return self.remote.read_ranges(name, [(0, count)], nbytes)[0][:count]
-        with open(open_regular(self.folder / name), "rb") as file:
-            return file.read(count)
+        return self._runs(name, [(0, count)], nbytes)[0]
+
+    def _runs(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
+        """Some runs of bytes of a file of so many."""
+        if self.folder is not None:
+            with open(open_regular(self.folder / name), "rb") as file:
+                return [_run(file, start, stop) for start, stop in bounds]
+        runs = self.remote.read_ranges(name, bounds, nbytes)
+        # Some servers send all, whatever is asked for.
+        return [runs[0][start:stop] for start, stop in bounds] if len(runs[0]) == nbytes else runs
 
     def files(
-        self, stored: Sequence[IndexedFile], verify: bool
+        self, listed: Sequence[IndexedFile], verify: bool
     ) -> tuple[ShardFiles, tuple[Hashes, ...], list[str]]:
         """The files that an index names, the hashes with which they are to be compared when mapped, and what
         names the content of those without hashes.
@@ -385,21 +395,19 @@ class IndexedFolder:
             CorruptError: a file is missing, or has another size than the index says.
         """
         if self.folder is not None and all(
-            file.compression is None or (self.folder / file.name).is_file() for file in stored
+            file.stored.compression is None or (self.folder / file.name).is_file() for file in listed
         ):
-            paths = tuple(str(self.folder / file.name) for file in stored)
-            local = LocalShards(self.name, paths, tuple(file.nbytes for file in stored)).as_they_are()
-            hashes = tuple(file.hashes for file in stored) if verify else ()
-            unsaid = [(file.name, file.nbytes) for file in stored if not file.hashes]
+            paths = tuple(str(self.folder / file.name) for file in listed)
+            local = LocalShards(self.name, paths, tuple(file.stored.nbytes for file in listed)).as_they_are()
+            hashes = tuple(file.hashes for file in listed) if verify else ()
+            unsaid = [(file.name, file.stored.nbytes) for file in listed if not file.hashes]
             return local, hashes if any(hashes) else (), self._told(unsaid)
-        listed = self.remote.find()
+        there = self.remote.find()
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            shards = list(pool.map(lambda file: self._shard(file, listed, verify), stored))
-        unsaid = [
-            (shard.name, shard.sent)
-            for file, shard in zip(stored, shards, strict=True)
-            if not (file.hashes or file.sent_hashes)
-        ]
+            shards = list(pool.map(lambda file: self._found(file.stored, there, verify), listed))
+        have_hashes = [bool(file.stored.hashes or file.stored.raw_hashes) for file in listed]
+        pairs = zip(shards, have_hashes, strict=True)
+        unsaid = [(shard.name, shard.sent) for shard, has_hashes in pairs if not has_hashes]
         return ShardDownloads(self.remote, shards, self.cache), (), self._told(unsaid)
 
     def _told(self, files: Sequence[tuple[str, int]]) -> list[str]:
@@ -408,41 +416,25 @@ class IndexedFolder:
         for number in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
             name, nbytes = files[number]
             bounds = [(0, min(_SAMPLE, nbytes)), (max(0, nbytes - _SAMPLE), nbytes)]
-            if self.folder is None:
-                runs = self.remote.read_ranges(name, bounds, nbytes)
-                if len(runs[0]) == nbytes:  # whatever was asked for
-                    runs = [runs[0][start:stop] for start, stop in bounds]
-            else:
-                with open(open_regular(self.folder / name), "rb") as file:
-                    runs = [file.read(_SAMPLE)]
-                    file.seek(bounds[1][0])
-                    runs.append(file.read(_SAMPLE))
-            told.append(hexdigest(*runs))
+            told.append(hexdigest(*self._runs(name, bounds, nbytes)))
         return told
 
-    def _shard(self, file: IndexedFile, listed: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
-        name = file.sent_name or file.name
-        about = listed.get(name)
-        hashes = (file.sent_hashes if file.compression else file.hashes) if verify else ()
-        raw_hashes = file.hashes if verify and file.compression else ()
-        is_told = bool(file.sent) or (about is not None and about.nbytes is not None)
-        is_told = is_told and bool(hashes or raw_hashes or (about is not None and about.state is not None))
-        if not is_told and not (listed and about is None):
+    def _found(self, stored: StoredShard, there: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
+        """A file of the store with its size and its tag, and with hashes if they are to be compared."""
+        name, about = stored.name, there.get(stored.name)
+        if not verify:
+            stored = replace(stored, hashes=(), raw_hashes=())
+        is_told = bool(stored.sent) or (about is not None and about.nbytes is not None)
+        has_state = about is not None and about.state is not None
+        is_told = is_told and bool(stored.hashes or stored.raw_hashes or has_state)
+        if not is_told and not (there and about is None):
             about = self.remote.find_one(name)  # listings of the web say neither sizes nor tags
-        if about is None and (listed or not file.sent):
+        if about is None and (there or not stored.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")
-        sent = file.sent or (about.nbytes if about is not None else None)
-        sent = sent if sent is not None or file.compression else file.nbytes
+        sent = stored.sent or (about.nbytes if about is not None else None)
+        sent = sent if sent is not None or stored.compression else stored.nbytes
         if sent is None or (about is not None and about.nbytes not in (None, sent)):
             raise CorruptError(
                 f"{self.where(name)} has {about and about.nbytes} bytes, not {sent}; write it again"
             )
-        return StoredShard(
-            name,
-            file.nbytes,
-            sent,
-            file.compression,
-            hashes,
-            raw_hashes,
-            None if about is None else about.state,
-        )
+        return replace(stored, sent=sent, tag=None if about is None else about.state)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -34,6 +35,7 @@ _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array
 _SAMPLES = 64  # records that show what arrays look like
 _PLAIN = {"int": "<q", "float": "<d", "bool": "?"}  # how struct reads them
+UNKNOWN = Schema.of(b"")  # until more is known
 
 
 class ValuePart(NamedTuple):
@@ -98,14 +100,11 @@ def leaf(
     )
 
 
-def schema_of(tree: Node, values: Sequence[RecordValue]) -> Schema:
-    """The schema of rows of such values.
-
-    Args:
-        tree: how they nest, with their own trees in it.
-        values: in the order of the tree.
-    """
-    return schema_under(tree, (column for value in values for column in value.schema.columns))
+def _nested(tree: Node, values: Iterator[RecordValue]) -> Node:
+    """A tree with those of the values in place of its leaves."""
+    if tree.kind == "leaf":
+        return next(values).schema.tree
+    return Node(tree.kind, tree.keys, tuple(_nested(child, values) for child in tree.children))
 
 
 @dataclass(frozen=True)
@@ -185,6 +184,38 @@ class ArrayValue:
     may_round: bool = False
     size: None = None
 
+    def learned(
+        self, where: str, name: str, dtype: npt.DTypeLike | None, ndim: int | None, part: ValuePart
+    ) -> ArrayValue:
+        """How arrays are read, as some of them show it.
+
+        Args:
+            where: the records, for messages.
+            name: of the value.
+            dtype: of the arrays, if it is known.
+            ndim: the most dimensions that they have, if that is known.
+            part: some of them.
+        """
+        groups = [(np.dtype(group.dtype), group.shapes.shape[1]) for group in self.groups(part)]
+        found, kinds = {kind for kind, _ in groups}, {dimensions for _, dimensions in groups}
+        own = np.result_type(*found) if dtype is None else np.dtype(dtype)
+        if dtype is None and not all(_holds(own, one) for one in found):
+            raise SchemaError(
+                f"{where}: {name!r} has arrays of {sorted(map(str, found))}, and {own} has not all of "
+                f"their digits; pass dtypes={{{name!r}: {str(own)!r}}} if it should hold them"
+            )
+        most = max(kinds) if ndim is None else ndim
+        if 0 in kinds:  # of one dimension are only columns all of whose arrays are
+            most = max(most, 2)
+        kind = self.schema.columns[0].kind
+        try:
+            looks = leaf(kind, own.name if kind == "tensor" else own.str, None, most)
+        except ValueError as error:
+            raise ValueError(
+                f"{where}: {name!r} cannot be arrays of {own} with {most} dimensions: {error}"
+            ) from error
+        return replace(self, schema=looks, may_round=dtype is not None)
+
     def read(self, part: ValuePart) -> Sequence[Data]:
         """Runs of bytes; copies if some are of another dtype than the column."""
         (column,) = self.schema.columns
@@ -227,9 +258,8 @@ class ArrayValue:
 
 def _holds(dtype: np.dtype[Any], own: np.dtype[Any]) -> bool:
     """True if a dtype has all values of another; a float64 has not all of an int64."""
-    return np.can_cast(own, dtype, "safe") and not (
-        own.kind in "iu" and dtype.kind in "fc" and own.itemsize > 4
-    )
+    is_rounded = own.kind in "iu" and own.itemsize > 4 and dtype.kind in "fc"
+    return np.can_cast(own, dtype, "safe") and not is_rounded
 
 
 @dataclass(frozen=True)
@@ -325,7 +355,7 @@ class Records(FileLayout):
                 try:
                     read.update(enumerate(value.read(part), first))
                 except BadValue as error:
-                    raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
+                    raise self._damage(rows, name, error) from error
                 except SchemaError as error:
                     raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
             first = last
@@ -340,8 +370,8 @@ class Records(FileLayout):
             return None
         wanted = [(maker, shown[number]) for number in columns if (maker := makers[number])]
         fixed = [(n, value.size) for n, value in enumerate(values) if isinstance(value, FixedValue)]
-        wholes = [(n, value.itemsize) for n, value in enumerate(values) if isinstance(value, RunValue)]
-        wholes = [(n, itemsize) for n, itemsize in wholes if itemsize > 1]
+        runs = [(n, value) for n, value in enumerate(values) if isinstance(value, RunValue)]
+        wholes = [(n, value.itemsize) for n, value in runs if value.itemsize > 1]
         starts, lows, views = self.starts.tolist(), self._bounds[0].tolist(), dict[int, memoryview]()
         own, is_bare, is_one = self.sizes, self.is_bare, len(self.starts) == 2
         are_said, num_said = not any(own), 0 if is_bare else own.count(None)
@@ -378,56 +408,31 @@ class Records(FileLayout):
 
         return row
 
-    def sample(self) -> Ints:
-        """Some rows, of all files of this machine, or of the first one that has rows."""
-        last = int(self.starts.searchsorted(0, "right")) if self.files.is_remote else -1
-        return spread(int(self.starts[min(last, len(self.starts) - 1)]), _SAMPLES)
-
-    def learned(
-        self,
-        shards: MappedShards,
-        name: str,
-        value: ArrayValue,
-        dtype: npt.DTypeLike | None,
-        ndim: int | None,
-    ) -> ArrayValue:
-        """A value as some records show it: of all files of this machine, or of the first that has rows.
+    def rows_of(self, tree: Node, learn: Mapping[str, Callable[[ValuePart], RecordValue]]) -> Records:
+        """The same records with rows that nest as a tree does; its leaves are the values, in their order.
 
         Args:
-            shards: the files.
-            name: of the value.
-            value: reads it.
-            dtype: of its arrays, if it is known.
-            ndim: the most dimensions that they have, if that is known.
+            tree: how they nest.
+            learn: functions of some values, of those that only records can show how to read: of all files of
+                this machine, or of the first that has rows.
         """
-        rows = self.sample()
-        if not len(rows):
-            return value
-        part = dict(zip(self.values, self._parts(shards, rows), strict=True))[name]
-        try:
-            groups = [(group.dtype, group.shapes.shape[1]) for group in value.groups(part)]
-        except BadValue as error:
-            raise CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}") from error
-        kind = value.schema.columns[0].kind
-        found = {np.dtype(kind) for kind, _ in groups}
-        own = np.result_type(*found) if dtype is None else np.dtype(dtype)
-        if dtype is None and not all(_holds(own, one) for one in found):
-            raise SchemaError(
-                f"{self.name}: {name!r} has arrays of {sorted(map(str, found))}, and {own} has not all of "
-                f"their digits; pass dtypes={{{name!r}: {str(own)!r}}} if it should hold them"
-            )
-        kinds = {dimensions for _, dimensions in groups}
-        most = max(kinds) if ndim is None else ndim
-        most = (
-            max(most, 2) if 0 in kinds else most
-        )  # of one dimension are only columns all of whose arrays are
-        try:
-            looks = leaf(kind, own.name if kind == "tensor" else own.str, None, most)
-        except ValueError as error:
-            raise ValueError(
-                f"{self.name}: {name!r} cannot be arrays of {own} with {most} dimensions: {error}"
-            ) from error
-        return replace(value, schema=looks, may_round=dtype is not None)
+        values = dict(self.values)
+        last = int(self.starts.searchsorted(0, "right")) if self.files.is_remote else -1
+        rows = spread(int(self.starts[min(last, len(self.starts) - 1)]), _SAMPLES)
+        if learn and len(rows):
+            parts = self._parts(MappedShards(self.files, self.check), rows)
+            for name, part in zip(self.values, parts, strict=True):
+                try:
+                    if name in learn:
+                        values[name] = learn[name](part)
+                except BadValue as error:
+                    raise self._damage(rows, name, error) from error
+        shown = [value for value in values.values() if value is not None]
+        columns = (column for value in shown for column in value.schema.columns)
+        return replace(self, values=values, schema=schema_under(_nested(tree, iter(shown)), columns))
+
+    def _damage(self, rows: Ints, name: str, error: BadValue) -> CorruptError:
+        return CorruptError(f"{self.where(int(rows[error.place]))}, {name}: {error}")
 
     @cached_property
     def _bounds(self) -> tuple[Ints, Ints]:
@@ -439,10 +444,8 @@ class Records(FileLayout):
         files = files_of(self.starts, rows)
         memory, origins = shards.hold(files)
         local = rows - self.starts.take(files)
-        table = (
-            memory.gather(origins + _COUNT * (1 + local), 2 * _COUNT, shards.empty).view("<u4").reshape(-1, 2)
-        )
-        first, last = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+        ends = memory.gather(origins + _COUNT * (1 + local), 2 * _COUNT, shards.empty).view("<u4")
+        first, last = ends[::2].astype(np.int64), ends[1::2].astype(np.int64)
         low, most = self._bounds
         wrong = (first < low.take(files)) | (last < first) | (last > most.take(files))
         if wrong.any():
@@ -515,25 +518,16 @@ def pixels(part: ValuePart) -> Iterator[ArrayGroup]:
 
 def images(before: int) -> DecodedValue:
     """Lists of files of images, after so many bytes that mean nothing."""
-    return DecodedValue(_LISTS, _Images(before))
+    return DecodedValue(_LISTS, partial(_files_in, before))
 
 
-@dataclass(frozen=True)
-class _Images:
-    """Files of images: how many, their sizes, and these.
-
-    Attributes:
-        before: bytes that mean nothing.
-    """
-
-    before: int
-
-    def __call__(self, data: bytes) -> list[bytes]:
-        start = self.before + 4
-        count = int.from_bytes(data[self.before : start], "little")
-        if start + 4 * count > len(data):
-            raise ValueError(f"a list that says {count} images has {len(data)} bytes")
-        ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
-        if int(ends[-1]) != len(data):
-            raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
-        return [data[a:b] for a, b in pairwise(ends.tolist())]
+def _files_in(before: int, data: bytes) -> list[bytes]:
+    """Files: how many, their sizes, and these, after so many bytes that mean nothing."""
+    start = before + 4
+    count = int.from_bytes(data[before:start], "little")
+    if start + 4 * count > len(data):
+        raise ValueError(f"a list that says {count} images has {len(data)} bytes")
+    ends = bounds_of(np.frombuffer(data, "<u4", count, start)) + start + 4 * count
+    if int(ends[-1]) != len(data):
+        raise ValueError(f"a list of images that take {ends[-1]} bytes has {len(data)}")
+    return [data[a:b] for a, b in pairwise(ends.tolist())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,32 +179,27 @@ class _Records(FileLayout):
             return np.arange(first, min(first + size, count))
         return spread(count, size)
 
-    def some(self, rows: Ints) -> Iterator[tuple[str, bytes]]:
-        """These records, and where they are."""
-        raw, shards = replace(self, examples=None), MappedShards(self.files, self.check)
-        for row in rows.tolist():
-            (data,) = raw.gather(shards, np.array([row]), [0])
-            yield self.where(row), data.texts()[0]
-
 
 def _seen_in(records: _Records, named: NamedFiles) -> SeenFeatures:
     """The features of some records; of files of a store they are kept, so that none is downloaded again."""
     rows = records.sample()
     if not records.files.is_remote:
-        return _seen(records.some(rows))
+        return _seen(records, rows)
     state = named.states[int(files_of(records.starts, rows)[0])]
     of = replace(state, kind=f"features of {_KIND}, {len(rows)}")
-    index = kept_index(of, lambda: FileIndex({}, _seen(records.some(rows)).to_json()), named.cache)
+    index = kept_index(of, lambda: FileIndex({}, _seen(records, rows).to_json()), named.cache)
     return SeenFeatures.from_json(index.info)
 
 
-def _seen(some: Iterable[tuple[str, bytes]]) -> SeenFeatures:
-    """The features of some records; errors say which is damaged."""
-    seen = SeenFeatures()
-    for where, text in some:
+def _seen(records: _Records, rows: Ints) -> SeenFeatures:
+    """The features of some records whose bytes are rows; errors say which is damaged."""
+    seen, shards = SeenFeatures(), MappedShards(records.files, records.check)
+    for row in rows.tolist():
+        (data,) = records.gather(shards, np.array([row]), [0])
         try:
-            seen.add(message_of(text))
+            seen.add(message_of(data.texts()[0]))
         except CorruptError as error:
+            where = records.where(row)
             raise CorruptError(f"{where} is no Example: {error}; pass raw=True for its bytes") from error
     return seen
 
@@ -225,12 +220,6 @@ def _index_of(path: str) -> FileIndex:
     return FileIndex({"bounds": bounds, "crcs": crcs})
 
 
-def _wrong_heads(heads: Bytes) -> Array:
-    """(N,) True for heads (N, 12) whose length does not fit its checksum."""
-    wrong: Array = masked(crc32c_of_words(heads[:, :8])) != heads[:, 8:].copy().view("<u4")[:, 0]
-    return wrong
-
-
 def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[Ints, Array]:
     """Where records lie, and their checksums.
 
@@ -249,8 +238,9 @@ def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[In
         while place <= last:
             places.append(place)
             place += length(piece.data, place)[0] + _HEAD + _FOOT
-        heads = np.array(places, np.int64)
-        wrong = _wrong_heads(piece[heads[:, None] + np.arange(_HEAD)])
+        begins = np.array(places, np.int64)
+        heads = piece[begins[:, None] + np.arange(_HEAD)]
+        wrong = masked(crc32c_of_words(heads[:, :8])) != heads[:, 8:].copy().view("<u4")[:, 0]
         if wrong.any():
             nth = int(wrong.argmax())
             what = "it is not of TFRecord, or the" if not at and not nth else "the"
@@ -260,14 +250,14 @@ def _walked(read: Callable[[int, int], Bytes], size: int, path: str) -> tuple[In
             )
         end = begin + place
         if not places or end > size:
-            nth, begins = count + max(0, len(places) - 1), begin + (places[-1] if places else place)
+            nth, last = count + max(0, len(places) - 1), begin + (places[-1] if places else place)
             raise CorruptError(
-                f"{path} is cut: record {nth} begins at byte {begins} and does not end before byte {size}, "
-                f"where the file does; write it again, or cut it at byte {begins}"
+                f"{path} is cut: record {nth} begins at byte {last} and does not end before byte {size}, "
+                f"where the file does; write it again, or cut it at byte {last}"
             )
-        feet = heads[heads + begin > 0] - _FOOT  # of the records before
+        feet = begins[begins + begin > 0] - _FOOT  # of the records before
         crcs.append(piece[feet[:, None] + np.arange(_FOOT)].view("<u4")[:, 0])
-        bounds.append(np.append(heads[1:], place) + begin)
+        bounds.append(np.append(begins[1:], place) + begin)
         wanted = _PIECE if place - places[-1] < _PIECE // 4 else _SMALL_PIECE
         count, at = count + len(places), end
     if size:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import CorruptError, NotFoundError, RemoteError
+from ...errors import CorruptError, NotFoundError
 from ...files.root import open_regular
 from ...formats.items import MappedRuns
 from ...formats.mapped import Memory
@@ -33,10 +33,9 @@ from ...rows.types import Array, Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.downloads import ShardDownloads, StoredShard
-from ...stores.kinds import ObjectInfo
 from ...stores.objects import Objects
 from ..npy_header import LONGEST_HEADER, npy_header
-from .named_files import NamedFiles
+from .named_files import NamedFiles, state_of
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", 34  # bytes of the header, the magic among them
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
@@ -59,11 +58,7 @@ class _TokenRuns(FileLayout):
     dtype: str
     offset: int
     bounds: Ints
-
-    @property
-    def only_copies(self) -> bool:
-        """True."""
-        return True
+    only_copies = True
 
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """The tokens of rows, which are copied when they are wanted."""
@@ -291,50 +286,43 @@ def from_megatron(
     """
     path = os.fspath(prefix)
     path = path[:-4] if path.endswith((".bin", ".idx")) else path
-    if is_url(path):
-        folder, _, name = path.rpartition("/")
-        store = Objects(folder, storage_options)
-        where, about, size = store.where(name), *_found(store, f"{name}.bin")
-        nbytes = _found(store, f"{name}.idx")[1]
-        index = BytesIO(store.read(f"{name}.idx", min(nbytes, _MOST_INDEX)))
-        dtype, lengths, ends = _index_of(index, nbytes, where, size)
-    else:
+    if not is_url(path):
         where = str(directory_of(path))
         size, nbytes = _size_of(f"{where}.bin"), _size_of(f"{where}.idx")
         with open(open_regular(f"{where}.idx"), "rb") as file:
-            dtype, lengths, ends = _index_of(file, nbytes, where, size)
-    bounds = bounds_of(lengths)
-    if documents:
-        bounds = bounds[ends]
-    if not is_url(path):
+            dtype, bounds = _index_of(file, nbytes, where, size, documents)
         named = NamedFiles.of(f"{where}.bin", "", None, cache_dir, cache_bytes, unpack=False)
         return _opened(named, dtype, 0, np.array([0, len(bounds) - 1]), bounds)
-    starts, parts = _parts(f"{name}.bin", about, bounds, np.dtype(dtype).itemsize)
-    cache = cache_of(cache_dir, cache_bytes)
-    state = IndexOf.remote(f"{where}.bin", about, size, "")
-    return _opened(NamedFiles(ShardDownloads(store, parts, cache), (state,), cache), dtype, 0, starts, bounds)
+    folder, _, name = path.rpartition("/")
+    store, cache = Objects(folder, storage_options), cache_of(cache_dir, cache_bytes)
+    tokens, index = _found(store, f"{name}.bin"), _found(store, f"{name}.idx")
+    read = BytesIO(store.read(f"{name}.idx", min(index.nbytes, _MOST_INDEX)))
+    dtype, bounds = _index_of(read, index.nbytes, store.where(name), tokens.nbytes, documents)
+    starts, parts = _parts(f"{name}.bin", tokens, bounds, np.dtype(dtype).itemsize)
+    named = NamedFiles(ShardDownloads(store, parts, cache), (tokens,), cache)
+    return _opened(named, dtype, 0, starts, bounds)
 
 
-def _parts(name: str, about: ObjectInfo, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
+def _parts(name: str, about: IndexOf, bounds: Ints, itemsize: int) -> tuple[Ints, list[StoredShard]]:
     """The first row of each part of a file, and the number of rows; and the parts, which have whole rows."""
     cuts = np.unique(bounds.searchsorted(np.arange(0, bounds[-1] + 1, _PART // itemsize)))
     starts = np.unique(np.append(cuts[cuts < len(bounds) - 1], [0, len(bounds) - 1]))
     edges = (bounds[starts] * itemsize).tolist()
     return starts, [
-        StoredShard(name, stop - start, stop - start, tag=about.state, begin=start, whole=about.nbytes)
+        StoredShard(name, stop - start, stop - start, tag=about.tag, begin=start, whole=about.nbytes)
         for start, stop in pairwise(edges)
     ]
 
 
-def _index_of(file: BinaryIO, nbytes: int, where: str, size: int) -> tuple[str, Ints, Ints]:
-    """Of an index: the dtype, the tokens of each sequence, and the first sequence of each document and the
-    number of all.
+def _index_of(file: BinaryIO, nbytes: int, where: str, size: int, documents: bool) -> tuple[str, Ints]:
+    """The dtype that an index says, and (N + 1,) how many tokens come before each row and after the last.
 
     Args:
         file: the index.
         nbytes: its size.
         where: its path or URL, without `.idx`.
         size: of the file of tokens.
+        documents: True if rows are documents, False if they are sequences.
     """
     path, head = f"{where}.idx", file.read(_HEADER)
     if len(head) < _HEADER or head[:9] != _MAGIC:
@@ -371,7 +359,7 @@ def _index_of(file: BinaryIO, nbytes: int, where: str, size: int) -> tuple[str, 
         )
     if not marks or ends[0] != 0 or ends[-1] != sequences or (np.diff(ends) < 0).any():
         raise CorruptError(f"{path}: its documents are not those of {sequences} sequences; write it again")
-    return _DTYPES[code], lengths.astype(np.int64), ends.astype(np.int64)
+    return _DTYPES[code], bounds[ends] if documents else bounds
 
 
 def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: Ints) -> DataRef:
@@ -389,16 +377,11 @@ def _opened(named: NamedFiles, dtype: str, offset: int, starts: Ints, bounds: In
     return InPlaceRef(_TokenRuns(*runs))
 
 
-def _found(store: Objects, name: str) -> tuple[ObjectInfo, int]:
-    """A file of a store, and its size."""
+def _found(store: Objects, name: str) -> IndexOf:
     about = store.find_one(name)
     if about is None:
         raise NotFoundError(f"there is no file {store.where(name)}; see that the URL is right")
-    if about.nbytes is None:
-        raise RemoteError(
-            f"the server does not say how many bytes {store.where(name)} has; copy it to this machine"
-        )
-    return about, about.nbytes
+    return state_of(store, name, about)
 
 
 def _size_of(path: str) -> int:

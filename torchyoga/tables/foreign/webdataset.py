@@ -23,18 +23,10 @@ from ...formats.items import MappedRuns
 from ...formats.mapped import Memory
 from ...process.lazy import cached_property
 from ...process.stages import Stage, timed
+from ...reading import stored_ref
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
-from ...reading.stored_ref import (
-    LeftOut,
-    Names,
-    check_share,
-    content_of,
-    counted,
-    refuse_many,
-    told_of,
-    warn_of,
-)
+from ...reading.stored_ref import LeftOut, Names
 from ...rows.block import Data, Rows, bounds_of
 from ...rows.column import PLAIN, Codec, Column, Meaning
 from ...rows.image_formats import HEAD, begins_as_image
@@ -114,7 +106,7 @@ def webdataset(
         >>> webdataset(tmp_path / "digits-{0..0}.tar", parse={"cls": int})[2]
         {'__key__': '0002', 'png': b'an image', 'cls': 2}
     """
-    share = check_share(max_bad)
+    share = stored_ref.check_share(max_bad)
     if isinstance(columns, str):
         raise ValueError(f"columns={columns!r} must be a list of extensions")
     wanted = None if columns is None else [name for name in columns if name != KEY]
@@ -173,7 +165,7 @@ class _Samples(ChangedRows[Row]):
     @property
     def info(self) -> Json:
         """The shards and samples that are left out."""
-        return told_of(self.left_out)
+        return stored_ref.told_of(self.left_out)
 
     @property
     def _keeps_rows(self) -> bool:
@@ -188,7 +180,7 @@ class _Samples(ChangedRows[Row]):
         return f"DataRef {self._name}{parse and f' parsed: {parse}'}"
 
     def _counted(self) -> str:
-        return counted(super()._counted(), self.left_out)
+        return stored_ref.counted(super()._counted(), self.left_out)
 
 
 def _parsed(row: Row, parse: Parse, shard: str) -> Row:
@@ -331,14 +323,14 @@ def _left_out_of(indices: Sequence[_TarIndex], share: float, title: str) -> list
     bad = [left_out for index in indices for left_out in index.left_out]
     total = len(bad) + sum(len(index.keys) for index in indices)
     for some, count, what in ((cut, len(indices), "shards"), (bad, total, "samples")):
-        refuse_many(some, count, share, title, what)
-    warn_of(cut, len(indices), title, "shards")
-    warn_of(bad, total, title, "samples")
+        stored_ref.refuse_many(some, count, share, title, what)
+    stored_ref.warn_of(cut, len(indices), title, "shards")
+    stored_ref.warn_of(bad, total, title, "samples")
     apart = []
     for index in indices:
         for key, count in Counter(index.keys).items() if len({*index.keys}) < len(index.keys) else ():
             apart += [LeftOut(os.path.basename(index.where), f"has {key!r:.100} again")] * (count - 1)
-    warn_of(apart, total, title, "samples", APART)
+    stored_ref.warn_of(apart, total, title, "samples", APART)
     return cut + bad
 
 
@@ -382,7 +374,7 @@ def _samples_of(
             parts.append(is_there)
     tree = Node("dict", (KEY, *names), tuple(nodes))
     schema = schema_under(tree, looks)
-    content = content_of(schema, keys, np.array(counts), *sizes)
+    content = stored_ref.content_of(schema, keys, np.array(counts), *sizes)
     return InPlaceRef(_Members(title, named.files, bounds_of(counts), schema, content, keys, tuple(parts)))
 
 
@@ -397,11 +389,7 @@ class _Members(FileLayout):
 
     keys: Names
     parts: tuple[Array, ...]
-
-    @property
-    def only_copies(self) -> bool:
-        """True."""
-        return True
+    only_copies = True
 
     def spans(self, shards: MappedShards, rows: Ints) -> tuple[Memory, Ints, Ints]:
         """Where the first members of samples lie in memory."""

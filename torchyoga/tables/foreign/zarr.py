@@ -39,6 +39,7 @@ _MOST_LOOKED, _DEEPEST = 200, 8  # arrays whose names are compared, and groups w
 _SAMPLES = 4  # rows of each array, for a name of the content
 _THREADS = 8
 _WORDS = GroupWords("chunk", "chunks", "from_zarr")
+_KINDS = {"VariableLengthUTF8": "T", "VariableLengthBytes": "O"}  # of types of Zarr's own
 _PICKLES = re.compile(r'"(id|name)": "[^"]*pickle')
 
 
@@ -273,9 +274,8 @@ class _ZarrArrays:
         rows = spread(int(self.starts[-1]), _SAMPLES)
         some = [self._described, len(rows)]
         if len(rows):
-            for data, column in zip(
-                self.gather(rows, range(len(self._owners))), self.schema.columns, strict=True
-            ):
+            every = self.gather(rows, range(len(self._owners)))
+            for data, column in zip(every, self.schema.columns, strict=True):
                 some += [np.ascontiguousarray(data.part(part)).tobytes().hex() for part in column.parts]
         return json_digest(some)
 
@@ -320,10 +320,8 @@ class _Part:
         length, inner = int(array.shape[0]), tuple(map(int, array.shape[1:]))
         dtype = np.dtype(array.dtype)
         kind = "T" if type(array.dtype).__name__ == "StringDType" else dtype.kind
-        if kind == "O":  # the names of Zarr's own types, where NumPy's says nothing
-            kind = {"VariableLengthUTF8": "T", "VariableLengthBytes": "O"}.get(
-                type(array.metadata.dtype).__name__, ""
-            )
+        if kind == "O":
+            kind = _KINDS.get(type(array.metadata.dtype).__name__, "")
         self._fields = dtype.names if kind == "V" else None
         try:
             if self._fields:

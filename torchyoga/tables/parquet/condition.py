@@ -79,9 +79,8 @@ class Condition:
     def may_hold(self, unknown: Collection[str]) -> ds.Expression:
         """Weaker than `holds`: without the terms on columns of which nothing is known."""
         lists = ([held for name, held in terms if name not in unknown] for terms in self.terms)
-        return functools.reduce(
-            operator.or_, (functools.reduce(operator.and_, held, ds.scalar(True)) for held in lists)
-        )
+        each = (functools.reduce(operator.and_, held, ds.scalar(True)) for held in lists)
+        return functools.reduce(operator.or_, each)
 
 
 def _is_term(term: object) -> TypeGuard[Term]:
@@ -158,9 +157,9 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 def _plain(value: Any) -> Any:
     """A number of Arrow's as Python's; anything else as it is."""
-    is_number = isinstance(value, pa.Scalar) and pa.types.is_integer(value.type) | pa.types.is_floating(
-        value.type
-    )
+    if not isinstance(value, pa.Scalar):
+        return value
+    is_number = pa.types.is_integer(value.type) or pa.types.is_floating(value.type)
     return value.as_py() if is_number else value
 
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import CorruptError, SchemaError
+from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
 from ...rows.block import Block, bounds_of
 from ...rows.node import leaf_paths, path_name
 from ...rows.schema import Projection, Schema
-from ...rows.types import Ints
+from ...rows.types import Array, Ints
 from ..arrow import Decimals, found_in, plan_of
 from ..buffers import num_leaves, type_without_views
 from ..groups import contiguous
@@ -118,12 +118,12 @@ class ParquetFiles:
     @cached_property
     def fingerprint(self) -> str:
         """A name for the content: the same for the same files elsewhere."""
-        found = hashlib.blake2b(json.dumps(self.schema.to_json()).encode(), digest_size=16)
+        parts: list[str | bytes] = [json.dumps(self.schema.to_json())]
         for footer, keys in zip(self.footers, self.keys, strict=True):
-            found.update(f"{footer.digest} {footer.identity.nbytes} {json.dumps(keys)}\n".encode())
+            parts.append(f"{footer.digest} {footer.identity.nbytes} {json.dumps(keys)}\n")
         for file, number, kept in zip(self.file.tolist(), self.number.tolist(), self.kept, strict=True):
-            found.update(f"{file} {number} {kept is None}\n".encode() + (kept or b""))
-        return found.hexdigest()
+            parts += [f"{file} {number} {kept is None}\n", kept or b""]
+        return hexdigest(*parts)
 
     # -- some columns
 
@@ -159,10 +159,9 @@ class ParquetFiles:
         """The rows of a group from `start` on, so many at a time; only some are in memory at once."""
         kept = self._mask(group)
         done = 0
-        with self._opened(group) as opened:
-            for batch in opened.file.iter_batches(
-                num_rows, [int(self.number[group])], opened.names, use_threads=self._threads(group)
-            ):
+        with self._opened(group) as (file, names):
+            some = [int(self.number[group])]
+            for batch in file.iter_batches(num_rows, some, names, use_threads=self._threads(group)):
                 table = _without_views(pa.Table.from_batches([batch]))
                 if kept is not None:
                     table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
@@ -174,10 +173,9 @@ class ParquetFiles:
     def table(self, group: int) -> pa.Table:
         """The rows of a group, as Arrow's table of `fields`."""
         number = int(self.number[group])
-        with self._opened(group) as opened:
-            table = opened.file.read_row_group(number, opened.names, use_threads=self._threads(group))
-            table = _without_views(table)
-            if table.num_rows != opened.file.metadata.row_group(number).num_rows:
+        with self._opened(group) as (file, names):
+            table = _without_views(file.read_row_group(number, names, use_threads=self._threads(group)))
+            if table.num_rows != file.metadata.row_group(number).num_rows:
                 raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         kept = self._mask(group)
         return self._completed(group, table if kept is None else table.filter(pa.array(kept)))
@@ -201,18 +199,37 @@ class ParquetFiles:
                 ) from error
         return pa.table(columns, self.fields.names)
 
-    def _mask(self, group: int) -> npt.NDArray[np.bool_] | None:
+    def _mask(self, group: int) -> Array | None:
         packed = self.kept[group]
         if packed is None:
             return None
         count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
         return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
 
-    def _opened(self, group: int) -> _OpenGroup:
-        footer = self.footers[self.file[group]]
-        keys = self.keys[self.file[group]]
+    @contextmanager
+    def _opened(self, group: int) -> Iterator[tuple[pq.ParquetFile, list[str]]]:
+        """The file of a group, and those of its columns that are read; errors of Arrow become ours."""
+        footer, keys = self.footers[self.file[group]], self.keys[self.file[group]]
         names = [name for name in self.fields.names if name not in keys]
-        return _OpenGroup(footer, int(self.number[group]), names, self._where(group))
+        footer.check()
+        metadata, place = footer.metadata, footer.place
+        source: str | Ranges = place.name
+        if not isinstance(place, LocalFile):
+            runs = _runs_of(metadata, int(self.number[group]), set(names))
+            source = Ranges(place, footer.identity.nbytes, runs)
+        try:
+            # Pages of writers that note no checksums are read as before.
+            with pq.ParquetFile(
+                source,
+                metadata=metadata,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit=INT96_UNIT,
+            ) as file:
+                yield file, names
+        except (pa.ArrowException, OSError) as error:
+            footer.check()
+            raise _damage(self._where(group), names, error) from error
+        footer.check()  # it may have been written over while it was read
 
     def _threads(self, group: int) -> bool:
         """True if a group is worth several threads; never in child processes, of which there are several."""
@@ -222,60 +239,17 @@ class ParquetFiles:
         return f"{self.footers[self.file[group]].place.name}, row group {self.number[group]}"
 
 
-class _OpenGroup:
-    """A file, opened to read some columns of one group; turns errors into ours."""
-
-    file: pq.ParquetFile
-
-    def __init__(self, footer: Footer, number: int, names: list[str], where: str) -> None:
-        self.names = names
-        self._footer, self._number, self._where = footer, number, where
-
-    def __enter__(self) -> _OpenGroup:
-        footer = self._footer
-        footer.check()
-        metadata, place = footer.metadata, footer.place
-        source: object
-        if isinstance(place, LocalFile):
-            source = place.path
-        else:
-            runs = _runs_of(metadata, self._number, set(self.names))
-            source = Ranges(place, footer.identity.nbytes, runs)
-        try:
-            # Pages of writers that note no checksums are read as before.
-            self.file = pq.ParquetFile(
-                source,
-                metadata=metadata,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit=INT96_UNIT,
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise self._told(error) from error
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self.file.close()
-        if error is None:
-            self._footer.check()  # it may have been written over while it was read
-        elif isinstance(error, (pa.ArrowException, OSError)) and not isinstance(error, _OURS):
-            self._footer.check()
-            raise self._told(error) from error
-
-    def _told(self, error: Exception) -> Exception:
-        text = " ".join(str(error).split())[:300]
-        if "encrypt" in text or "decrypt" in text:
-            return SchemaError(
-                f"{self._where} is encrypted, which is not supported; write a copy that is not"
-            )
-        if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
-            return SchemaError(
-                f"{self._where}: pyarrow cannot read its columns {self.names!r:.200}: {text}; leave the "
-                "column out with columns=, or write smaller groups"
-            )
-        return CorruptError(f"{self._where} is damaged: {text}; write the file again")
-
-
-_OURS = (CorruptError, SchemaError)
+def _damage(where: str, names: list[str], error: Exception) -> Exception:
+    """The error for callers where Arrow cannot read some columns of a group."""
+    text = " ".join(str(error).split())[:300]
+    if "encrypt" in text or "decrypt" in text:
+        return SchemaError(f"{where} is encrypted, which is not supported; write a copy that is not")
+    if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
+        return SchemaError(
+            f"{where}: pyarrow cannot read its columns {names!r:.200}: {text}; leave the column out with "
+            "columns=, or write smaller groups"
+        )
+    return CorruptError(f"{where} is damaged: {text}; write the file again")
 
 
 def _runs_of(metadata: pq.FileMetaData, number: int, names: set[str]) -> list[tuple[int, int]]:
@@ -333,13 +307,13 @@ def opened(
         file=np.repeat(np.arange(len(opened)), [len(some) for some in groups]),
         number=np.concatenate(groups),
         sizes=np.concatenate(sizes),
-        nbytes=np.concatenate([one.nbytes for one in read]),
+        nbytes=np.concatenate([nbytes for nbytes, _ in read]),
         fields=fields,
         keys=tuple(keys),
         kept=(None,) * sum(map(len, groups)),
         options=options,
     )
-    nested = [np.concatenate([one.nulls[number] for one in read]) for number in range(len(fields))]
+    nested = [np.concatenate([nulls[number] for _, nulls in read]) for number in range(len(fields))]
     nulls = list(map(_nulls_in, fields, nested))
     for number, name in enumerate(fields.names):
         if name in made.names:
@@ -466,19 +440,9 @@ def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[p
     return [one for name, one in known.items() if name in tops]
 
 
-class _Groups(NamedTuple):
-    """The groups of a file that have rows.
-
-    Attributes:
-        nbytes: (groups, fields) of each field.
-        nulls: for each field, (groups, columns) of nulls and of empty lists; below 0 if that is not known.
-    """
-
-    nbytes: Ints
-    nulls: list[Ints]
-
-
-def _groups_of(file: FooterIndex, schema: pa.Schema, fields: pa.Schema) -> _Groups:
+def _groups_of(file: FooterIndex, schema: pa.Schema, fields: pa.Schema) -> tuple[Ints, list[Ints]]:
+    """Of the groups that have rows: (groups, fields) bytes of each field; and for each field (groups,
+    columns) of nulls and of empty lists, below 0 where that is not known."""
     some = file.rows > 0
     unpacked, counts = file.unpacked[some], file.nulls[some]
     nbytes, nulls = np.zeros((len(counts), len(fields)), np.int64), list[Ints]()
@@ -491,7 +455,7 @@ def _groups_of(file: FooterIndex, schema: pa.Schema, fields: pa.Schema) -> _Grou
             nulls.append(counts[:, columns])
         else:
             nulls.append(np.zeros((len(counts), len(columns)), np.int64))
-    return _Groups(nbytes, nulls)
+    return nbytes, nulls
 
 
 def _own(schema: pa.Schema, name: str) -> pa.Field | None:

@@ -11,21 +11,22 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import CorruptError, NotFoundError, SchemaError
 from ...rows.block import Block, Data, bounds_of
 from ...rows.column import Codec, Column, Meaning
-from ...rows.node import VALID, Node, leaf_paths, path_name
+from ...rows.node import VALID, Node, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array
+from ..buffers import runs_of
 from ..npy_header import npy_header
 from .condition import Filters
 from .files import Conversion, Options
@@ -128,27 +129,20 @@ class _Conversion:
         self._known = known
         self._nullable = {name: path_name((name,)) in options.nulls for name in fields.names}
         self._arrays = [name for name in self._names if name in known and known[name].codec in _ARRAYS]
-        others = [number for number, name in enumerate(self._names) if name not in self._arrays]
-        self._others = pa.schema([_stored(fields.field(n), known.get(fields.field(n).name)) for n in others])
+        others = [name for name in self._names if name not in self._arrays]
+        self._others = pa.schema([_stored(fields.field(name), known.get(name)) for name in others])
         self._inner = Options.conversion(options, self._others)
         trees = dict(zip(self._others.names, self._inner.schema.tree.children, strict=True))
-        columns: list[Column] = []
-        self._inner_columns: dict[str, list[int]] = {name: [] for name in self._others.names}
-        for number, leaf in enumerate(leaf_paths(self._inner.schema.tree)):
-            self._inner_columns[str(leaf[0])].append(number)
-        children = []
+        children, columns, left = list[Node](), list[Column](), iter(self._inner.schema.columns)
         for name in self._names:
             if name in self._arrays:
-                children.append(self._node_of(name))
+                leaf = Node("leaf")
+                children.append(Node("nullable", (), (leaf, leaf)) if self._nullable[name] else leaf)
                 columns += self._columns_of(known[name])
             else:
                 children.append(trees[name])
-                columns += self._with_codec(name)
+                columns += self._with_codec(name, islice(left, trees[name].num_leaves))
         self.schema = Schema(Node("dict", tuple(self._names), tuple(children)), tuple(columns))
-
-    def _node_of(self, name: str) -> Node:
-        leaf = Node("leaf")
-        return Node("nullable", (), (leaf, leaf)) if self._nullable[name] else leaf
 
     def _columns_of(self, field: _Field) -> list[Column]:
         if field.dtype in ("text", "bytes", "decimal"):
@@ -157,22 +151,18 @@ class _Conversion:
                 "columns="
             )
         name, shape = path_name((field.name,)), field.shape
-        if shape:
-            fixed = None if None in shape else tuple(extent or 0 for extent in shape)
-            found = Column(name, "ndarray", field.dtype, fixed, len(shape))
-        else:
-            found = Column(name, "ndarray", field.dtype, (), 0)
+        fixed = None if None in shape else tuple(extent or 0 for extent in shape)
+        found = Column(name, "ndarray", field.dtype, fixed, len(shape))
         valid = Column(path_name((field.name, VALID)), "bool", "|b1", (), 0)
         return [found, valid] if self._nullable[field.name] else [found]
 
-    def _with_codec(self, name: str) -> list[Column]:
+    def _with_codec(self, name: str, columns: Iterator[Column]) -> Iterator[Column]:
         """The columns of an inner field; an image's bytes with the name of their codec."""
-        columns = [self._inner.schema.columns[number] for number in self._inner_columns[name]]
         field = self._known.get(name)
         if field is None or field.codec != "image":
             return columns
         codec = Meaning(codec=_codec_of(field))
-        return [replace(one, meaning=codec) if one.kind == "bytes" else one for one in columns]
+        return (replace(one, meaning=codec) if one.kind == "bytes" else one for one in columns)
 
     def block(self, table: pa.Table, where: str) -> Block:
         """The rows of a table."""
@@ -180,12 +170,12 @@ class _Conversion:
             [_cast(table.column(one.name), one, where) for one in self._others], schema=self._others
         )
         inner = self._inner.block(others, where)
-        data: list[Data] = []
-        for name in self._names:
+        data, left = list[Data](), iter(inner.data)
+        for name, node in zip(self._names, self.schema.tree.children, strict=True):
             if name not in self._arrays:
-                data += [inner.data[number] for number in self._inner_columns[name]]
+                data += islice(left, node.num_leaves)
                 continue
-            column = _whole(table.column(name))
+            column = table.column(name).combine_chunks()
             is_valid = np.asarray(column.is_valid())
             if not self._nullable[name] and not is_valid.all():
                 raise CorruptError(f"{where}: column {name!r} has nulls, of which its footer says nothing")
@@ -237,13 +227,6 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArr
         ) from error
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        return found.chunk(0) if found.num_chunks else pa.array([], found.type)
-    return found
-
-
 def _arrays_of(column: pa.Array, field: _Field, where: str) -> Data:
     """The arrays of a column of bytes; zeros, or none, where it is null.
 
@@ -255,59 +238,44 @@ def _arrays_of(column: pa.Array, field: _Field, where: str) -> Data:
     Raises:
         CorruptError: a value is damaged, or not such as the schema says; names the row.
     """
-    dtype, shape = np.dtype(field.dtype), field.shape
-    if None not in shape:
-        found = _equal(column, field, dtype)
-        return Data(_one_by_one(column, field, dtype, where) if found is None else found)
-    arrays = [np.empty((0,) * len(shape), dtype)] * len(column)
-    for row, value in enumerate(_values(column)):
+    dtype, ndim = np.dtype(field.dtype), len(field.shape)
+    arrays: Array | list[Array] = [np.empty((0,) * ndim, dtype)] * len(column)
+    if None not in field.shape:
+        equal = _equal(column, field, dtype)
+        if equal is not None:
+            return Data(equal)
+        arrays = np.zeros((len(column), *(extent or 0 for extent in field.shape)), dtype)
+    for row, value in enumerate(column.to_pylist()):
         if value is not None:
-            arrays[row] = _array(value, field, dtype, f"{where}, column {field.name!r}, row {row}")
-    offsets = bounds_of(array.size for array in arrays).astype("<i8", copy=False)
+            place = f"{where}, column {field.name!r}, row {row}"
+            arrays[row] = _array(memoryview(value), field, dtype, place)
+    if isinstance(arrays, np.ndarray):
+        return Data(arrays)
+    offsets = bounds_of(array.size for array in arrays)
     values = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, dtype)
-    if len(shape) == 1:
-        return Data(values, offsets)
-    return Data(values, offsets, np.array([array.shape for array in arrays], "<i8").reshape(-1, len(shape)))
-
-
-def _values(column: pa.Array) -> list[memoryview | None]:
-    return [None if value is None else memoryview(value) for value in column.to_pylist()]
+    shapes = np.array([array.shape for array in arrays], "<i8").reshape(-1, ndim)
+    return Data(values, offsets, shapes if ndim > 1 else None)
 
 
 def _equal(column: pa.Array, field: _Field, dtype: np.dtype[np.generic]) -> Array | None:
     """The arrays of a column whose values have equal headers, which takes one copy; None for any other."""
     if field.codec != "ndarray" or column.null_count or not len(column):
         return None
-    offsets = np.frombuffer(
-        column.buffers()[1], np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    )
-    ends = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    sizes = np.diff(ends)
+    offsets, values = runs_of(column)
+    sizes = np.diff(offsets)
     if not sizes[0] or (sizes != sizes[0]).any():
         return None
-    table = np.frombuffer(column.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(len(column), -1)
+    table = values.reshape(len(column), -1)
     parsed = npy_header(table[0].data)
     if parsed is None:
         return None
     start, (found, is_fortran, shape) = parsed
-    if (
-        found != dtype
-        or is_fortran
-        or shape != field.shape
-        or table.shape[1] != start + _nbytes(dtype, shape)
-    ):
+    is_as_said = (found, is_fortran, shape) == (dtype, False, field.shape)
+    if not is_as_said or table.shape[1] != start + _nbytes(dtype, shape):
         return None
     if (table[:, :start] != table[0, :start]).any():
         return None
     return np.ascontiguousarray(table[:, start:]).view(dtype).reshape(len(column), *shape)
-
-
-def _one_by_one(column: pa.Array, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
-    found = np.zeros((len(column), *(extent or 0 for extent in field.shape)), dtype)
-    for row, value in enumerate(_values(column)):
-        if value is not None:
-            found[row] = _array(value, field, dtype, f"{where}, column {field.name!r}, row {row}")
-    return found
 
 
 def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
@@ -326,7 +294,7 @@ def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where:
         )
     if len(value) - start != _nbytes(found, shape):
         raise CorruptError(f"{where}: an array of {shape} with {len(value) - start} bytes")
-    flat: npt.NDArray[np.generic] = np.frombuffer(value, found, offset=start)
+    flat: Array = np.frombuffer(value, found, offset=start)
     return flat.reshape(shape, order="F" if is_fortran else "C").astype(dtype, copy=False)
 
 
@@ -377,9 +345,13 @@ class _StandIn:
     """Stands in for an object: what its class was, and what was put into it."""
 
     kind = ""
+    arguments: tuple[object, ...]
 
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
+    def __new__(cls, *arguments: object) -> _StandIn:
+        """One that is made of these, also where a pickle calls no `__init__`."""
+        made = object.__new__(cls)
+        made.arguments = arguments
+        return made
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -464,22 +436,16 @@ class _Restricted(pickle.Unpickler):
 
 def _stand_in(name: str) -> type[_StandIn]:
     """A new class: whatever a pickle does to it is forgotten with it."""
-    return type(name, (_StandIn,), {"kind": name, "__new__": _new})
-
-
-def _new(cls: type[_StandIn], *arguments: object) -> _StandIn:
-    made = object.__new__(cls)
-    made.arguments = arguments
-    return made
+    return type(name, (_StandIn,), {"kind": name})
 
 
 def _reconstructed(cls: Callable[..., object], base: type, state: object) -> object:
     """Makes objects for pickles of Python 2."""
     if not (isinstance(cls, type) and issubclass(cls, _StandIn)):
         raise CorruptError(f"the pickled schema makes a {cls!r:.100}; nothing was run")
-    return _new(cls, *state) if base is tuple and isinstance(state, tuple) else _new(cls)
+    return cls(*state) if base is tuple and isinstance(state, tuple) else cls()
 
 
 def _restored(name: str, fields: object, values: tuple[object, ...]) -> _StandIn:
     """Makes namedtuples as pyspark does."""
-    return _new(_stand_in(str(name)), *values)
+    return _stand_in(str(name))(*values)

@@ -128,10 +128,6 @@ class Ranges(io.RawIOBase):
         """True."""
         return True
 
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return self._nbytes
-
     def tell(self) -> int:
         """The place in the file."""
         return self._at

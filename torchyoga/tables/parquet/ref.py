@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
@@ -28,7 +28,7 @@ from ...reading.stored_ref import StoredRef
 from ...rows.block import Block, joined
 from ...rows.node import VALID
 from ...rows.schema import Projection
-from ...rows.types import Ints
+from ...rows.types import Array, Ints
 from ..arrow import Decimals
 from ..arrow_ref import Nulls, without_nulls
 from ..buffers import type_without_views
@@ -267,13 +267,12 @@ def _filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> P
         one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in all_fields
     )
     condition = Condition.of(filters, all_fields)
-    by_file = [np.flatnonzero(files.file == index) for index in range(len(files.footers))]
-    tasks = [(files, index, groups, condition, all_fields) for index, groups in enumerate(by_file)]
-    if multiprocessing.parent_process() is None and len(tasks) > 1:
+    masks_of, numbers = partial(_masks, files, condition, all_fields), range(len(files.footers))
+    if multiprocessing.parent_process() is None and len(numbers) > 1:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="torchyoga-filter") as pool:
-            masks = list(pool.map(lambda task: _masks(*task), tasks))
+            masks = list(pool.map(masks_of, numbers))
     else:
-        masks = [_masks(*task) for task in tasks]
+        masks = list(map(masks_of, numbers))
     found = {group: mask for some in masks for group, mask in some.items() if mask.any()}
     left = np.array(sorted(found), np.int64)
     sizes = np.array([int(found[group].sum()) for group in left.tolist()], np.int64)
@@ -290,22 +289,14 @@ def _filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> P
     )
 
 
-def _masks(
-    files: ParquetFiles, index: int, groups: npt.NDArray[np.int64], condition: Condition, fields: pa.Schema
-) -> dict[int, npt.NDArray[np.bool_]]:
+def _masks(files: ParquetFiles, condition: Condition, fields: pa.Schema, index: int) -> dict[int, Array]:
     """For each group of a file that may hold such rows, which of its rows they are."""
-    footer, keys = files.footers[index], files.keys[index]
-    made = [
-        ds.field(name) == pa.scalar(value).cast(fields.field(name).type)
-        if value is not None
-        else ds.field(name).is_null()
-        for name, value in keys.items()
-        if name in fields.names
-    ]
-    partition = ds.scalar(True)
-    for one in made:
-        partition = partition & one
-    by_number = {int(files.number[group]): int(group) for group in groups}
+    footer, partition = files.footers[index], ds.scalar(True)
+    for name, value in files.keys[index].items():
+        if name in fields.names:
+            made, kind = ds.field(name), fields.field(name).type
+            partition &= made.is_null() if value is None else made == pa.scalar(value).cast(kind)
+    by_number = {int(files.number[group]): int(group) for group in np.flatnonzero(files.file == index)}
     place = footer.place
     format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT)
     try:
@@ -352,17 +343,12 @@ def _possible(fragment: ds.ParquetFileFragment, condition: Condition, fields: pa
         for one, at in places
         if at >= 0 and common_type(type_without_views(own.field(at).type), one.type) is None
     }
-    known = _only(one for one in condition.fields if one.name not in changed)
+    # pyarrow takes an empty schema for the file's own; one of no fields here fits no condition.
+    known = [one for one in condition.fields if one.name not in changed] or [pa.field("\0", pa.null())]
     # Where statistics cannot be compared with it, rows perhaps can.
     with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        fragment = fragment.subset(condition.may_hold(changed), schema=known)
+        fragment = fragment.subset(condition.may_hold(changed), schema=pa.schema(known))
     return [group.id for group in fragment.row_groups]
-
-
-def _only(fields: Iterable[pa.Field]) -> pa.Schema:
-    """A schema of these fields; of no fields, one that fits no condition."""
-    # pyarrow takes an empty one for the file's own.
-    return pa.schema(list(fields) or [pa.field("\0", pa.null())])
 
 
 def _refused(name: str, error: Exception) -> ValueError:

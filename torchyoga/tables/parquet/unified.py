@@ -40,11 +40,8 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return pa.map_(*fields)
     if types.is_fixed_size_list(one) and types.is_fixed_size_list(other):
         return pa.list_(fields[0], one.list_size)
-    return (
-        pa.large_list(fields[0])
-        if types.is_large_list(one) or types.is_large_list(other)
-        else pa.list_(fields[0])
-    )
+    is_large = types.is_large_list(one) or types.is_large_list(other)
+    return pa.large_list(fields[0]) if is_large else pa.list_(fields[0])
 
 
 def _common_field(one: pa.Field, other: pa.Field) -> pa.Field | None:
@@ -72,11 +69,8 @@ def can_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
     pairs = _within(kind, wanted)
     if pairs is not None:
         return all(can_become(one.type, other.type) for one, other in pairs)
-    if (
-        kind != wanted
-        and (pa.types.is_nested(kind) or pa.types.is_nested(wanted))
-        and not pa.types.is_null(kind)
-    ):
+    is_nested = pa.types.is_nested(kind) or pa.types.is_nested(wanted)
+    if is_nested and kind != wanted and not pa.types.is_null(kind):
         return False
     try:
         as_type(pa.chunked_array([], kind), wanted)
