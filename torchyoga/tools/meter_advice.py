@@ -339,11 +339,8 @@ def verdict_of(last: Numbers, setting: Setting) -> Verdict:
     if last.stages["copy"] > 0.5 * total:
         return Verdict(f"{waits}, {cause}: {_cheaper('copy', setting, costs.waits)}")
     change, number = _of_workers(last, setting, costs, wait, starts)
-    change = (
-        change
-        or _ahead(last, setting, costs)
-        or _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
-    )
+    other = _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
+    change = change or _ahead(last, setting, costs) or other
     return Verdict(f"{waits}, {cause}: {change}", number)
 
 

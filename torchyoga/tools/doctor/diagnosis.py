@@ -128,8 +128,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain data, for JSON."""
-        findings = [asdict(one) for one in self.findings]
-        return {"findings": findings, "measured": {**self.measured}, "left_out": {**self.left_out}}
+        return asdict(self)
 
     def of(self, loader: str) -> Diagnosis:
         """The same with the name of its loader at all that it says."""

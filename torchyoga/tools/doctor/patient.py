@@ -86,11 +86,6 @@ class Patient:
         return isinstance(self.dataset, IterableDataset)
 
     @property
-    def called(self) -> str:
-        """A name for messages."""
-        return self.names[0] if self.names else "the loader"
-
-    @property
     def is_evaluation(self) -> bool:
         """True if its name or the dataset's split says it is for evaluation, or no gradients are kept."""
         said, inner = [*self.names], self.dataset
@@ -262,12 +257,9 @@ def is_dense(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type == "cpu"
 
 
-class Digest:
-    """A `collate_fn` that gives the digest of a row."""
-
-    def __call__(self, batch: Any) -> str | None:
-        """The digest of the only row of a batch."""
-        return digest(batch if isinstance(batch, list) else [batch])
+def batch_digest(batch: Any) -> str | None:
+    """A `collate_fn` that gives the digest of the only row of a batch."""
+    return digest(batch if isinstance(batch, list) else [batch])
 
 
 def row_said(text: str) -> str | None:
