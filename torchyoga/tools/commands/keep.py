@@ -173,16 +173,15 @@ def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool
     if yes:
         found = {name: found.get(name, 0) for name in cleaned(store, *kept)}
     total = sum(found.values())
-    plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
+    things = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
     table = Table(
         ("name", "bytes"), [(short(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
     )
     done = "deleted" if yes else "could be deleted"
     what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"
     what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
-    shown: list[str | Table] = [table, what]
-    found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
-    asked.write(found_json, shown if found else "there is nothing to delete")
+    plain = {"storage": store.name, "deleted": yes, "bytes": total, "things": things}
+    asked.write(plain, [table, what] if found else "there is nothing to delete")
 
 
 @places.storage_command("rm", places.id_argument(), places.version_argument(required=True))
