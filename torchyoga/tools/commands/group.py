@@ -67,7 +67,7 @@ class _Refused(click.ClickException):
     def __init__(self, error: Exception, text: str) -> None:
         super().__init__(text)
         self.kind = type(error).__name__
-        self.exit_code = _DAMAGED if isinstance(error, CorruptError) else _WRONG
+        self.code = _DAMAGED if isinstance(error, CorruptError) else _WRONG
 
 
 class _Group(click.Group):
@@ -123,8 +123,10 @@ class _Group(click.Group):
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
         except click.ClickException as error:
-            text, code, kind = error.format_message(), error.exit_code, getattr(error, "kind", "UsageError")
-            if isinstance(error, click.UsageError):
+            text, code, kind = error.format_message(), error.exit_code, "UsageError"
+            if isinstance(error, _Refused):
+                code, kind = error.code, error.kind
+            elif isinstance(error, click.UsageError):
                 text += f"\nTry '{error.ctx.command_path if error.ctx is not None else 'yoga'} --help'"
             _say(f"error: {text}")
             if "--json" in itertools.takewhile(lambda arg: arg != "--", args):

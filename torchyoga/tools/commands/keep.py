@@ -42,9 +42,8 @@ def tag(
     if tag is None:
         places.known_versions(store, id)
         tags = tags_of(store, id)
-        plain: dict[str, object] = {"id": id, "tags": tags}
         table = Table(("tag", "version"), [(short(name), short(found)) for name, found in tags.items()])
-        asked.write(plain, table if tags else f"{id} has no tags")
+        asked.write({"id": id, "tags": tags}, table if tags else f"{id} has no tags")
     elif remove:
         if version is not None:
             raise click.UsageError("--remove takes no version; leave one of them out")

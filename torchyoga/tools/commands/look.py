@@ -369,8 +369,7 @@ def query(sql: str, id: str | None, version: str | None, limit: int, asked: Aske
         for title, *values in zip(titles, *result.rows, strict=True)
         if all(isinstance(value, (int, float, type(None))) for value in values)
     ]
-    rows = count_of(len(lines), "row")
-    notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
+    notes = [f"the first {count_of(len(lines), 'row')}; --limit shows more"] if result.is_cut else []
     if titles[:1] == ["explain_key"]:  # a drawing of several lines
         asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
     else:

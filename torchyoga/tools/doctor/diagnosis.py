@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from ...process.messages import count_of
+
 if TYPE_CHECKING:
     from .patient import Patient  # which loads torch
 
@@ -109,8 +111,7 @@ class Diagnosis:
     def text(self, width: int = _WIDTH) -> str:
         """All of it, in lines no longer than `width` characters, except where one word is longer."""
         width = max(width, _LEAST_WIDTH)
-        count = len(self.findings)
-        said = [f"{count} finding{'s' * (count != 1)}"] if count else []
+        said = [count_of(len(self.findings), "finding")] if self.findings else []
         if {NO_LOADER, PROGRAM} & self.left_out.keys():
             said.append("no loader was examined")
         lines = ["; ".join(said) or "nothing was found"]

@@ -138,8 +138,7 @@ def _facts(ref: DataRef, columns: facts.Columns, title: str | None) -> dict[str,
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
         lead.append(count_of(columns.total, "column"))
-    if ref.fingerprint is not None:
-        found["fingerprint"] = ref.fingerprint
+    found["fingerprint"] = ref.fingerprint or ""
     info = ref.info
     text = json.dumps(info, indent=2, ensure_ascii=False, sort_keys=True) if info else ""
     return {
