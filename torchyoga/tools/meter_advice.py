@@ -141,14 +141,8 @@ class Numbers(NamedTuple):
         waits, numbers = self.waits._asdict(), self._asdict()
         del numbers["stages"], numbers["waits"], numbers["epochs"], numbers["batch_bytes"]
         named = {"longest_epoch": float(waits.pop("epoch")), "longest_step": float(waits.pop("step"))}
-        return {
-            **numbers,
-            "batches": float(self.batches),
-            "share": self.share,
-            **waits,
-            **named,
-            **self.stages,
-        }
+        numbers |= {"batches": float(self.batches), "share": self.share}
+        return {**numbers, **waits, **named, **self.stages}
 
     def __str__(self) -> str:
         total = sum(self.stages.values()) or 1.0

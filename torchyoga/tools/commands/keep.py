@@ -173,9 +173,8 @@ def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool
         found = {name: found.get(name, 0) for name in cleaned(store, *kept)}
     total = sum(found.values())
     things = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
-    table = Table(
-        ("name", "bytes"), [(short(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
-    )
+    rows = [(short(name, 120), bytes_text(nbytes)) for name, nbytes in found.items()]
+    table = Table(("name", "bytes"), rows, right=("bytes",))
     done = "deleted" if yes else "could be deleted"
     what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"
     what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"

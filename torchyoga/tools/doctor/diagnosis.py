@@ -133,10 +133,8 @@ class Diagnosis:
 
     def of(self, loader: str) -> Diagnosis:
         """The same with the name of its loader at all that it says."""
-        measured, left_out = (
-            {f"{loader}: {name}": text for name, text in some.items()}
-            for some in (self.measured, self.left_out)
-        )
+        measured = {f"{loader}: {name}": text for name, text in self.measured.items()}
+        left_out = {f"{loader}: {name}": text for name, text in self.left_out.items()}
         return Diagnosis([replace(one, loader=loader) for one in self.findings], measured, left_out)
 
     @staticmethod

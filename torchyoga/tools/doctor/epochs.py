@@ -257,14 +257,13 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
         )
     for name, among, again in facts["stood"]:
         is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
+        proof = "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
         held = name.replace("dataset", "get_worker_info().dataset", 1)
         yield Finding(
             "same-random-numbers",
             f"rows drew from {name}, which stood at the same place "
             + " and ".join(["in two workers"] * among + ["in two epochs"] * again)
-            + (
-                "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
-            ),
+            + proof,
             "Different rows are augmented alike"
             + (", and each epoch repeats the one before" if again else "")
             + ": there is less variety than there seems to be.",

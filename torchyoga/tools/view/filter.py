@@ -222,9 +222,8 @@ def _fields(schema: Schema, info: Mapping[str, object]) -> list[_Field]:
         column = columns.get(name)
         if column is None:
             continue
-        is_single = f"{name}{{lengths}}" not in columns and (
-            column.kind in (*_TEXTS, *_BYTE_STRINGS) or column.shape == ()
-        )
+        is_text = column.kind in (*_TEXTS, *_BYTE_STRINGS)
+        is_single = f"{name}{{lengths}}" not in columns and (is_text or column.shape == ())
         fields.append(_Field(name, column, is_single, class_names(column, info)))
     return fields
 

@@ -166,14 +166,11 @@ class OpenRef:
         is_kept = keeps_stats(ref)
         if self.is_remote and not is_kept:
             return {}, "This version keeps no statistics, and its rows are in a store."
-        rows = min(
-            _COUNTED if ref._only_copies or is_kept else _COUNTED_SLOWLY,
-            _COUNTED_BYTES // max(1, ref._row_bytes),
-        )
+        counted = _COUNTED if ref._only_copies or is_kept else _COUNTED_SLOWLY
+        rows = max(1, min(counted, _COUNTED_BYTES // max(1, ref._row_bytes)))
         try:
-            columns = columns_of(
-                self.only(ref, self.shown_names[:MOST_COLUMNS]), len(self.names), 0, max(1, rows)
-            )
+            some = self.only(ref, self.shown_names[:MOST_COLUMNS])
+            columns = columns_of(some, len(self.names), 0, rows)
         except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
             return {}, f"Statistics cannot be made: {escaped(f'{type(error).__name__}: {error}')[:300]}"
         return {card.name: card for card in columns.cards}, columns.source
@@ -432,9 +429,8 @@ def _of_numbers(value: Any, most: int) -> Excerpt:
     """Lines that end where those of an array or tensor do, if these are short."""
     shape = tuple(value.shape)
     first = value.reshape(-1)[:most]
-    texts = [
-        shown(one, _LONGEST_NUMBER) for one in (first if isinstance(value, np.ndarray) else first.tolist())
-    ]
+    numbers = first if isinstance(value, np.ndarray) else first.tolist()
+    texts = [shown(one, _LONGEST_NUMBER) for one in numbers]
     width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
     lines = tuple(" ".join(texts[at : at + width]) for at in range(0, len(texts), width))
     kind = f"{value.dtype} {shape}".removeprefix("torch.")
