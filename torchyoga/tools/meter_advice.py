@@ -141,14 +141,8 @@ class Numbers(NamedTuple):
         waits, numbers = self.waits._asdict(), self._asdict()
         del numbers["stages"], numbers["waits"], numbers["epochs"], numbers["batch_bytes"]
         named = {"longest_epoch": float(waits.pop("epoch")), "longest_step": float(waits.pop("step"))}
-        return {
-            **numbers,
-            "batches": float(self.batches),
-            "share": self.share,
-            **waits,
-            **named,
-            **self.stages,
-        }
+        numbers |= {"batches": float(self.batches), "share": self.share}
+        return {**numbers, **waits, **named, **self.stages}
 
     def __str__(self) -> str:
         total = sum(self.stages.values()) or 1.0
@@ -339,11 +333,8 @@ def verdict_of(last: Numbers, setting: Setting) -> Verdict:
     if last.stages["copy"] > 0.5 * total:
         return Verdict(f"{waits}, {cause}: {_cheaper('copy', setting, costs.waits)}")
     change, number = _of_workers(last, setting, costs, wait, starts)
-    change = (
-        change
-        or _ahead(last, setting, costs)
-        or _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
-    )
+    other = _enough(last, setting, costs) + _cheaper(stage, setting, costs.waits)
+    change = change or _ahead(last, setting, costs) or other
     return Verdict(f"{waits}, {cause}: {change}", number)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from glob import glob, has_magic
 from importlib import import_module
-from itertools import compress, islice
+from itertools import islice
 from typing import NamedTuple
 
 from ..errors import CorruptError, NotFoundError
@@ -32,7 +32,7 @@ class _Format(NamedTuple):
         said: by what it is known, for messages.
         reader: the function of torchyoga that reads it.
         names: a pattern of the ends of its files' names; "" if these tell nothing.
-        begins: the place and the bytes by which a file is known.
+        begins: the bytes by which a file is known, and their place.
         key: of the `index.json` that a folder of it has; `inside`: files one of which is there.
         is_several: the reader takes a folder of such files, and wildcards.
     """
@@ -40,7 +40,7 @@ class _Format(NamedTuple):
     said: str
     reader: str
     names: str = ""
-    begins: tuple[int, bytes] | None = None
+    begins: tuple[bytes, int] | None = None
     key: str = ""
     inside: tuple[str, ...] = ()
     is_several: bool = False
@@ -54,11 +54,11 @@ _FORMATS = {
     "megatron": _Format(".idx", "from_megatron", r"\.idx"),
     "jsonl": _Format(".jsonl", "from_jsonl", _JSONL, is_several=True),
     "tfrecord": _Format(".tfrecord", "from_tfrecord", r"\.tfrec[^/]*", is_several=True),
-    "parquet": _Format(".parquet", "from_parquet", r"\.parquet", (0, b"PAR1"), is_several=True),
-    "arrow": _Format(".arrow", "from_arrow", r"\.(arrow|feather)", (0, b"ARROW1")),
-    "hdf5": _Format(".h5", "from_hdf5", r"\.(h5|hdf5)", (0, b"\x89HDF\r\n\x1a\n")),
-    "npy": _Format(".npy", "from_arrays", r"\.npy", (0, b"\x93NUMPY")),
-    "webdataset": _Format(".tar", "webdataset", _TAR, (257, b"ustar"), is_several=True),
+    "parquet": _Format(".parquet", "from_parquet", r"\.parquet", (b"PAR1", 0), is_several=True),
+    "arrow": _Format(".arrow", "from_arrow", r"\.(arrow|feather)", (b"ARROW1", 0)),
+    "hdf5": _Format(".h5", "from_hdf5", r"\.(h5|hdf5)", (b"\x89HDF\r\n\x1a\n", 0)),
+    "npy": _Format(".npy", "from_arrays", r"\.npy", (b"\x93NUMPY", 0)),
+    "webdataset": _Format(".tar", "webdataset", _TAR, (b"ustar", 257), is_several=True),
     "zarr": _Format(".zarr", "from_zarr", r"\.zarr", inside=_ZARR),
     "images": _Format("images", "image_folder", _IMAGES, is_several=True),
 }
@@ -142,10 +142,8 @@ def _known_of_path(place: str) -> tuple[list[str], list[str] | None]:
     if os.path.isfile(path):
         with open(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
-        begun = [
-            of.begins is not None and head.startswith(of.begins[1], of.begins[0]) for of in _FORMATS.values()
-        ]
-        return list(compress(_FORMATS, begun)) or _by_names([os.path.basename(path)]), None
+        begun = [name for name, of in _FORMATS.items() if of.begins and head.startswith(*of.begins)]
+        return begun or _by_names([os.path.basename(path)]), None
     found = glob(path) if has_magic(path) else []
     if not found:
         raise NotFoundError(f"there is nothing under {place!r}; see that the path is right")

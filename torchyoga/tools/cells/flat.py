@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ...rows.node import Node, Path, path_name
 
+Values = list[tuple[str, object]]  # of a row, by name
 _MOST_DEPTH, _MOST_CELLS = 4, 16_384
 _MOST_ITEMS = 1000  # of a list, that are counted
 
 
-def flat(row: object) -> list[tuple[str, object]]:
+def flat(row: object) -> Values:
     """The values of a row by name, as the columns of a schema are named.
 
     Example:
@@ -18,12 +19,12 @@ def flat(row: object) -> list[tuple[str, object]]:
         >>> flat({"label": 3, "box": (0, 9)}), flat(7)
         ([('label', 3), ('box/0', 0), ('box/1', 9)], [('value', 7)])
     """
-    found: list[tuple[str, object]] = []
+    found: Values = []
     _add(row, "", 0, found)
     return found
 
 
-def _add(value: object, path: str, depth: int, found: list[tuple[str, object]]) -> None:
+def _add(value: object, path: str, depth: int, found: Values) -> None:
     items: Iterable[tuple[object, object]] | None = None
     if depth < _MOST_DEPTH and len(found) < _MOST_CELLS:
         if isinstance(value, Mapping):

@@ -93,8 +93,9 @@ def media_type(picture: bytes) -> str:
     return "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
 
 
-def url_of(picture: bytes | None) -> str | None:
-    """A picture as the URL of itself."""
+def url_of(value: object, column_name: str, marks: Marks | None) -> str | None:
+    """The thumbnail of a value as the URL of itself; None and errors as `thumbnail`."""
+    picture = thumbnail(value, column_name, marks=marks)
     if picture is None:
         return None
     return f"data:{media_type(picture)};base64,{base64.b64encode(picture).decode()}"
@@ -276,9 +277,8 @@ def _boxes_of(value: object) -> npt.NDArray[np.float64]:
         return none
     if found.shape == (4,):
         found = found[None]
-    return (
-        found[:_MOST_BOXES] if found.ndim == 2 and found.shape[1] == 4 and np.isfinite(found).all() else none
-    )
+    are_boxes = found.ndim == 2 and found.shape[1] == 4 and np.isfinite(found).all()
+    return found[:_MOST_BOXES] if are_boxes else none
 
 
 def _captions_of(value: Any, count: int, classes: Sequence[str]) -> tuple[str, ...]:
@@ -315,9 +315,8 @@ def drawn(image: Image.Image, size: tuple[int, int], marks: Marks) -> Image.Imag
 
     image = image.convert("RGB")
     if marks.mask is not None and marks.mask.shape == size[::-1]:
-        indices = np.where(marks.mask == 0, 0, 1 + marks.mask.astype(np.int64) % len(_COLOURS)).astype(
-            np.uint8
-        )
+        colours = 1 + marks.mask.astype(np.int64) % len(_COLOURS)
+        indices = np.where(marks.mask == 0, 0, colours).astype(np.uint8)
         small = np.asarray(Pillow.fromarray(indices).resize(image.size, Pillow.Resampling.NEAREST))
         pixels = np.array(image)
         pixels[small > 0] = pixels[small > 0] // 2 + _COLOURS[small[small > 0] - 1] // 2

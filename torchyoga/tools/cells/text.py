@@ -154,9 +154,8 @@ def _of_bytes(first: bytes, size: int) -> str:
 def _of_array(array: np.ndarray[Any, Any], most: int, depth: int) -> str:
     if not array.ndim:
         return _shown(array.item() if array.dtype.kind not in "mM" else array[()], most, depth)
-    return _of_values(
-        str(array.dtype), array.shape, [_shown(v, most, depth + 1) for v in array.flat[:_MOST_ITEMS]]
-    )
+    values = [_shown(v, most, depth + 1) for v in array.flat[:_MOST_ITEMS]]
+    return _of_values(str(array.dtype), array.shape, values)
 
 
 def _of_tensor(tensor: torch.Tensor) -> str:

@@ -42,9 +42,8 @@ def tag(
     if tag is None:
         places.known_versions(store, id)
         tags = tags_of(store, id)
-        plain: dict[str, object] = {"id": id, "tags": tags}
         table = Table(("tag", "version"), [(short(name), short(found)) for name, found in tags.items()])
-        asked.write(plain, table if tags else f"{id} has no tags")
+        asked.write({"id": id, "tags": tags}, table if tags else f"{id} has no tags")
     elif remove:
         if version is not None:
             raise click.UsageError("--remove takes no version; leave one of them out")
@@ -173,16 +172,14 @@ def gc(id: str | None, keep: int | None, untagged: bool, grace: float, yes: bool
     if yes:
         found = {name: found.get(name, 0) for name in cleaned(store, *kept)}
     total = sum(found.values())
-    plain = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
-    table = Table(
-        ("name", "bytes"), [(short(n, 120), bytes_text(b)) for n, b in found.items()], right=("bytes",)
-    )
+    things = [{"name": name, "bytes": nbytes} for name, nbytes in found.items()]
+    rows = [(short(name, 120), bytes_text(nbytes)) for name, nbytes in found.items()]
+    table = Table(("name", "bytes"), rows, right=("bytes",))
     done = "deleted" if yes else "could be deleted"
     what = f"{count_of(len(found), 'item')}, {bytes_text(total)}, {done}"
     what += "" if yes else f"; --yes deletes {'it' if len(found) == 1 else 'them'}"
-    shown: list[str | Table] = [table, what]
-    found_json = {"storage": store.name, "deleted": yes, "bytes": total, "things": plain}
-    asked.write(found_json, shown if found else "there is nothing to delete")
+    plain = {"storage": store.name, "deleted": yes, "bytes": total, "things": things}
+    asked.write(plain, [table, what] if found else "there is nothing to delete")
 
 
 @places.storage_command("rm", places.id_argument(), places.version_argument(required=True))

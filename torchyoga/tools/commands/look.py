@@ -21,6 +21,7 @@ from .output import MOST_LINES, Asked, Table, picked, value_text
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
     from ...rows.statistics import ColumnStats
+    from ...rows.types import Ints
     from ...storage import Storage
     from ...versions.lineage import Lineage
     from ...versions.manifest import Manifest
@@ -61,8 +62,7 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
     plain = [
         {
             "id": id,
-            **picked(entry, "version rows"),
-            "bytes": entry.nbytes,
+            **picked(entry, "version rows bytes"),
             "created": entry.created or None,
             **picked(entry, "tags problem"),
         }
@@ -113,13 +113,9 @@ def info(id: str, version: str | None, asked: Asked) -> None:
         **picked(manifest, "id version"),
         "tags": tags,
         "rows": manifest.num_rows,
-        "bytes": manifest.nbytes,
-        **picked(manifest, "created fingerprint"),
+        **picked(manifest, "bytes created fingerprint"),
         "columns": _columns_of(manifest),
-        "files": [
-            {"name": file.name, "format": file.format, "rows": file.rows, "bytes": file.nbytes, "of": file.of}
-            for file in manifest.each_file
-        ],
+        "files": [picked(file, "name format rows bytes of") for file in manifest.each_file],
         "parents": [parent.version for parent in manifest.parents[-1:]],
         "message": lineage.message,
         "lineage": picked(lineage, "function commit dirty packages user host seconds"),
@@ -222,15 +218,14 @@ def head(
         **({} if looked is None else {"where": where, "looked_until": looked}),
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
-    of = f"{title} has {count_of(total, 'row')}"
     if looked is not None:
         part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
         what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"
     elif rows:
-        first, last = f"{start:,}", f"{numbers[-1]:,}"
-        what = (f"row {first}" if len(rows) == 1 else f"rows {first} to {last}") + f" of {total:,}"
+        span = f"row {start:,}" if len(rows) == 1 else f"rows {start:,} to {numbers[-1]:,}"
+        what = f"{span} of {total:,}"
     else:
-        what = of
+        what = f"{title} has {count_of(total, 'row')}"
     more = [f"and {count_of(left_out, 'more column')}; --columns names some"] if rows and left_out else []
     asked.write(plain, [*([_rows_table(rows)] if rows else []), *more, what])
 
@@ -359,10 +354,9 @@ def query(sql: str, id: str | None, version: str | None, limit: int, asked: Aske
         for name in names
     }
     result = answer(sql, {name: one.ref for name, one in refs.items()}, limit)
+    is_stored = any("id" in one.plain for one in refs.values())
     plain = {
-        "storage": places.opened(asked.storage).url
-        if any("id" in one.plain for one in refs.values())
-        else None,
+        "storage": places.opened(asked.storage).url if is_stored else None,
         "tables": {name: one.plain for name, one in refs.items()},
         "columns": result.columns,
         "rows": result.rows,
@@ -375,8 +369,7 @@ def query(sql: str, id: str | None, version: str | None, limit: int, asked: Aske
         for title, *values in zip(titles, *result.rows, strict=True)
         if all(isinstance(value, (int, float, type(None))) for value in values)
     ]
-    rows = count_of(len(lines), "row")
-    notes: list[str | Table] = [f"the first {rows}; --limit shows more"] if result.is_cut else []
+    notes = [f"the first {count_of(len(lines), 'row')}; --limit shows more"] if result.is_cut else []
     if titles[:1] == ["explain_key"]:  # a drawing of several lines
         asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
     else:
@@ -403,8 +396,7 @@ def log(id: str, limit: int | None, asked: Asked) -> None:
         {
             "version": entry.version,
             "parents": entry.parents[-1:],
-            **picked(entry, "rows added"),
-            "bytes": entry.nbytes,
+            **picked(entry, "rows added bytes"),
             "created": entry.created or None,
             **picked(entry, "fingerprint tags who code message problem"),
         }
@@ -451,15 +443,11 @@ def diff(
     is_whole = new is not None and "@" in new[1:] and new not in store.versions(first.id)
     after = places.fetched(place, str(new)) if is_whole else places.fetched(place, first.id, new)
     found = compared(before, after, None if key is None else key.split(","))
-    kinds: list[tuple[str, Sequence[object], int]] = [
-        ("added", found.added[:most].tolist(), len(found.added)),
-        ("removed", found.removed[:most].tolist(), len(found.removed)),
-        ("changed", found.changed[:most].tolist(), len(found.changed)),
-    ]
+    kinds = {name: getattr(found, name) for name in ("added", "removed", "changed")}
     lines = [str(found).replace("pass key=", "pass --key")]
-    for name, numbers, count in kinds:
-        if numbers:
-            lines.append(f"{name}: {_listed(name, numbers)}{', ...' if count > len(numbers) else ''}")
+    for name, rows in kinds.items():
+        if len(rows[:most]):
+            lines.append(f"{name}: {_listed(rows[:most])}{', ...' if len(rows) > most else ''}")
     plain = {
         "id": before.manifest.id,
         "old": before.manifest.version,
@@ -468,17 +456,16 @@ def diff(
         "rows": {"old": found.lengths[0], "new": found.lengths[1]},
         "rows_compared": found.are_rows_compared,
         "unchanged": found.unchanged,
-        **{name: {"count": count, "rows": numbers} for name, numbers, count in kinds},
+        **{name: {"count": len(rows), "rows": rows[:most].tolist()} for name, rows in kinds.items()},
         "columns": picked(found.schema, "added removed changed"),
     }
     asked.write(plain, lines)
     ctx.exit(0 if found.same else 1)
 
 
-def _listed(name: str, numbers: Sequence[object]) -> str:
-    if name != "changed":
-        return "rows " + ", ".join(map(str, numbers))
-    pairs = [pair for pair in numbers if isinstance(pair, list)]
+def _listed(rows: Ints) -> str:
+    """The numbers of rows; of those that changed, (N, 2), the old one and the new one."""
+    pairs = rows.reshape(len(rows), -1)[:, [0, -1]].tolist()
     return "rows " + ", ".join(f"{old} -> {new}" if old != new else f"{old}" for old, new in pairs)
 
 

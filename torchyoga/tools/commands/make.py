@@ -141,11 +141,9 @@ def _arrays(sources: Sequence[str], must_be_named: bool) -> object:
     for path in [path for _, _, path in named] or sources:
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path!r}")
-    return (
-        from_arrays({name: path for name, _, path in named})
-        if named
-        else _joined([*map(from_arrays, sources)])
-    )
+    if named:
+        return from_arrays({name: path for name, _, path in named})
+    return _joined([*map(from_arrays, sources)])
 
 
 @places.storage_command("delete-rows", places.id_argument(), places.version_argument())

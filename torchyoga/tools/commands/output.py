@@ -96,8 +96,8 @@ def jsonable(value: object) -> object:
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
-    """Attributes of a value by name, for JSON."""
-    return {name: getattr(value, name) for name in names.split()}
+    """Attributes of a value by name, for JSON; its `nbytes` are called `bytes`."""
+    return {name: getattr(value, "nbytes" if name == "bytes" else name) for name in names.split()}
 
 
 Shown: TypeAlias = "str | Table | Sequence[str | Table]"
@@ -140,9 +140,8 @@ class Asked(NamedTuple):
 
         assert isinstance(ref, VersionRef), "a storage gives its versions"
         manifest = ref.manifest
-        counts = {"rows": manifest.num_rows, "bytes": manifest.nbytes}
-        plain = {"storage": storage.url, **picked(manifest, "id version"), **counts}
-        plain |= picked(manifest, "fingerprint")
+        plain = {"storage": storage.url, **picked(manifest, "id version"), "rows": manifest.num_rows}
+        plain |= picked(manifest, "bytes fingerprint")
         where = f"{manifest.id} {manifest.version} in {storage.url}"
         self.write(plain, f"{where}: {count_of(manifest.num_rows, 'row')}, {bytes_text(manifest.nbytes)}")
 

@@ -140,16 +140,16 @@ def placed(storage: Storage | Store, id: str, version: str | None = None) -> Ver
         tag = version.removeprefix(id if known else "").removeprefix(_SIGN)
     if not known:
         known_versions(store, id)
-    tags = [] if tag is None else list(tags_of(store, id))
-    if tag is not None and tag not in tags:
+    if tag is not None:
+        tags = list(tags_of(store, id))
+        if tag in tags:
+            return VersionName(id, tagged_manifest(store, id, tag).version)
         if tag in known:
             return VersionName(id, tag)
         raise NotFoundError(
             f"{id!r} has neither a version nor a tag {tag!r} in {store.name}: its versions are "
             f"{_near(tag, known)}; {f'its tags are {_near(tag, tags)}' if tags else 'it has no tags'}"
         )
-    if tag is not None:
-        return VersionName(id, tagged_manifest(store, id, tag).version)
     if version is None:
         return VersionName(id, newest(store, id).version)
     if version not in known:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from ...process.messages import count_of
+
 if TYPE_CHECKING:
     from .patient import Patient  # which loads torch
 
@@ -109,8 +111,7 @@ class Diagnosis:
     def text(self, width: int = _WIDTH) -> str:
         """All of it, in lines no longer than `width` characters, except where one word is longer."""
         width = max(width, _LEAST_WIDTH)
-        count = len(self.findings)
-        said = [f"{count} finding{'s' * (count != 1)}"] if count else []
+        said = [count_of(len(self.findings), "finding")] if self.findings else []
         if {NO_LOADER, PROGRAM} & self.left_out.keys():
             said.append("no loader was examined")
         lines = ["; ".join(said) or "nothing was found"]
@@ -128,15 +129,12 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain data, for JSON."""
-        findings = [asdict(one) for one in self.findings]
-        return {"findings": findings, "measured": {**self.measured}, "left_out": {**self.left_out}}
+        return asdict(self)
 
     def of(self, loader: str) -> Diagnosis:
         """The same with the name of its loader at all that it says."""
-        measured, left_out = (
-            {f"{loader}: {name}": text for name, text in some.items()}
-            for some in (self.measured, self.left_out)
-        )
+        measured = {f"{loader}: {name}": text for name, text in self.measured.items()}
+        left_out = {f"{loader}: {name}": text for name, text in self.left_out.items()}
         return Diagnosis([replace(one, loader=loader) for one in self.findings], measured, left_out)
 
     @staticmethod

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
 from .diagnosis import Check, Finding, Seen
-from .patient import Digest, Patient, digest, made, numbers, rows_of
+from .patient import Patient, batch_digest, digest, made, numbers, rows_of
 from .walk import walk
 
 _ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
@@ -102,7 +102,7 @@ def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
             continue
         begun, here, there = _epochs_at(held), list[Any](), list[Any]([[]])
         if patient.loader.persistent_workers:
-            probe, there = patient.probe(Digest(), keys, 1), []
+            probe, there = patient.probe(batch_digest, keys, 1), []
             for epoch in _AGAIN:
                 set_epoch(epoch)
                 there.append([*islice(probe, _SHOWN)])
@@ -165,7 +165,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.
     keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
-    spied = patient.probe(_Spy(), keys, workers)
+    spied = patient.probe(_record_of, keys, workers)
     epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
     one, other, later = (
         [record for record in epochs[epoch] if record["worker"] == worker]
@@ -206,14 +206,12 @@ def _is_equal(some: list[Record], others: list[Record]) -> bool:
     return bool(rows) and all(a is not None and a == b for a, b in rows)
 
 
-class _Spy:
+def _record_of(batch: Any) -> Record:
     """A `collate_fn` that gives a digest of a row, and where the generators stand after it."""
-
-    def __call__(self, batch: Any) -> Record:
-        info = get_worker_info()
-        assert info is not None
-        row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
-        return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
+    info = get_worker_info()
+    assert info is not None
+    row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
+    return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
 
 
 def _states(dataset: object) -> dict[str, str | None]:
@@ -259,14 +257,13 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
         )
     for name, among, again in facts["stood"]:
         is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
+        proof = "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
         held = name.replace("dataset", "get_worker_info().dataset", 1)
         yield Finding(
             "same-random-numbers",
             f"rows drew from {name}, which stood at the same place "
             + " and ".join(["in two workers"] * among + ["in two epochs"] * again)
-            + (
-                "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
-            ),
+            + proof,
             "Different rows are augmented alike"
             + (", and each epoch repeats the one before" if again else "")
             + ": there is less variety than there seems to be.",

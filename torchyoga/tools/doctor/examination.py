@@ -183,10 +183,8 @@ def _has_threads() -> bool:
 
 def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
     """Nothing came, twice. It may wait for a disk or a server, or for what only a worker has."""
-    has_own = patient.loader.worker_init_fn is not None
-    is_made_so = (
-        not patient.num_workers or step == EPOCH.name or not (has_own or patient.start_method != "fork")
-    )
+    is_plain = patient.loader.worker_init_fn is None and patient.start_method == "fork"
+    is_made_so = not patient.num_workers or step == EPOCH.name or is_plain
     beside = "This process has other threads: a child that is forked while one holds a lock waits forever."
     return Finding(
         "hang",

@@ -62,10 +62,8 @@ class Patient:
         """
         if isinstance(thing, TorchLoader):
             return Patient(thing.dataset, thing, names=tuple(names), **seen)
-        is_rows = isinstance(thing, Sized) and (
-            hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
-        )
-        if is_rows or isinstance(thing, IterableDataset):
+        has_rows = hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
+        if (isinstance(thing, Sized) and has_rows) or isinstance(thing, IterableDataset):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of few CPUs
                 loader = TorchLoader(cast("Dataset[Any]", thing), _BATCH, num_workers=_WORKERS)
@@ -84,11 +82,6 @@ class Patient:
     def is_iterable(self) -> bool:
         """True for a dataset without row numbers."""
         return isinstance(self.dataset, IterableDataset)
-
-    @property
-    def called(self) -> str:
-        """A name for messages."""
-        return self.names[0] if self.names else "the loader"
 
     @property
     def is_evaluation(self) -> bool:
@@ -262,12 +255,9 @@ def is_dense(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type == "cpu"
 
 
-class Digest:
-    """A `collate_fn` that gives the digest of a row."""
-
-    def __call__(self, batch: Any) -> str | None:
-        """The digest of the only row of a batch."""
-        return digest(batch if isinstance(batch, list) else [batch])
+def batch_digest(batch: Any) -> str | None:
+    """A `collate_fn` that gives the digest of the only row of a batch."""
+    return digest(batch if isinstance(batch, list) else [batch])
 
 
 def row_said(text: str) -> str | None:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .diagnosis import PROGRAM, Diagnosis, Finding
 
@@ -21,20 +21,12 @@ _TWICE_SECONDS = 0.2
 _BY_SIGNAL = 128
 
 
-class Ran(NamedTuple):
-    """The result of a command.
-
-    Attributes:
-        code: its exit code; 128 and the number of the signal if one has ended it, as in shells.
-        diagnosis: what was found in all its processes.
-    """
-
-    code: int
-    diagnosis: Diagnosis
-
-
-def ran(command: Sequence[str], seconds: float) -> Ran:
+def ran(command: Sequence[str], seconds: float) -> tuple[int, Diagnosis]:
     """Runs a command with this process's input, output and signals, and waits for its end.
+
+    Returns:
+        Its exit code, which is 128 and the number of the signal if one has ended it, as in shells; and what
+        was found in all its processes.
 
     Raises:
         FileNotFoundError, PermissionError: there is no such program.
@@ -43,7 +35,7 @@ def ran(command: Sequence[str], seconds: float) -> Ran:
         environment = {**os.environ, FOLDER: folder, SECONDS: str(seconds)}
         code = _waited_for(command, environment)
         reports = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
-    return Ran(code, _together(reports))
+    return code, _together(reports)
 
 
 def _waited_for(command: Sequence[str], environment: dict[str, str]) -> int:

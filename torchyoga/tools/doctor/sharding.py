@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import DistributedSampler, Subset, get_worker_info
 
 from ...loading.loader import DataLoader
-from .diagnosis import Check, Finding, Seen
+from .diagnosis import Check, Finding, Seen, Severity
 from .patient import Patient, digest, leaves, numbers, rows_of
 from .walk import walk
 
@@ -36,7 +36,7 @@ def _given(patient: Patient, seconds: float) -> dict[str, Any]:
     workers = min(_WORKERS, patient.num_workers)
     given: list[Rows] = [[], []]
     ends, is_whole = time.monotonic() + _EPOCH_SECONDS, True
-    for number, (worker, rows) in enumerate(patient.probe(_Parts(), [], workers, batch_size=_STREAMED), 1):
+    for number, (worker, rows) in enumerate(patient.probe(_parts, [], workers, batch_size=_STREAMED), 1):
         given[worker] += rows
         if time.monotonic() > ends and number >= workers:
             is_whole = False
@@ -51,13 +51,11 @@ def _given(patient: Patient, seconds: float) -> dict[str, Any]:
     return {"count": count, "columns": columns, "whole": is_whole}
 
 
-class _Parts:
+def _parts(batch: list[Any]) -> tuple[int, Rows]:
     """A `collate_fn` that gives the worker, and digests of the parts of rows."""
-
-    def __call__(self, batch: list[Any]) -> tuple[int, Rows]:
-        info = get_worker_info()
-        assert info is not None
-        return info.id, [{path: digest(leaf) for path, leaf in leaves(row)} for row in batch]
+    info = get_worker_info()
+    assert info is not None
+    return info.id, [{path: digest(leaf) for path, leaf in leaves(row)} for row in batch]
 
 
 def _is_known(rows: Rows) -> bool:
@@ -154,13 +152,15 @@ def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Itera
         if patient.is_iterable
         else "sampler=DistributedSampler(dataset), or yoga.DataLoader, which deals by itself"
     )
-    yield Finding(
-        "not-sharded",
-        f"{count} processes train together, but {patient.called} gives this one all rows",
-        f"An epoch costs {count} times as much, and gradients are averaged over copies.",
-        change,
-        "maybe",  # ranks of tensor parallelism are to have the same rows
-    )
+    name = patient.names[0] if patient.names else "the loader"
+    measured = f"{count} processes train together, but {name} gives this one all rows"
+    yield _not_sharded(count, measured, change, "maybe")
+
+
+def _not_sharded(count: int, measured: str, change: str, severity: Severity) -> Finding:
+    """`maybe`, unless they must differ: ranks of tensor parallelism are to have the same rows."""
+    why = f"An epoch costs {count} times as much, and gradients are averaged over copies."
+    return Finding("not-sharded", measured, why, change, severity)
 
 
 def replicas(loader: TorchLoader[Any]) -> int:
@@ -202,13 +202,11 @@ def alike(ranks: Sequence[Sequence[str]], must_differ: bool) -> Iterator[Finding
     first = ranks[0]
     if len(first) < _LEAST or len(set(first)) <= len(first) / 2 or any(one != first for one in ranks):
         return
-    yield Finding(
-        "not-sharded",
-        f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other",
-        f"An epoch costs {len(ranks)} times as much, and gradients are averaged over copies.",
-        "DistributedSampler(dataset) or yoga.DataLoader with the rank of each; in __iter__, every n-th row",
-        "wrong" if must_differ else "maybe",  # ranks of tensor parallelism are to have the same rows
+    measured = f"{len(ranks)} ranks begin with the same {len(first)} rows, one after the other"
+    change = (
+        "DistributedSampler(dataset) or yoga.DataLoader with the rank of each; in __iter__, every n-th row"
     )
+    yield _not_sharded(len(ranks), measured, change, "wrong" if must_differ else "maybe")
 
 
 RANKS = Check(

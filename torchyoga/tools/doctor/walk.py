@@ -20,18 +20,8 @@ _SECONDS = 1.0
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).parents[2]) + os.sep)
 # Nothing to look into; loggers renew their locks after a fork.
 _LEAVES = (
-    str,
-    bytes,
-    bytearray,
-    int,
-    float,
-    complex,
-    type(None),
-    range,
-    type,
-    type(os),
-    type(len),
-    logging.Filterer,
+    *(str, bytes, bytearray, int, float, complex, type(None), range),
+    *(type, type(os), type(len), logging.Filterer),
 )
 
 

@@ -107,12 +107,9 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
             why = (
                 f"With {best} a batch comes every {seconds_text(then)}, now every {seconds_text(now)}; it "
                 "matters where the loop computes less than that with each."
-                + (
-                    " Rows wait, so that workers need no CPU each, though torch warns."
-                    if best > usable
-                    else ""
-                )
             )
+            if best > usable:
+                why += " Rows wait, so that workers need no CPU each, though torch warns."
             yield _number(best, f"{text}; the loader has {current}", why, "maybe")
             return
     if current > usable and not (patient.is_alone or facts["waits"]):  # else they do not take turns

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -14,11 +14,11 @@ from ...process.messages import escaped, number, share
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
-from ...rows.statistics import Bars, ColumnStats, TableStats
+from ...rows.statistics import TITLES, Bars, ColumnStats, TableStats, cells_of
 from ...rows.types import Ints
-from ..cells.flat import bytes_of, flat
-from ..cells.picture import marks_of, thumbnail, url_of
-from ..cells.text import class_names, classes_of, is_label, named_class, shown
+from ..cells.flat import Values, bytes_of, flat
+from ..cells.picture import marks_of, url_of
+from ..cells.text import classes_of, is_label, named_class, plain_name, shown
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 2**28  # read for statistics that no version keeps, and bytes read for rows
 _UNKNOWN_ROWS = 1_000  # of a size that is not known
@@ -75,11 +75,11 @@ class ColumnCard:
     """
 
     name: str
-    kind: str
-    histogram: Histogram | None
-    lengths: Histogram | None
-    numbers: dict[str, str]
-    often: str
+    kind: str = ""
+    histogram: Histogram | None = None
+    lengths: Histogram | None = None
+    numbers: dict[str, str] = field(default_factory=dict)
+    often: str = ""
     counts: tuple[tuple[str, float, object], ...] = ()
 
     def facts(self, is_number: bool) -> str:
@@ -131,7 +131,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     columns = () if schema is None else schema.shown
     kinds = {column.column: f"{column.type} {column.shape}".strip() for column in columns}
     if not len(ref):
-        cards = [ColumnCard(_name(name), kind, None, None, {}, "") for name, kind in kinds.items()]
+        cards = [ColumnCard(_name(name), kind) for name, kind in kinds.items()]
         return Columns(tuple(cards), total or len(cards), (), "there are no rows")
     is_kept = keeps_stats(ref)
     most = max(1, min(most_rows, _MOST_BYTES // ref._row_bytes)) if ref._row_bytes else _UNKNOWN_ROWS
@@ -143,9 +143,8 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
             stats = ref.stats(None if is_kept else most, seed, progress=False)
     except SchemaError as error:
         return Columns((), total, (), f"statistics cannot be made: {escaped(str(error))[:400]}")
-    info = ref.info
-    known = {} if schema is None else {column.name: class_names(column, info) for column in schema.columns}
-    classes = {name: known.get(name, ()) for name in stats}
+    known = classes_of(schema, ref.info)
+    classes = {name: known.get(plain_name(name), ()) for name in stats}
     cards = [_card(one, kinds.get(one.name, ""), classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
@@ -166,18 +165,13 @@ def _source(stats: TableStats, is_kept: bool) -> str:
 
 def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
     is_number = stats.mean is not None
-    numbers = {
-        "nulls": number(stats.nulls),
-        "NaN": number(stats.nan) if is_number or stats.nan else "",
-        "inf": number(stats.inf) if is_number or stats.inf else "",
-        "min": _bound(stats.min),
-        "mean": number(stats.mean),
-        "max": _bound(stats.max),
-        "std": number(stats.std),
-        "distinct": number(stats.distinct),
-    }
+    titled = zip(TITLES, cells_of(stats, stats.name, number, _bound), strict=True)
+    of_inf = number(stats.inf) if is_number or stats.inf else ""
+    numbers = {**dict(titled), "inf": of_inf, "distinct": number(stats.distinct)}
     name, lengths, top = _name(stats.name), stats.lengths, stats.top or ()
-    drawn_lengths = None
+    often, drawn_lengths = "", None
+    if top and (top[0][1] > 1 or len(top) == 1):
+        often = f"{_class_name(top[0][0], classes)} ({share(top[0][1], stats.count)})"
     if lengths is not None and lengths.count and lengths.min != lengths.max:  # else it says nothing
         of = f"lengths of {name}: {lengths.count:,} rows"
         drawn_lengths = _histogram(lengths.histogram, of, lengths.min, lengths.max)
@@ -187,7 +181,7 @@ def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
         _histogram(stats.histogram, f"{name}: {stats.sampled:,} values", stats.min, stats.max),
         drawn_lengths,
         numbers,
-        _often(top[0], stats, classes) if top and (top[0][1] > 1 or len(top) == 1) else "",
+        often,
         _counts(stats, top, classes),
     )
 
@@ -199,10 +193,6 @@ def _counts(
     if not is_counted or not (classes or all(isinstance(value, (str, bool)) for value, _ in top)):
         return ()
     return tuple((named_class(classes, value) or _value(value), n / stats.count, value) for value, n in top)
-
-
-def _often(one: tuple[object, int], stats: ColumnStats, classes: Sequence[str]) -> str:
-    return f"{_class_name(one[0], classes)} ({share(one[1], stats.count)})"
 
 
 def _name(name: str) -> str:
@@ -226,11 +216,10 @@ def _histogram(found: Bars | None, of_what: str, low: object, high: object) -> H
         return None
     most, step = max(found.counts), 160 / len(found.counts)
     wide = step * 0.9 if step > 2 else step
+    between = zip(found.edges, found.edges[1:], found.counts, strict=False)
     bars = tuple(
         Bar(place * step, wide, max(1.0, 36 * count / most), begin, end, count)
-        for place, (begin, end, count) in enumerate(
-            zip(found.edges, found.edges[1:], found.counts, strict=False)
-        )
+        for place, (begin, end, count) in enumerate(between)
         if count
     )
     largest = max(bars, key=lambda bar: bar.num_values)
@@ -285,14 +274,13 @@ class Cell:
         column: its name; `text`: what it is.
         picture: the URL of a thumbnail, which holds it; None if it is not an image.
         is_number: texts of numbers stand at the right.
-        link: where it is shown in full; `sound`: its file, if a browser plays it.
+        sound: its file, if a browser plays it.
     """
 
     column: str
     text: str
     picture: str | None = None
     is_number: bool = False
-    link: str = ""
     sound: str | None = None
 
 
@@ -329,6 +317,20 @@ def is_remote(ref: object) -> bool:
     return any(is_remote(one) for one in below if isinstance(one, DataRef))
 
 
+def read_rows(ref: DataRef, numbers: Sequence[int], seed: int, most: int) -> Iterator[tuple[int, Values]]:
+    """The numbers and values of rows, a few read at once, until they are more than so many bytes."""
+    source, read = in_epoch(ref, 0, seed), 0
+    step = max(1, min(_AT_ONCE, most // 8 // max(1, ref._row_bytes)))
+    for start in range(0, len(numbers), step):
+        if read > most:
+            return
+        part = numbers[start : start + step]
+        for row_number, row in zip(part, source.take(np.array(part, np.int64)), strict=True):
+            found = flat(row)
+            read += sum(bytes_of(value) for _, value in found)
+            yield row_number, found
+
+
 def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, text: int = 80) -> RowSample:
     """Some rows of a dataset.
 
@@ -343,34 +345,27 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         return RowSample()
     notes = []
     wanted = most if not ref._row_bytes else max(1, min(most, _MOST_BYTES // ref._row_bytes))
-    drawn = drawn_numbers(ref, min(wanted, len(ref)), seed)
-    source, classes = in_epoch(ref, 0, seed), classes_of(ref.schema, ref.info)
+    drawn = drawn_numbers(ref, min(wanted, len(ref)), seed).tolist()
+    classes = classes_of(ref.schema, ref.info)
     rows: list[tuple[int, list[Cell]]] = []
     names: tuple[str, ...] = ()
-    read = pictures = total = left_out = 0
+    pictures = total = left_out = 0
     missing = ""  # what thumbnails need
-    step = _AT_ONCE if ref._row_bytes < _MOST_BYTES // 64 else 1
-    for start in range(0, len(drawn), step):
-        part = drawn[start : start + step]
-        for row_number, row in zip(part.tolist(), source.take(part), strict=True):
-            found = flat(row)
-            total = max(total, len(found))
-            cells, marks = [], marks_of(found, classes)
-            for name, value in found[:most_columns]:
-                cells.append(cell_of(name, value, classes, text))
-                read += bytes_of(value)
-                try:
-                    picture = url_of(thumbnail(value, name, marks=marks)) or ""
-                except ImportError as error:
-                    picture, missing = "", str(error)
-                if pictures + len(picture) > _MOST_PICTURES:
-                    left_out += 1
-                elif picture:
-                    cells[-1].picture, pictures = picture, pictures + len(picture)
-            rows.append((row_number, cells))
-            names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
-        if read > _MOST_BYTES:
-            break
+    for row_number, found in read_rows(ref, drawn, seed, _MOST_BYTES):
+        total = max(total, len(found))
+        cells, marks = [], marks_of(found, classes)
+        for name, value in found[:most_columns]:
+            cells.append(cell_of(name, value, classes, text))
+            try:
+                picture = url_of(value, name, marks) or ""
+            except ImportError as error:
+                picture, missing = "", str(error)
+            if pictures + len(picture) > _MOST_PICTURES:
+                left_out += 1
+            elif picture:
+                cells[-1].picture, pictures = picture, pictures + len(picture)
+        rows.append((row_number, cells))
+        names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
     if len(rows) < min(most, len(ref)):
         notes.append(f"{len(rows)} rows and not {min(most, len(ref))}, because they are large.")
     if total > most_columns:

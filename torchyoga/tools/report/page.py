@@ -138,8 +138,7 @@ def _facts(ref: DataRef, columns: facts.Columns, title: str | None) -> dict[str,
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
         lead.append(count_of(columns.total, "column"))
-    if ref.fingerprint is not None:
-        found["fingerprint"] = ref.fingerprint
+    found["fingerprint"] = ref.fingerprint or ""
     info = ref.info
     text = json.dumps(info, indent=2, ensure_ascii=False, sort_keys=True) if info else ""
     return {
@@ -226,11 +225,8 @@ def _files(manifest: Manifest) -> str:
     found = manifest.each_file
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
-    said = [
-        f"{count_of(len(found), 'file')} ({', '.join(sorted({file.format for file in found}))})"
-        if found
-        else "0"
-    ]
+    formats = ", ".join(sorted({file.format for file in found}))
+    said = [f"{count_of(len(found), 'file')} ({formats})" if found else "0"]
     said += [f"{shared:,} of them shared with other versions"] if shared else []
     said += [f"{deleted:,} rows in them left out"] if deleted else []
     return ", ".join(said)
@@ -276,11 +272,7 @@ def notebook_page(ref: DataRef) -> str:
 
 def _noted(ref: DataRef) -> str:
     some, total = facts.first_columns(ref, _NOTED_COLUMNS)
-    cards: tuple[facts.ColumnCard, ...] = (
-        facts.columns_of(some, total, 0).cards if facts.keeps_stats(some) else ()
-    )
-    if not cards and some.schema is not None:
-        cards = facts.columns_of(some[:0], total, 0).cards
+    cards = facts.columns_of(some if facts.keeps_stats(some) else some[:0], total, 0).cards
     notes = []
     sample = facts.RowSample()
     if facts.is_remote(ref):

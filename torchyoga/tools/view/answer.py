@@ -25,11 +25,6 @@ class Answer:
     type: str
     body: bytes
 
-    @property
-    def is_media(self) -> bool:
-        """True for images and sound, of which browsers also ask for parts."""
-        return self.type.startswith(("image/", "audio/"))
-
 
 class Refused(Exception):
     """A request that is not answered as asked: the status, and what to say."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -43,18 +44,15 @@ _MOST_CLASSES = 10_000  # among which one like what was written is looked for
 _SIGN = re.compile(
     r"\s*(<=|>=|!=|<>|==|=|<|>)\s*|\s*(?<![\w])(not\s+)?(in|contains)(?=[\s(\[\"']|$)\s*", re.IGNORECASE
 )
-_WORD = re.compile(r"\s*(and|or|not)(?=[\s(\"]|$)\s*", re.IGNORECASE)
 _IN_ANY = re.compile(r"contains(?=[\s(\[\"'])\s*", re.IGNORECASE)  # without a column before it
 _ENDS = re.compile(r"\s+(and|or)(?=[\s(]|$)", re.IGNORECASE)
-_AFTER = re.compile(r"(?=[\s,)\]]|$)")
+_QUOTED = re.compile(r"(['\"])((?:(?!\1).|\1\1)*)\1(?=[\s,)\]]|$)", re.DOTALL)
 _ALIKE = {"==": "=", "<>": "!="}
 _HOW = (
     "write a column, a comparison and a value, as in label = 3, text contains cat or score > 0.5, and join "
     "several by and, or, not and parentheses; a value with such words in it stands in quotes"
 )
-_ORDERS: Mapping[str, Any] = dict(
-    zip(("<", "<=", ">", ">=", "=", "!="), (lt, le, gt, ge, eq, ne), strict=True)
-)
+_ORDERS: Mapping[str, Any] = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "!=": ne}
 _KINDS = {
     **{"int": "whole numbers", "float": "numbers", "bool": "true and false", "decimal": "decimal numbers"},
     **{"datetime": "dates with times", "date": "dates", "time": "times of day", "timedelta": "spans of time"},
@@ -161,11 +159,6 @@ class _Literal(NamedTuple):
     text: str
     is_quoted: bool = False
 
-    @property
-    def is_none(self) -> bool:
-        """True if it stands for what is missing."""
-        return not self.is_quoted and self.text.lower() in ("none", "null")
-
 
 @dataclass(frozen=True)
 class _Field:
@@ -182,23 +175,18 @@ class _Field:
     is_single: bool
     classes: Sequence[str]
 
-    @property
-    def is_text(self) -> bool:
-        """True for a column of texts."""
-        return self.is_single and self.column.kind in _TEXTS
-
     def holds(self, comparison: str, literals: Sequence[_Literal]) -> _Holds:
         """A function of columns that says for which rows one of the values meets a comparison.
 
         Raises:
             ValueError: the column holds nothing that can be compared with a value.
         """
-        tests = [self._test(comparison, one) for one in literals]
-        return lambda given: _joined(np.logical_or, tests, given[self.name])
+        test = _joined(np.logical_or, [self._test(comparison, one) for one in literals])
+        return lambda given: test(given[self.name])
 
     def _test(self, comparison: str, literal: _Literal) -> _Test:
         is_not = comparison == "!="
-        if literal.is_none:
+        if not literal.is_quoted and literal.text.lower() in ("none", "null"):  # what is missing
             if comparison not in ("=", "!="):
                 raise ValueError(
                     f"what is missing is found by = or !=, as in {escaped(self.name):.80} = none"
@@ -234,9 +222,8 @@ def _fields(schema: Schema, info: Mapping[str, object]) -> list[_Field]:
         column = columns.get(name)
         if column is None:
             continue
-        is_single = f"{name}{{lengths}}" not in columns and (
-            column.kind in (*_TEXTS, *_BYTE_STRINGS) or column.shape == ()
-        )
+        is_text = column.kind in (*_TEXTS, *_BYTE_STRINGS)
+        is_single = f"{name}{{lengths}}" not in columns and (is_text or column.shape == ())
         fields.append(_Field(name, column, is_single, class_names(column, info)))
     return fields
 
@@ -427,7 +414,7 @@ class _Parser:
     """Reads a filter from its beginning to its end."""
 
     def __init__(self, text: str, fields: Sequence[_Field]) -> None:
-        self._text, self._at, self.fields = text.strip(), 0, fields
+        self._text, self._at, self._depth, self.fields = text.strip(), 0, 0, fields
         self._shown = {escaped(plain_name(field.name)): field for field in fields}
         plain = {plain_name(field.name): field for field in fields}
         names = self._shown | plain | {field.name: field for field in fields}
@@ -437,120 +424,101 @@ class _Parser:
 
     def whole(self) -> _Holds:
         """All of it."""
-        holds = self._any(0)
+        holds = self._any()
         if self._at < len(self._text):
             self._fail(f"{self._rest()} is left over")
         return holds
 
-    def _any(self, depth: int) -> _Holds:
-        return self._several("or", np.logical_or, lambda: self._all(depth))
+    def _any(self) -> _Holds:
+        return self._several("or", np.logical_or, self._all)
 
-    def _all(self, depth: int) -> _Holds:
-        return self._several("and", np.logical_and, lambda: self._one(depth))
+    def _all(self) -> _Holds:
+        return self._several("and", np.logical_and, self._one)
 
     def _several(self, word: str, join: Any, read: Callable[[], _Holds]) -> _Holds:
         parts = [read()]
         while self._word(word):
             parts.append(read())
-        return lambda given: _joined(join, parts, given)
+        return _joined(join, parts)
 
-    def _one(self, depth: int) -> _Holds:
+    def _one(self) -> _Holds:
         is_not = False
-        while True:
-            self._space()
-            field = self._column()
-            if field is not None:
-                holds = self._compared(field)
-                break
-            if self._word("not"):
-                is_not = not is_not
-            elif self._text.startswith("(", self._at):
-                holds = self._inside(depth + 1)
-                break
-            elif _IN_ANY.match(self._text, self._at):
-                holds = self._in_any_text()
-                break
-            else:
-                self._fail_at_column()
-        return (lambda given: ~holds(given)) if is_not else holds
+        while (holds := self._comparison()) is None and self._word("not"):
+            is_not = not is_not
+        if holds is None and self._take(r"\("):
+            holds = self._inside()
+        elif holds is None and self._take(_IN_ANY):
+            holds = self._in_any_text()
+        elif holds is None:
+            self._fail_at_column()
+        return _negated(holds) if is_not else holds
 
-    def _inside(self, depth: int) -> _Holds:
-        if depth > _DEEPEST:
+    def _inside(self) -> _Holds:
+        """What stands in parentheses."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
             raise ValueError(f"a filter has at most {_DEEPEST} parentheses in each other")
-        self._at += 1
-        holds = self._any(depth)
-        self._space()
-        if not self._text.startswith(")", self._at):
+        holds = self._any()
+        self._take(r"\s*")
+        if not self._take(r"\)"):
             self._fail(f"a parenthesis is not closed before {self._rest()}")
-        self._at += 1
+        self._depth -= 1
         return holds
 
-    def _column(self) -> _Field | None:
-        """The column that is named here, if a comparison follows; of `a` and `a b`, the longer is meant."""
+    def _comparison(self) -> _Holds | None:
+        """A column and what it is compared with, if they come next; of `a` and `a b`, the longer is meant."""
+        self._take(r"\s*")
         for length in self._lengths:
             field = self._spellings.get(self._text[self._at : self._at + length])
-            if field is not None and _SIGN.match(self._text, self._at + length):
-                self._at += length
-                return field
+            sign = None if field is None else _SIGN.match(self._text, self._at + length)
+            if field is not None and sign is not None:
+                self._at = sign.end()
+                self.named[field.name] = None
+                return self._compared(field, sign)
         return None
 
-    def _compared(self, field: _Field) -> _Holds:
-        sign = _SIGN.match(self._text, self._at)
-        assert sign is not None, "it follows a column"
-        self._at = sign.end()
-        self.named[field.name] = None
-        if sign[3] is None:
+    def _compared(self, field: _Field, sign: re.Match[str]) -> _Holds:
+        word = (sign[3] or "").lower()
+        if not word:
             return field.holds(_ALIKE.get(sign[1], sign[1]), [self._value(False)])
-        if sign[3].lower() == "contains":
-            holds = field.holds("contains", [self._value(False)])
-        else:
-            holds = field.holds("=", self._values())
-        return holds if sign[2] is None else lambda given: ~holds(given)
+        holds = field.holds("=", self._values()) if word == "in" else field.holds(word, [self._value(False)])
+        return holds if sign[2] is None else _negated(holds)
 
     def _in_any_text(self) -> _Holds:
         """True for rows of which any text contains the value behind `contains`."""
-        fields = [field for field in self.fields if field.is_text]
-        begin = _IN_ANY.match(self._text, self._at)
-        assert begin is not None, "it was seen"
+        fields = [field for field in self.fields if field.is_single and field.column.kind in _TEXTS]
         if not fields:
             self._fail("there is no column of texts, so name one before contains")
-        self._at = begin.end()
         value = [self._value(False)]
         self.named |= dict.fromkeys(field.name for field in fields)
-        parts = [field.holds("contains", value) for field in fields]
-        return lambda given: _joined(np.logical_or, parts, given)
+        return _joined(np.logical_or, [field.holds("contains", value) for field in fields])
 
     def _values(self) -> list[_Literal]:
         """The values of a list, in parentheses or brackets."""
-        begin = self._text[self._at : self._at + 1]
-        if begin not in ("(", "["):
+        begin = self._take(r"[(\[]")
+        if begin is None:
             self._fail("in is followed by values in parentheses, as in label in (1, 2)")
-        self._at += 1
+        end = r"\s*\)" if begin[0] == "(" else r"\s*\]"
         literals: list[_Literal] = []
         while True:
-            self._space()
-            if literals and self._text.startswith(")" if begin == "(" else "]", self._at):
-                self._at += 1
-                return literals
+            self._take(r"\s*")
             literals.append(self._value(True))
-            self._space()
-            if self._text.startswith(",", self._at):
-                self._at += 1
-            elif not self._text.startswith(")" if begin == "(" else "]", self._at):
+            has_more = self._take(r"\s*,")
+            if self._take(end):
+                return literals
+            if not has_more:
+                self._take(r"\s*")
                 self._fail(f"the list is not closed before {self._rest()}")
 
     def _value(self, in_list: bool) -> _Literal:
         """A value, as it is or in quotes, which may hold their own quote twice."""
+        if quoted := self._take(_QUOTED):
+            return _Literal(quoted[2].replace(quoted[1] * 2, quoted[1]), True)
         text, start = self._text, self._at
-        quote = text[start : start + 1]
-        if quote in ('"', "'") and quote:
-            whole = re.compile(rf"{quote}((?:[^{quote}]|{quote}{quote})*){quote}").match(text, start)
-            if whole is None or not _AFTER.match(text, whole.end()):
-                self._fail(f"the quote at {self._rest()} is not closed; write it twice within a value")
-            self._at = whole.end()
-            return _Literal(whole[1].replace(quote * 2, quote), True)
-        ends, depth, stop = _ENDS.search(text, start), 0, len(text)
-        stop = ends.start() if ends is not None else stop
+        if text.startswith(('"', "'"), start):
+            self._fail(f"the quote at {self._rest()} is not closed; write it twice within a value")
+        ends, depth = _ENDS.search(text, start), 0
+        stop = len(text) if ends is None else ends.start()
         for at in range(start, stop):
             if not depth and (text[at] == ")" or (in_list and text[at] in ",]")):
                 stop = at
@@ -562,16 +530,15 @@ class _Parser:
         self._at = stop
         return _Literal(value)
 
-    def _word(self, word: str) -> bool:
-        match = _WORD.match(self._text, self._at)
-        if match is None or match[1].lower() != word:
-            return False
-        self._at = match.end()
-        return True
+    def _take(self, pattern: str | re.Pattern[str]) -> re.Match[str] | None:
+        """The match of a pattern with what comes next, which then is read; None if it does not match."""
+        match = re.compile(pattern).match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match
 
-    def _space(self) -> None:
-        while self._text[self._at : self._at + 1].isspace():
-            self._at += 1
+    def _word(self, word: str) -> bool:
+        return self._take(rf"(?i)\s*{word}(?=[\s(\"]|$)\s*") is not None
 
     def _rest(self) -> str:
         rest = self._text[self._at :]
@@ -593,8 +560,10 @@ class _Parser:
         raise ValueError(f"{escaped(self._text)!r:.200} is not a filter: {why}")
 
 
-def _joined(join: Any, parts: Sequence[Callable[[Any], Mask]], given: object) -> Mask:
-    mask = parts[0](given)
-    for part in parts[1:]:
-        mask = join(mask, part(given))
-    return np.asarray(mask, np.bool_)
+def _joined(join: Any, tests: Sequence[Callable[[Any], Mask]]) -> Callable[[Any], Mask]:
+    """A function that joins what several say of the same."""
+    return lambda given: np.asarray(reduce(join, (test(given) for test in tests)), np.bool_)
+
+
+def _negated(holds: _Holds) -> _Holds:
+    return lambda given: ~holds(given)

@@ -15,11 +15,11 @@ from markupsafe import Markup
 from ...errors import CorruptError, NotFoundError, RemoteError
 from ...process.messages import bytes_text, count_of, escaped
 from ...process.messages import number as number_text
-from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...storage import Storage
-from ..cells.picture import Marks, marks_of, thumbnail, url_of
-from ..cells.text import shown
+from ..cells.flat import Values
+from ..cells.picture import is_mark, marks_of, url_of
+from ..cells.text import named_class, shown
 from ..report.facts import Bar, Cell, ColumnCard, cell_of
 from ..report.page import LOG_TITLES, REPORT, style, templates
 from . import shelf
@@ -80,17 +80,23 @@ class Pages:
 
     def _problem(self, status: int, text: str, values: Mapping[str, str]) -> Answer:
         titles = {400: "That cannot be shown", 404: "Not here"}
-        id, version = values.get("id"), values.get("version")
-        trail = [] if id is None or self._shelf.storage is None else [(link("versions", id=id), escaped(id))]
-        if trail and version is not None:
-            trail.append((link("rows", id=id, version=version), escaped(version)))
         return self._page(
             "problem.html.jinja",
             status,
             title=titles.get(status, "It cannot be read"),
             text=shown(text, 2000),
-            trail=trail,
+            trail=self._trail(values),
         )
+
+    def _trail(self, values: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Links to the dataset and the version of an address, with their names; none without a storage."""
+        id, version = values.get("id"), values.get("version")
+        if id is None or self._shelf.storage is None:
+            return []
+        trail = [(link("versions", id=id), escaped(id))]
+        if version is not None:
+            trail.append((link("rows", id=id, version=version), escaped(version)))
+        return trail
 
     def _page(self, template: str, /, status: int = 200, **values: Any) -> Answer:
         page = templates(_HERE, REPORT).get_template(template)
@@ -103,27 +109,15 @@ class Pages:
         assert storage is not None, "else there is one dataset"
         for id, version in storage.list():
             found.setdefault(id, []).append(version)
-        until = time.monotonic() + _SECONDS_OF_START
-        return self._page(
-            "start.html.jinja",
-            datasets=[
-                {
-                    "id": escaped(id),
-                    "newest": dict(zip(*_newest(storage, id), strict=True))
-                    if time.monotonic() < until
-                    else {},
-                    "link": link("versions", id=id),
-                    "versions": [
-                        (escaped(name), link("rows", id=id, version=name))
-                        for name in versions[-_MOST_VERSIONS:]
-                    ],
-                    "others": max(0, len(versions) - _MOST_VERSIONS),
-                }
-                for id, versions in islice(found.items(), _MOST_IDS)
-            ],
-            total=len(found),
-            trail=[],
-        )
+        until, datasets = time.monotonic() + _SECONDS_OF_START, list[dict[str, Any]]()
+        for id, versions in islice(found.items(), _MOST_IDS):
+            recent = versions[-_MOST_VERSIONS:]
+            links = [(escaped(name), link("rows", id=id, version=name)) for name in recent]
+            others = len(versions) - len(recent)
+            newest = _newest(storage, id) if time.monotonic() < until else {}
+            one = {"id": escaped(id), "link": link("versions", id=id), "versions": links}
+            datasets.append({**one, "others": others, "newest": newest})
+        return self._page("start.html.jinja", datasets=datasets, total=len(found))
 
     def _versions(self, values: Mapping[str, str]) -> Answer:
         if self._shelf.storage is None:
@@ -139,12 +133,87 @@ class Pages:
             cells=cells,
             links=links,
             left_out=log.left_out,
-            trail=[],
         )
 
     def _rows(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        page = {**self._about(kept, values), **rows_page(kept, place, values)}
-        return self._page("rows.html.jinja", **page)
+        """The page of rows: a table, or a grid of images.
+
+        Args:
+            kept: the dataset; `place`: its parameters in addresses.
+            place: see `kept`.
+            values: the parameters of the address.
+
+        Raises:
+            Refused: there is no such row or column, or rows cannot be sorted so.
+        """
+        total, names = len(kept.ref), kept.shown_names
+        where, sort = values.get("where", "").strip(), values.get("sort", "")
+        is_descending = bool(sort) and values.get("order") == "descending"
+        start = number_in(values, "start", 0)
+        if start and start >= total:
+            raise Refused(404, f"there is no row {start:,}: there are {total:,}")
+        grid = _grid(kept, values)
+        in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
+        most = _MOST_IMAGES if grid else in_table
+        seed = number_in(values, "draw", 0) if "draw" in values else None
+        hits, problem, condition, ordered = shelf.Hits((), start, start), "", None, None
+        try:
+            ordered = kept.sorted(sort, is_descending) if sort else None
+            condition = Filter.of(where, kept.ref.schema, kept.ref.info) if where and total else None
+            ref = ordered or kept.ref
+            # The values of a tuple are named by their places in it.
+            is_dict = ref.schema is None or ref.schema.tree.kind == "dict"
+            cut = kept.only(ref, grid or names[: shelf.MOST_COLUMNS]) if is_dict or not grid else ref
+            hits = shelf.rows_from(ref, cut, start, most, condition, seed)
+        except ValueError as error:
+            problem = str(error)
+        numbers = np.array([at for at, _ in hits.rows], np.int64)
+        numbers = numbers if ordered is None else ordered.rows_at(numbers)
+        numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
+        here = {
+            **place,
+            "where": where or None,
+            "sort": sort or None,
+            "order": "descending" if is_descending else None,
+            "image": grid[0] if grid else None,
+        }
+        notes: list[str] = []
+        if not grid and len(names) > shelf.MOST_COLUMNS:
+            notes.append(
+                f"The first {shelf.MOST_COLUMNS} of {len(names):,} columns; "
+                "view(ref.columns([...])) shows others."
+            )
+        if condition is not None and kept.is_remote:
+            notes.append("Files are downloaded as their rows are looked at.")
+        is_drawn = seed is not None and condition is None
+        is_numbered = condition is None and not is_drawn and not problem
+        going_on = not problem and not is_drawn and hits.stop < total
+        last = (total - 1) // most * most if total else 0
+        return self._page(
+            "rows.html.jinja",
+            **self._about(kept, values),
+            **_table(kept, numbered, place, here, notes, grid),
+            side=GRID_SIDE if grid else None,
+            names=[escaped(name) for name in names[:_MOST_NAMED]],
+            where=escaped(where),
+            sort=escaped(sort),
+            is_descending=is_descending,
+            problem=problem,
+            notes=notes,
+            looked=hits.stop - hits.start if condition is not None else None,
+            hits=hits,
+            total=total,
+            is_drawn=is_drawn,
+            before=link("rows", **here, start=max(0, start - most)) if is_numbered and start else None,
+            begin=link("rows", **here) if start else None,
+            after=link("rows", **here, start=hits.stop) if going_on else None,
+            last=link("rows", **here, start=last) if is_numbered and going_on else None,
+            random=link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
+            everything=link("rows", **{**here, "where": None}) if where else None,
+            unsorted=link("rows", **{**here, "sort": None, "order": None}) if sort else None,
+            layouts=_layouts(kept, {**here, "start": start or None}) if kept.images else [],
+            hidden={name: value for name, value in here.items() if value is not None and name != "where"},
+        )
 
     def _row(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
         at = self._row_number(kept, values)
@@ -154,13 +223,13 @@ class Pages:
         shown_values = []
         for name, value in found:
             file = link("file", **place, row=at, name=name)
-            media = _media(value, name) if time.monotonic() < until else None
+            media = shelf.media_of(value, name) if time.monotonic() < until else None
             is_marked = marks is not None and media is not None and media.is_image
             shown_values.append(
                 {
                     "column": escaped(name),
                     "excerpt": shelf.excerpt_of(value, most),
-                    "named": kept.class_of(name, value),
+                    "named": named_class(kept.classes.get(name, ()), value),
                     "media": media,
                     "file": file,
                     "picture": f"{file}&side={shelf.LARGEST_SIDE}" if is_marked else file,
@@ -182,12 +251,12 @@ class Pages:
         """An image, with the marks of its row on it if a side is asked for; sound; or a value as text."""
         at, name = self._row_number(kept, values), name_in(values, "name")
         side = min(shelf.LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
-        names = [name, *(kept.mark_names if side else [])]
+        names = [name, *(filter(is_mark, kept.shown_names) if side else [])]
         row = list(reversed(kept.values(at, names)))  # of names that come twice, the first one counts
         if name not in dict(row):
             raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}")
         value = dict(row)[name]
-        media = _media(value, name, side, marks_of(row, kept.classes) if side else None)
+        media = shelf.media_of(value, name, side, marks_of(row, kept.classes) if side else None)
         if media is not None:
             return Answer(200, media.type, media.data)
         if side:
@@ -211,129 +280,20 @@ class Pages:
 
     def _about(self, kept: shelf.OpenRef, values: Mapping[str, str]) -> dict[str, Any]:
         """The title of a dataset, what is known of it, and what leads to it."""
-        id, version = values.get("id"), values.get("version")
         ref, columns = kept.whole, len(kept.names)
         facts = [count_of(len(ref), "row"), *([count_of(columns, "column")] if columns else [])]
         if isinstance(ref, VersionRef):
             facts.append(bytes_text(ref.manifest.nbytes))
-        title, trail = shown(self._shelf.name, 200), []
-        if id is not None and version is not None and self._shelf.storage is not None:
-            title, trail = f"{escaped(id)} {escaped(version)}", [(link("versions", id=id), escaped(id))]
-        return {"title": title, "facts": facts, "trail": trail, "home": link("rows", id=id, version=version)}
+        trail = self._trail(values)
+        title = " ".join(name for _, name in trail) or shown(self._shelf.name, 200)
+        home = trail[-1][0] if trail else link("")
+        return {"title": title, "facts": facts, "trail": trail[:1], "home": home}
 
 
-def _media(
-    value: object, name: str, side: int | None = None, marks: Marks | None = None
-) -> shelf.Media | None:
-    try:
-        return shelf.media_of(value, name, side, marks)
-    except ImportError:  # then it is shown as what it is besides
-        return None
-
-
-def _newest(storage: Storage, id: str) -> tuple[list[str], list[str]]:
-    """The titles and cells of the newest version of an id."""
+def _newest(storage: Storage, id: str) -> dict[str, str]:
+    """What the log says of the newest version of an id, by title."""
     titles, (cells, *_) = storage.log(id, 1).table(LOG_TITLES)
-    return titles, cells
-
-
-def rows_page(opened: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
-    """Values for the template of the page of rows.
-
-    Args:
-        opened: the dataset; `place`: its parameters in addresses.
-        place: see `opened`.
-        values: the parameters of the address.
-
-    Raises:
-        Refused: there is no such row or column, or rows cannot be sorted so.
-    """
-    total, names = len(opened.ref), opened.shown_names
-    where, sort = values.get("where", "").strip(), values.get("sort", "")
-    is_descending = bool(sort) and values.get("order") == "descending"
-    start = number_in(values, "start", 0)
-    if start and start >= total:
-        raise Refused(404, f"there is no row {start:,}: there are {total:,}")
-    grid = _grid(opened, values)
-    in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
-    most = _MOST_IMAGES if grid else in_table
-    seed = number_in(values, "draw", 0) if "draw" in values else None
-    hits, problem, condition, ordered = shelf.Hits((), start, start), "", None, None
-    try:
-        ordered = opened.sorted(sort, is_descending) if sort else None
-        condition = Filter.of(where, opened.ref.schema, opened.ref.info) if where and total else None
-        hits = _hits(opened, ordered or opened.ref, condition, start, most, grid, seed)
-    except ValueError as error:
-        problem = str(error)
-    numbers = np.array([at for at, _ in hits.rows], np.int64)
-    numbers = numbers if ordered is None else ordered.rows_at(numbers)
-    numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
-    order = "descending" if is_descending else None
-    wanted = {"where": where or None, "sort": sort or None, "order": order}
-    here = {**place, **wanted, "image": grid["image"] if grid else None}
-    notes: list[str] = []
-    if not grid and len(names) > shelf.MOST_COLUMNS:
-        notes.append(
-            f"The first {shelf.MOST_COLUMNS} of {len(names):,} columns; "
-            "view(ref.columns([...])) shows others."
-        )
-    if condition is not None and opened.is_remote:
-        notes.append("Files are downloaded as their rows are looked at.")
-    names_of_grid = [grid["image"], *grid["under"]] if grid else None
-    body = _table(opened, numbered, place, here, notes, names_of_grid)
-    is_drawn = seed is not None and condition is None
-    is_numbered = condition is None and not is_drawn and not problem
-    going_on = not problem and not is_drawn and hits.stop < total
-    last = (total - 1) // most * most if total else 0
-    return {
-        **body,
-        "grid": grid,
-        "names": [escaped(name) for name in names[:_MOST_NAMED]],
-        "where": escaped(where),
-        "sort": escaped(sort),
-        "is_descending": is_descending,
-        "problem": problem,
-        "notes": notes,
-        "looked": hits.stop - hits.start if condition is not None else None,
-        "hits": hits,
-        "total": total,
-        "is_drawn": is_drawn,
-        "before": link("rows", **{**here, "start": max(0, start - most)}) if is_numbered and start else None,
-        "begin": link("rows", **here) if start else None,
-        "after": link("rows", **here, start=hits.stop) if going_on else None,
-        "last": link("rows", **here, start=last) if is_numbered and going_on else None,
-        "random": link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
-        "everything": link("rows", **{**here, "where": None}) if where else None,
-        "unsorted": link("rows", **{**here, "sort": None, "order": None}) if sort else None,
-        "layouts": _layouts(opened, grid, {**here, "start": start or None}),
-        "hidden": {name: value for name, value in here.items() if value is not None and name != "where"},
-    }
-
-
-def _hits(
-    opened: shelf.OpenRef,
-    ref: DataRef,
-    condition: Filter | None,
-    start: int,
-    most: int,
-    grid: Mapping[str, Any] | None,
-    seed: int | None,
-) -> shelf.Hits:
-    """The rows of the page, numbered by their places in `ref`, which has the order that is asked for."""
-    if not len(ref):
-        return shelf.Hits((), 0, 0)
-    schema = ref.schema
-    if not grid:
-        cut = opened.only(ref, opened.shown_names[: shelf.MOST_COLUMNS])
-    elif schema is not None and schema.tree.kind == "dict":
-        cut = opened.only(ref, [grid["image"], *grid["under"]])
-    else:  # the values of a tuple are named by their places in it
-        cut = ref
-    if seed is not None and condition is None:
-        return shelf.drawn_rows(cut, seed, most)
-    if seed is not None:
-        start = int(np.random.default_rng(seed).integers(len(ref)))
-    return shelf.found_from(ref, start, most, condition, cut)
+    return dict(zip(titles, cells, strict=True))
 
 
 # -- the table
@@ -341,14 +301,14 @@ def _hits(
 
 def _table(
     opened: shelf.OpenRef,
-    rows: Sequence[tuple[int, shelf.Values]],
+    rows: Sequence[tuple[int, Values]],
     place: Mapping[str, str],
     here: Mapping[str, object],
     notes: list[str],
-    names_of_grid: Sequence[str] | None,
+    grid: Sequence[str],
 ) -> dict[str, Any]:
     """The cells of rows, and the heads of their columns; a grid has no heads, and its images are files."""
-    names = names_of_grid or opened.shown_names[: shelf.MOST_COLUMNS]
+    names = grid or opened.shown_names[: shelf.MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
     every: list[Cell] = []
@@ -356,17 +316,17 @@ def _table(
     for number, values in rows:
         marks = marks_of(values, opened.classes)
         by_name = {}
-        for name, value in values if names_of_grid else values[: shelf.MOST_COLUMNS]:
+        for name, value in values if grid else values[: shelf.MOST_COLUMNS]:
             cell = cell_of(name, value, opened.classes, _CELL)
             file = link("file", **place, row=number, name=name)
             if kind := shelf.sound_type(value):
                 cell.text, cell.sound = f"play {kind}", file
             is_late = is_late or time.monotonic() >= until
             try:
-                if names_of_grid:
+                if grid:
                     cell.picture = f"{file}&side={GRID_SIDE}" if name == names[0] else None
                 elif not is_late:
-                    cell.picture = url_of(thumbnail(value, name, marks=marks))
+                    cell.picture = url_of(value, name, marks)
             except ImportError as error:
                 missing = str(error)
             columns[cell.column], by_name[cell.column] = name, cell
@@ -376,7 +336,7 @@ def _table(
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
-    if names_of_grid:
+    if grid:
         return {"heads": [], "rows": shown_rows, "columns": list(map(escaped, names))}
     cards, source = opened.cards
     if source:
@@ -385,8 +345,9 @@ def _table(
     right -= {cell.column for cell in every if not cell.is_number and cell.text != "None"}
     for cell in every:
         cell.is_number = cell.column in right
+    unknown, has_links = ColumnCard(""), len(columns) <= _MOST_LINKED
     heads = [
-        _head(opened, name, cards.get(shown_name), here, shown_name in right, len(columns) <= _MOST_LINKED)
+        _head(opened, name, cards.get(shown_name, unknown), here, shown_name in right, has_links)
         for shown_name, name in list(columns.items())[: shelf.MOST_COLUMNS]
     ]
     return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
@@ -395,7 +356,7 @@ def _table(
 def _head(
     opened: shelf.OpenRef,
     name: str,
-    card: ColumnCard | None,
+    card: ColumnCard,
     here: Mapping[str, object],
     is_number: bool,
     has_links: bool,
@@ -407,12 +368,15 @@ def _head(
     return {
         "name": escaped(name),
         "card": card,
-        "facts": "" if card is None else card.facts(is_number),
+        "facts": card.facts(is_number),
         "order": order,
         "link": link("rows", **{**here, **after}) if name in opened.sortable else None,
         "is_number": is_number,
-        "bars": _bars(opened, name, card, here) if card is not None and has_links else [],
-        "counts": [] if card is None else _counts(name, card, here),
+        "bars": _bars(opened, name, card, here) if has_links else [],
+        "counts": [
+            (text, part, link("rows", **{**here, "where": f"{_named(name)} = {_literal(value)}"}))
+            for text, part, value in card.counts
+        ],
     }
 
 
@@ -433,45 +397,29 @@ def _bars(
     return found
 
 
-def _counts(name: str, card: ColumnCard, here: Mapping[str, object]) -> list[dict[str, Any]]:
-    """The values of a column of classes, texts or bools, each with a link to its rows."""
-    return [
-        {
-            "name": text,
-            "share": f"{part:.4g}",
-            "percent": f"{part:.0%}",
-            "link": link("rows", **{**here, "where": f"{_named(name)} = {_literal(value)}"}),
-        }
-        for text, part, value in card.counts
-    ]
-
-
 def _named(name: str) -> str:
     """A column as a filter has it."""
     return name if re.fullmatch(r"\w+", name) else f'"{name}"'
 
 
 def _literal(value: object) -> str:
-    text = str(value)
-    return (
-        text
-        if not isinstance(value, str) or re.fullmatch(r"\w+", text)
-        else '"' + text.replace('"', '""') + '"'
-    )
+    if isinstance(value, str) and not re.fullmatch(r"\w+", value):
+        return '"' + value.replace('"', '""') + '"'
+    return str(value)
 
 
 # -- the grid
 
 
-def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> dict[str, Any] | None:
-    """How images are laid out; None for a table.
+def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> list[str]:
+    """The names of the images of a grid and of the values under them; none for a table.
 
     Raises:
         Refused: there is no such image.
     """
     image = values.get("image")
     if not image:
-        return None
+        return []
     if image not in opened.images:
         some = ", ".join(map(escaped, opened.images))[:400]
         raise Refused(
@@ -479,21 +427,14 @@ def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> dict[str, Any] | 
         )
     under = [name for name in opened.classes if name in opened.sortable]
     under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
-    under = under[:_MOST_UNDER_IMAGES]
-    return {"side": GRID_SIDE, "image": image, "under": under}
+    return [image, *under[:_MOST_UNDER_IMAGES]]
 
 
-def _layouts(
-    opened: shelf.OpenRef, grid: Mapping[str, Any] | None, here: Mapping[str, object]
-) -> list[tuple[str, str | None]]:
+def _layouts(opened: shelf.OpenRef, here: Mapping[str, object]) -> list[tuple[str, str | None]]:
     """The ways to look at these rows: a link to each but the present one."""
-    if not opened.images:
-        return []
-    shown_now = grid and grid["image"]
-    ways = [
-        ("table", None),
-        *((f"images of {escaped(name)}", name) for name in opened.images[:_MOST_LAYOUTS]),
-    ]
+    names = opened.images[:_MOST_LAYOUTS]
+    ways = [(None, "table"), *((name, f"images of {escaped(name)}") for name in names)]
     return [
-        (text, link("rows", **{**here, "image": name}) if name != shown_now else None) for text, name in ways
+        (text, link("rows", **{**here, "image": name}) if name != here["image"] else None)
+        for name, text in ways
     ]

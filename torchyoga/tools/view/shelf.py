@@ -26,10 +26,10 @@ from ...rows.column import Column
 from ...rows.image_formats import format_of
 from ...storage import Storage, store_of
 from ...views.over import RowView
-from ..cells.flat import bytes_of, flat, flat_names
-from ..cells.picture import Marks, file_bytes, is_mark, media_type, thumbnail
-from ..cells.text import classes_of, named_class, plain_name, shown
-from ..report.facts import ColumnCard, columns_of, drawn_numbers, is_remote, keeps_stats
+from ..cells.flat import Values, flat, flat_names
+from ..cells.picture import Marks, file_bytes, media_type, thumbnail
+from ..cells.text import classes_of, plain_name, shown
+from ..report.facts import ColumnCard, columns_of, drawn_numbers, is_remote, keeps_stats, read_rows
 from .answer import Refused
 from .filter import Filter
 
@@ -44,7 +44,6 @@ _MOST_LOOKED = 20_000  # rows, for one page, of those that are downloaded
 _MOST_SCANNED = 10**7  # of others
 _MOST_SECONDS = 3.0
 _MOST_BYTES = 2**26  # read for one page; a row that is larger is read nevertheless
-Values = list[tuple[str, object]]
 _OF_BROWSERS = ("jpeg", "png", "gif", "webp", "bmp")
 _MOST_MEDIA_BYTES, _MOST_PIXELS = 2**26, 2**27
 LARGEST_SIDE = 4096  # pixels of images that are not of those formats, at most
@@ -93,10 +92,6 @@ class OpenRef:
         """The names of classes, by the name of their column in rows."""
         return classes_of(self.ref.schema, self.ref.info)
 
-    def class_of(self, name: str, value: object) -> str:
-        """The name of the class that a value stands for; "" if it is not known."""
-        return named_class(self.classes.get(name, ()), value)
-
     def only(self, ref: DataRef, names: Sequence[str]) -> DataRef:
         """Rows of `ref`, or in another order, with only some of their values, where a schema has these."""
         schema = self.ref.schema
@@ -110,17 +105,10 @@ class OpenRef:
         is_known = self.ref.schema is not None and names[0] in self.shown_names
         known = [name for name in self.shown_names if name in names] if is_known else []
         found = row_of(self.only(self.ref, known), row) if known else row_of(self.ref, row)
+        if len(known) != len(found):
+            return found
         # A tuple that was cut down has its values under other names.
-        return (
-            list(zip(known, (value for _, value in found), strict=True))
-            if len(known) == len(found)
-            else found
-        )
-
-    @cached_property
-    def mark_names(self) -> list[str]:
-        """The names of values that may be marks of images."""
-        return [name for name in self.shown_names if is_mark(name)]
+        return list(zip(known, (value for _, value in found), strict=True))
 
     def sorted(self, name: str, is_descending: bool) -> RowView[Any]:
         """All rows in the order of a column.
@@ -178,14 +166,11 @@ class OpenRef:
         is_kept = keeps_stats(ref)
         if self.is_remote and not is_kept:
             return {}, "This version keeps no statistics, and its rows are in a store."
-        rows = min(
-            _COUNTED if ref._only_copies or is_kept else _COUNTED_SLOWLY,
-            _COUNTED_BYTES // max(1, ref._row_bytes),
-        )
+        counted = _COUNTED if ref._only_copies or is_kept else _COUNTED_SLOWLY
+        rows = max(1, min(counted, _COUNTED_BYTES // max(1, ref._row_bytes)))
         try:
-            columns = columns_of(
-                self.only(ref, self.shown_names[:MOST_COLUMNS]), len(self.names), 0, max(1, rows)
-            )
+            some = self.only(ref, self.shown_names[:MOST_COLUMNS])
+            columns = columns_of(some, len(self.names), 0, rows)
         except Exception as error:  # of any kind: a dataset may be a user's own, and its rows are still shown
             return {}, f"Statistics cannot be made: {escaped(f'{type(error).__name__}: {error}')[:300]}"
         return {card.name: card for card in columns.cards}, columns.source
@@ -196,32 +181,25 @@ class Shelf:
 
     Args:
         shown: a storage, or a DataRef.
+
+    Attributes:
+        storage: None if one dataset is shown.
+        name: the directory or URL; the path or kind of a dataset.
     """
 
     def __init__(self, shown: Storage | DataRef) -> None:
         self.storage = shown if isinstance(shown, Storage) else None
-        self._own = None if isinstance(shown, Storage) else OpenRef(shown)
         if isinstance(shown, Storage):
-            store = store_of(shown)
+            store, self.name = store_of(shown), shown.url
             self._manifest: Any = lru_cache(_MOST_OPEN)(
                 lambda id, version, moment: store.read_manifest(id, version)
             )
             self._version: Any = lru_cache(_MOST_OPEN)(
                 lambda id, version, manifest: OpenRef(shown.fetch(id, version))
             )
-
-    @property
-    def name(self) -> str:
-        """The directory or URL; the path or kind of a dataset."""
-        if self.storage is not None:
-            return self.storage.url
-        assert self._own is not None, "there is a storage or a dataset"
-        ref = self._own.ref
-        return (
-            f"{ref.manifest.id} {ref.manifest.version}"
-            if isinstance(ref, VersionRef) and ref.schema is ref.manifest.schema
-            else escaped(title_of(ref).removeprefix("DataRef "))
-        )
+        else:
+            self._own = OpenRef(shown)
+            self.name = _name_of(self._own.ref)
 
     def opened(self, id: str | None, version: str | None) -> OpenRef:
         """A version; without names the dataset that is shown.
@@ -233,13 +211,18 @@ class Shelf:
             NotFoundError: there is no such version.
             CorruptError: it is damaged.
         """
-        if self._own is not None:
+        if self.storage is None:
             return self._own
-        assert self.storage is not None, "there is a storage or a dataset"
         is_far = "://" in self.storage.url
         moment = time.monotonic() // _FRESH_SECONDS if is_far else object()  # which equals no other
         found: OpenRef = self._version(id, version, self._manifest(id, version, moment))
         return found
+
+
+def _name_of(ref: DataRef) -> str:
+    if isinstance(ref, VersionRef) and ref.schema is ref.manifest.schema:
+        return f"{ref.manifest.id} {ref.manifest.version}"
+    return escaped(title_of(ref).removeprefix("DataRef "))
 
 
 def _readable(ref: DataRef) -> DataRef:
@@ -272,53 +255,37 @@ def row_of(ref: DataRef, number: int) -> Values:
     return flat(in_epoch(ref, 0, 0).take(np.array([number]))[0])
 
 
-def drawn_rows(ref: DataRef, seed: int, most: int) -> Hits:
-    """Some rows, drawn at random, in ascending order; of few files if these have to be downloaded.
-
-    Args:
-        ref: the dataset, which has rows.
-        seed: of the draw; the same one draws the same rows.
-        most: rows; fewer if they are large.
-    """
-    numbers = drawn_numbers(ref, min(most, len(ref)), seed).tolist()
-    return _read(ref, numbers, numbers[0], numbers[-1] + 1)
-
-
-def found_from(
-    ref: DataRef, start: int, most: int, condition: Filter | None = None, shown: DataRef | None = None
+def rows_from(
+    ref: DataRef, shown: DataRef, start: int, most: int, condition: Filter | None, seed: int | None
 ) -> Hits:
-    """The rows from one on that meet a condition.
+    """The rows from one on that meet a condition, or rows drawn at random.
 
     Args:
         ref: the dataset.
+        shown: the same rows with the columns that are shown.
         start: the first row to look at.
         most: rows; fewer if they are large, or if a bounded number of them had to be looked at.
-        condition: on columns; only those are read to find the rows.
-        shown: the same rows with the columns that are shown.
+        condition: on columns, which alone are read to find the rows; None for all rows.
+        seed: of a draw; the same one draws the same rows, or the same first row to look at. Of files that
+            have to be downloaded, rows of few are drawn. None for no draw.
     """
-    shown = ref if shown is None else shown
-    if condition is None:
-        return _read(shown, range(start, min(start + most, len(ref))), start, len(ref))
-    at_most = _MOST_LOOKED if is_remote(ref) else _MOST_SCANNED
-    numbers, looked = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
-    return _read(shown, numbers.tolist(), start, looked)
-
-
-def _read(ref: DataRef, numbers: Sequence[int], start: int, stop: int) -> Hits:
-    """Rows, until they are too many bytes."""
-    step = max(1, min(16, _MOST_BYTES // 8 // max(1, ref._row_bytes)))
-    rows: list[tuple[int, Values]] = []
-    read = 0
-    for begin in range(0, len(numbers), step):
-        part = numbers[begin : begin + step]
-        if read > _MOST_BYTES:
-            return Hits(tuple(rows), start, part[0])
-        for number, row in zip(part, in_epoch(ref, 0, 0).take(np.array(part, np.int64)), strict=True):
-            rows.append((number, flat(row)))
-            read += sum(bytes_of(value) for _, value in rows[-1][1])
-    if isinstance(numbers, range):  # all of them, and no more
-        stop = numbers.stop
-    return Hits(tuple(rows), start, max(start, stop))
+    numbers: Sequence[int]
+    if not len(ref):
+        return Hits((), 0, 0)
+    if condition is not None:
+        start = start if seed is None else int(np.random.default_rng(seed).integers(len(ref)))
+        at_most = _MOST_LOOKED if is_remote(ref) else _MOST_SCANNED
+        found, stop = condition.first(ref, start, most, start + at_most, _MOST_SECONDS)
+        numbers = found.tolist()
+    elif seed is not None:
+        numbers = drawn_numbers(shown, min(most, len(ref)), seed).tolist()
+        start, stop = numbers[0], numbers[-1] + 1
+    else:
+        stop = min(start + most, len(ref))
+        numbers = range(start, stop)
+    rows = tuple(read_rows(shown, numbers, 0, _MOST_BYTES))
+    is_cut = len(rows) < len(numbers)
+    return Hits(rows, start, numbers[len(rows)] if is_cut else stop)
 
 
 @dataclass(frozen=True)
@@ -347,22 +314,17 @@ class Media:
         return self.width * times, self.height * times
 
 
-def media_of(
-    value: object, column_name: str = "", side: int | None = None, marks: Marks | None = None
-) -> Media | None:
+def media_of(value: object, name: str, side: int | None = None, marks: Marks | None = None) -> Media | None:
     """The file of a value: of what is a file already, that file.
 
     Args:
         value: anything.
-        column_name: where it is from; see `thumbnail`.
+        name: where it is from; see `thumbnail`.
         side: pixels of the longer side of an image, at most; None for the image as it is.
         marks: of its row; they are drawn on the image where its side is given.
 
     Returns:
-        None if it is neither image nor sound, or damaged, or too large.
-
-    Raises:
-        ImportError: it is an image, and Pillow is not installed.
+        None if it is neither image nor sound, or damaged, or too large, or Pillow is not installed.
     """
     data = file_bytes(value, _MOST_MEDIA_BYTES + 1)
     data = data if len(data) <= _MOST_MEDIA_BYTES else b""
@@ -370,17 +332,20 @@ def media_of(
     if sound is not None:
         return Media(sound, data)
     format = format_of(data)
-    if side is not None:
-        small = thumbnail(value, column_name, side, marks)
-        return None if small is None else Media(media_type(small), small)
-    if format in _OF_BROWSERS:
+    if side is None and format in _OF_BROWSERS:
         size = _size_of(data)
         return None if size is None else Media(f"image/{format}", data, *size)
-    png = thumbnail(value, column_name, LARGEST_SIDE)
-    if png is None:
+    try:
+        picture = thumbnail(value, name, side or LARGEST_SIDE, marks)
+    except ImportError:
         return None
+    if picture is None:
+        return None
+    if side is not None:
+        return Media(media_type(picture), picture)
     # Where every PNG file has them.
-    return Media("image/png", png, int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big"))
+    width, height = int.from_bytes(picture[16:20], "big"), int.from_bytes(picture[20:24], "big")
+    return Media("image/png", picture, width, height)
 
 
 def _size_of(data: bytes) -> tuple[int, int] | None:
@@ -391,9 +356,7 @@ def _size_of(data: bytes) -> tuple[int, int] | None:
             if not 0 < width * height <= _MOST_PIXELS:
                 return None
             image.load()
-    except ImportError:
-        raise ImportError("images need Pillow; pip install 'torchyoga[report]'") from None
-    except Exception:  # of any kind: what is forged is read by many small readers
+    except Exception:  # of any kind: what is forged is read by many small readers, and Pillow may be missing
         return None
     return width, height
 
@@ -466,9 +429,8 @@ def _of_numbers(value: Any, most: int) -> Excerpt:
     """Lines that end where those of an array or tensor do, if these are short."""
     shape = tuple(value.shape)
     first = value.reshape(-1)[:most]
-    texts = [
-        shown(one, _LONGEST_NUMBER) for one in (first if isinstance(value, np.ndarray) else first.tolist())
-    ]
+    numbers = first if isinstance(value, np.ndarray) else first.tolist()
+    texts = [shown(one, _LONGEST_NUMBER) for one in numbers]
     width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
     lines = tuple(" ".join(texts[at : at + width]) for at in range(0, len(texts), width))
     kind = f"{value.dtype} {shape}".removeprefix("torch.")

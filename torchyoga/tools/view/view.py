@@ -278,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer) -> None:
         status, body, headers = answer.status, answer.body, {"Content-Type": answer.type}
-        if answer.is_media and status == 200:
+        if answer.type.startswith(("image/", "audio/")) and status == 200:  # browsers ask for parts of it
             headers["Accept-Ranges"] = "bytes"
             asked = _range_of(self.headers.get("Range", ""), len(body))
             if asked is not None:
