@@ -155,12 +155,11 @@ class EncodedSource(RowSource):
         """The rows from number `start` on."""
         if start:
             self._learn_of_first()
-        given = self._plain(start)
+        given: Iterator[Row] = self._plain(start)
         if not self._ready:
             first = self._first(given)
             self._learn(first)
-            yield from self._encoded(chain(first, given), start)
-            return
+            given = chain(first, given)
         yield from self._encoded(given, start)
 
     def row(self, number: int) -> Row:

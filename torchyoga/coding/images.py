@@ -550,24 +550,14 @@ def decoder_on(device: torch.device) -> BatchDecoder:
         )
     decode = library("jpeg on cuda").decode_jpeg
 
-    def one(file: torch.Tensor, mode: str) -> torch.Tensor | None:
-        try:
-            found: torch.Tensor = decode(file, mode=mode, device=device)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:
-            return None
-        return found
-
     def batch(values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
         files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
-        mode = "GRAY" if is_gray else "RGB"
         try:
-            return list(decode(files, mode=mode, device=device))
+            return list(decode(files, mode="GRAY" if is_gray else "RGB", device=device))
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError:
-            return [one(file, mode) for file in files]  # of a batch, it does not say which one failed
+        except RuntimeError:  # of several it does not say which one failed
+            return [None] if len(values) == 1 else [batch([value], is_gray)[0] for value in values]
 
     return batch
 
