@@ -36,7 +36,7 @@ from .chosen import RepeatedRef, SelectedRef
 from .joined import Prefetches
 from .mix import warn_if_arranged
 from .over import Over, RowView
-from .scan import RaggedColumn, Scanned, scan
+from .scan import single_values
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -383,12 +383,9 @@ class Anchors:
 
     def before(self, rows: Ints) -> Ints:
         """How many anchors come before each of these rows (B,), which may be the number of rows, too."""
-        group = self._group(rows)
+        group = np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
         places = -((self._starts[group] + self._lead - rows) // self._stride)
         return np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
-
-    def _group(self, rows: Ints) -> Ints:
-        return np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
 
     @cached_property
     def pin(self) -> str:
@@ -785,8 +782,13 @@ def group_starts(ref: DataRef, name: str) -> Ints:
     """
     starts, firsts = [np.zeros(0, np.int64)], []
     last: Array | None = None
-    for start, _, columns in scan(ref, [name]):
-        values = _keys(name, columns[name])
+    refusal = f"group_by={name!r} needs a column of one number or text a row"
+    for start, values in single_values(ref, name, refusal):
+        if values.dtype.kind not in "iubOSU" or values[0] is None:
+            kind = "None" if values.dtype == object else values.dtype
+            raise TypeError(
+                f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text"
+            )
         is_first = np.ones(len(values), np.bool_)
         is_first[1:] = values[1:] != values[:-1]
         is_first[:1] = last is None or bool((values[:1] != last).all())
@@ -797,15 +799,6 @@ def group_starts(ref: DataRef, name: str) -> Ints:
     if firsts:
         _refuse_second_runs(name, begun, np.concatenate(firsts))
     return np.append(begun if len(begun) else 0, len(ref)).astype(np.int64)
-
-
-def _keys(name: str, values: Scanned) -> Array:
-    if isinstance(values, RaggedColumn) or values.ndim != 1:
-        raise ValueError(f"group_by={name!r} needs a column of one number or text a row")
-    if values.dtype.kind not in "iubOSU" or values[0] is None:
-        kind = "None" if values.dtype == object else values.dtype
-        raise TypeError(f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text")
-    return values
 
 
 def _refuse_second_runs(name: str, starts: Ints, values: Array) -> None:
@@ -845,10 +838,8 @@ def gap_stops(ref: DataRef, name: str, max_gap: Gap) -> Ints:
     if not most >= type(most)(0):
         raise ValueError(f"max_gap must be at least 0, found {max_gap!r:.80}")
     found, last = [np.zeros(0, np.int64)], None
-    for start, _, columns in scan(ref, [name]):
-        values = columns[name]
-        if isinstance(values, RaggedColumn) or values.ndim != 1:
-            raise ValueError(f"time={name!r} needs a column of one number or time a row")
+    refusal = f"time={name!r} needs a column of one number or time a row"
+    for start, values in single_values(ref, name, refusal):
         kind = values.dtype.kind
         if kind not in ("M" if is_span else "iuf") or np.ma.getmaskarray(values).any():
             held = "None" if kind == "O" or isinstance(values, np.ma.MaskedArray) else values.dtype

@@ -31,7 +31,7 @@ from ...rows.schema import Projection, Schema, of_one_length, unknown_column
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mix import MixRef, warn_if_arranged
 from ..over import GatheredView, Over, RowsOf
-from ..scan import RaggedColumn, Scanned, scan
+from ..scan import RaggedColumn, Scanned, lengths_of, scan
 from .layout import LabelKind, Layout, PackNames, are_tokens, sequences
 from .plan import Documents, Members, PackPlan, documents_of_each, planned
 
@@ -184,14 +184,7 @@ class Request:
     @property
     def told(self) -> Json:
         """All of it but the function, as JSON data."""
-        return {
-            "budgets": dict(self.budgets),
-            "column": self.column,
-            "cost": self.cost is not None,
-            "long": self.long,
-            "max_rows": self.max_rows,
-            "balance": self.balance,
-        }
+        return {**vars(self), "budgets": dict(self.budgets), "cost": self.cost is not None}
 
     @property
     def most(self) -> int | None:
@@ -605,18 +598,8 @@ def _along(
     few = ref[:_LOOKED_AT]
     if given is not None or not len(few):
         return named[:1]
-    columns = {name: _lengths(few, name) for name in dict.fromkeys([*named[:1], *possible])}
+    columns = {name: lengths_of(few[name]) for name in dict.fromkeys([*named[:1], *possible])}
     return [name for name, lengths in columns.items() if np.array_equal(lengths, columns[named[0]])]
-
-
-def _lengths(few: DataRef, name: str) -> Ints:
-    """The lengths of some rows of a column."""
-    found = []
-    for _, _, given in scan(few, [name]):
-        column = given[name]
-        assert isinstance(column, RaggedColumn), "sequences are ragged"
-        found.append(column.lengths)
-    return np.concatenate(found)
 
 
 class PackedRef(GatheredView):
