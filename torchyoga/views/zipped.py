@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ..process.digests import hexdigest
@@ -68,7 +67,8 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
     keys = two.tree.keys
     if prefix and two.tree.kind == "dict":
         keys = tuple(f"{prefix}{key}" for key in keys)
-        other = other._projected(_taken(replace(two.tree, keys=keys), two, range(len(two.columns))))
+        renamed = schema_under(replace(two.tree, keys=keys), two.columns)
+        other = other._projected(Projection(renamed, tuple(range(len(two.columns)))))
     clashing = [key for key in keys if key in one.tree.keys]
     if one.tree.kind == "dict" and clashing:
         raise ValueError(
@@ -76,11 +76,6 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
             "is put before the keys of the other's rows, or take some of the columns(...) of one"
         )
     return ZippedRef(ref, other)
-
-
-def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
-    """Columns of a schema under a tree of their own."""
-    return Projection(schema_under(tree, (whole.columns[n] for n in numbers)), tuple(numbers))
 
 
 class ZippedRef(ChangedRows):

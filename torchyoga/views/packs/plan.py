@@ -521,7 +521,7 @@ class Members:
 
     def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
         self._plan = plan
-        self._seed, self._epoch = seed, epoch
+        self._key = "packs", seed, epoch
 
     def documents(self, packs: Ints) -> Documents:
         """The documents of the packs of these numbers (B,), each in 0..len - 1."""
@@ -559,10 +559,6 @@ class Members:
     @cached_property
     def _permutations(self) -> Permutations:
         return Permutations(self._plan.sizes, *self._key)
-
-    @property
-    def _key(self) -> tuple[int | str, ...]:
-        return "packs", self._seed, self._epoch
 
 
 def documents_of_each(some: Sequence[Members], bounds: Ints, packs: Ints) -> Documents:
