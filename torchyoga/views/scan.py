@@ -171,6 +171,12 @@ def single_values(ref: DataRef, name: str, refusal: str) -> Iterator[tuple[int, 
         yield start, values
 
 
+def has_none(values: Array) -> bool:
+    """True if a value of some rows that `scan` gave is None."""
+    masked = bool(np.ma.getmaskarray(values).any())
+    return masked or (values.dtype == object and None in values.tolist())
+
+
 def lengths_of(column: DataRef) -> Ints:
     """(N,) how many elements each row of a ragged column has; of a cached version only offsets are read.
 

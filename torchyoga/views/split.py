@@ -21,7 +21,7 @@ from ..rows.types import Array, Ints, RowT
 from .chosen import SelectedRef
 from .joined import RowMap, end_to_end
 from .over import RowView
-from .scan import single_values
+from .scan import has_none, single_values
 from .windows import WindowsRef
 
 Words = npt.NDArray[np.uint64]
@@ -228,8 +228,7 @@ def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
         TypeError: it holds something else.
     """
     for _, labels in single_values(ref, name, f"{name!r} must hold one number or text a row"):
-        is_none = labels.dtype == object and None in labels.tolist()
-        if is_none or (isinstance(labels, np.ma.MaskedArray) and labels.mask.any()):
+        if has_none(labels):
             raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")

@@ -36,7 +36,7 @@ from .chosen import RepeatedRef, SelectedRef
 from .joined import Prefetches
 from .mix import warn_if_arranged
 from .over import Over, RowView
-from .scan import single_values
+from .scan import has_none, single_values
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -246,15 +246,19 @@ def _stacked(given: Iterable[_Found]) -> list[_Found]:
 
 def _refuse_wrapped(kept: Projection, offsets_of: Container[int]) -> None:
     """Raises ValueError if values that may be None, or lists, were to be stacked."""
-    numbers = iter(kept.columns)
-    for path, node in outermost(kept.schema.tree):
-        own = list(islice(numbers, node.num_leaves))
+    for name, node, own in _values(kept):
         if node.kind in WRAPPERS and any(number in offsets_of for number in own):
-            name = path_name(path)
             raise ValueError(
                 f"{name!r} may be None or is a list of varying length, which cannot be stacked; use "
                 f"filled({{{name!r}: ...}}) or masked() before, or read it once, by static=[{name!r}]"
             )
+
+
+def _values(of: Projection) -> Iterator[tuple[str, Node, list[int]]]:
+    """The values that a row is made of: the name, the node and the numbers of the columns of each."""
+    numbers = iter(of.columns)
+    for path, node in outermost(of.schema.tree):
+        yield path_name(path), node, list(islice(numbers, node.num_leaves))
 
 
 def _mask(offsets: Offsets) -> _Found:
@@ -575,12 +579,13 @@ class WindowsRef(Over):
                 wanted.setdefault(at, []).append((column, number, offsets is not None))
         schema = self.whole.schema
         assert schema is not None, "else there is no stacking"
+        whole = Projection(schema, tuple(range(len(schema.columns))))
         reads = []
         for offsets, columns in wanted.items():
             numbers = [number for _, number, _ in columns]
             one = self.whole
             if len(numbers) < len(schema.columns):
-                names = [schema.columns[number].name for number in numbers]
+                names = [name for name, _, own in _values(whole) if not set(own).isdisjoint(numbers)]
                 one = self.whole._projected(Projection.of(schema, names))
             placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
             reads.append(_Read(one, _array(offsets), placed))
@@ -784,8 +789,8 @@ def group_starts(ref: DataRef, name: str) -> Ints:
     last: Array | None = None
     refusal = f"group_by={name!r} needs a column of one number or text a row"
     for start, values in single_values(ref, name, refusal):
-        if values.dtype.kind not in "iubOSU" or values[0] is None:
-            kind = "None" if values.dtype == object else values.dtype
+        if values.dtype.kind not in "iubOSU" or has_none(values):
+            kind = "None" if has_none(values) else values.dtype
             raise TypeError(
                 f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text"
             )
