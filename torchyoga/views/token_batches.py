@@ -388,11 +388,9 @@ class TokenBatchesRef(Over[Batch]):
 
     def _pinned(self, whole: str) -> str:
         collate = self._collate
-        how = (
-            [np.asarray(collate.padding).item(), collate.multiple_of]
-            if isinstance(collate, Padding)
-            else "own"
-        )
+        how: object = "own"
+        if isinstance(collate, Padding):
+            how = [np.asarray(collate.padding).item(), collate.multiple_of]
         return hexdigest(json.dumps([whole, "token batches", self._plan.pin, self._seed, how]))
 
     def _title(self) -> str:

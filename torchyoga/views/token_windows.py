@@ -295,11 +295,8 @@ def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
         kind, stored = "ndarray", found.storage.str
     if dtype is not None:
         wanted = np.dtype(dtype)
-        if (
-            wanted.kind not in "iuf"
-            or not np.can_cast(found.storage, wanted, "safe")
-            or (found.kind == "tensor" and not hasattr(np, found.dtype))
-        ):
+        is_known = found.kind != "tensor" or hasattr(np, found.dtype)
+        if wanted.kind not in "iuf" or not is_known or not np.can_cast(found.storage, wanted, "safe"):
             raise ValueError(f"dtype={wanted} cannot hold every value of column {found}")
         kind, stored = "ndarray", wanted.newbyteorder("<").str
     return Column(path_name((name,)), kind, stored, (0,), 1)
