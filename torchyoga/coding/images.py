@@ -470,13 +470,13 @@ def _form_of(found: Header) -> tuple[int, str]:
     return found.channels, "<u2" if found.bits > 8 else "|u1"
 
 
-def middle(sizes: Ints, height: int, width: int) -> Ints:
+def middle(sizes: Ints, height: int, width: int | npt.NDArray[np.float64]) -> Ints:
     """(B, 4) top, left, height and width of the largest middle part with the shape of `height` x `width`.
 
     Args:
         sizes: (B, 2) the heights and widths of images.
         height: of what the part is to become.
-        width: of what the part is to become.
+        width: of what the part is to become; or (B,) of what each is.
 
     Example:
         >>> middle(np.array([[100, 300]]), 50, 50).tolist()
@@ -513,19 +513,9 @@ def random_parts(sizes: Ints, draw: Draw, scale: tuple[float, float], ratio: tup
     found = np.stack([top, left, tall, wide], axis=1)
     none = ~fits[rows, first]
     if none.any():
-        found[none] = _in_range(sizes[none], ratio)
-    return found
-
-
-def _in_range(sizes: Ints, ratio: tuple[float, float]) -> Ints:
-    """The middle, cut to the nearest aspect ratio that is allowed."""
-    aspect = sizes[:, 1] / sizes[:, 0]
-    found = np.stack([np.zeros(len(sizes), np.int64)] * 2 + [sizes[:, 0], sizes[:, 1]], axis=1)
-    narrow, broad = aspect < ratio[0], aspect > ratio[1]
-    found[narrow, 2] = np.maximum(1, np.rint(sizes[narrow, 1] / ratio[0]))
-    found[broad, 3] = np.maximum(1, np.rint(sizes[broad, 0] * ratio[1]))
-    found[:, 0] = (sizes[:, 0] - found[:, 2]) // 2
-    found[:, 1] = (sizes[:, 1] - found[:, 3]) // 2
+        # The middle, cut to the nearest aspect ratio that is allowed.
+        aspects = sizes[none, 1] / sizes[none, 0]
+        found[none] = middle(sizes[none], 1, np.clip(aspects, *ratio))
     return found
 
 

@@ -381,7 +381,7 @@ def planned(
         balance: number the packs by the sum of squares of the first cost of their documents, falling.
         most_rows: documents of a pack.
     """
-    table = np.empty(len(costs), _row_type(total))
+    table: Table = np.empty(len(costs), np.uint32 if total <= 2**32 else np.uint64)
     one, most = costs.shape[1] == 1, int(costs.max(initial=0))
     sort = _by_counting if one and most < _MOST_COUNTED else _by_costs
     distinct, sizes, pieces, sorted_begins = sort(rows, costs, begins, table)
@@ -476,10 +476,6 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
     ends = bounds_of(lengths)
     parts = np.repeat(bounds[order] - ends[:-1], lengths) + np.arange(len(classes))
     return Groups(counts[order], ends, classes[parts], each[parts])
-
-
-def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
-    return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
 
 
 _FEW = 16  # packs of a plan, on average, below which all plans are looked up together
