@@ -17,7 +17,7 @@ from ..rows.collector import block_of
 from ..rows.node import Node
 from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
-from .joined import Prefetches
+from .joined import JoinedRef, Prefetches
 from .mix import warn_if_arranged
 from .over import ChangedRows, ProjectedRef, named_rows
 from .recoded import codes_in, has_codes
@@ -154,15 +154,9 @@ class ZippedRef(ChangedRows):
                     found[name] = sides[0].info[name]
         return found
 
-    @property
-    def _keeps_rows(self) -> bool:
-        """True if one of them says so."""
-        return any(side._keeps_rows for side in self.sources)
-
-    @property
-    def _is_random(self) -> bool:
-        """True if one of them is."""
-        return any(side._is_random for side in self.sources)
+    # As of sources end to end: it is enough that one of them does or is.
+    _keeps_rows = JoinedRef._keeps_rows
+    _is_random = JoinedRef._is_random
 
     def in_epoch(self, epoch: int) -> DataRef:
         """Both as they are in an epoch, side by side."""
