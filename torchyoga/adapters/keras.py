@@ -98,15 +98,8 @@ def make_keras_dataset(
     if batch_size is None:
         raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     cursor = data.cursor
-    batches = NumberedBatches(
-        data.source,
-        cursor.order,
-        cursor.shard,
-        as_int("batch_size", batch_size, low=1),
-        drop_last,
-        fields,
-        padding,
-    )
+    size = as_int("batch_size", batch_size, low=1)
+    batches = NumberedBatches(data.source, cursor.order, cursor.shard, size, drop_last, fields, padding)
     if not batches.steps(Place(0, 0)):
         raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
     tree = batches.schema.tree

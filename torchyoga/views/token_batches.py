@@ -155,15 +155,9 @@ def planned(
     room = np.minimum(budget // np.maximum(descending, 1), most_rows)
     room = np.minimum(room, ends - np.arange(count))
     bounds = np.array(_jumped(np.ascontiguousarray(room)), np.int64)
-    return BatchPlan(
-        by_length.astype(width),
-        starts.astype(np.int64),
-        ascending[starts[:-1]],
-        slots,
-        bounds,
-        int(lengths[kept].sum()),
-        len(lengths) - count,
-    )
+    rows, own_costs = by_length.astype(width), ascending[starts[:-1]]
+    elements, dropped = int(lengths[kept].sum()), len(lengths) - count
+    return BatchPlan(rows, starts.astype(np.int64), own_costs, slots, bounds, elements, dropped)
 
 
 def _jumped(room: Ints) -> list[int]:

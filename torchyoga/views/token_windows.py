@@ -95,12 +95,8 @@ def cut(ends: Ints, positions: Ints, size: int) -> Pieces:
         return Pieces(counts, first, positions - begins, stops - begins)
     documents = np.repeat(first, counts) + numbered_within(counts)
     begins, following = ends[documents], ends[documents + 1]
-    return Pieces(
-        counts,
-        documents,
-        np.maximum(np.repeat(positions, counts) - begins, 0),
-        np.minimum(np.repeat(stops, counts), following) - begins,
-    )
+    starts = np.maximum(np.repeat(positions, counts) - begins, 0)
+    return Pieces(counts, documents, starts, np.minimum(np.repeat(stops, counts), following) - begins)
 
 
 def _last(ends: Ints, first: Ints, last: Ints) -> Ints:
@@ -558,9 +554,8 @@ class TokenWindowsRef(Over):
     @cached_property
     def _view_pin(self) -> str | None:
         """How windows are cut, and which documents there are."""
-        of = nameless_pin(
-            self, self._pinned(named_rows(self._column, identity(self._column)) or ""), self._ends.data
-        )
+        column = named_rows(self._column, identity(self._column)) or ""
+        of = nameless_pin(self, self._pinned(column), self._ends.data)
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
         return described("token_windows", **told, of=of)
 

@@ -218,15 +218,8 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
     found = _fitting(costs, request.budgets, request.long)
     del costs  # there may be no memory for them and the plan
     budgets = list(request.budgets.values())
-    plan = planned(
-        found.rows,
-        found.costs,
-        found.begins,
-        len(ref),
-        np.array(budgets, np.int64),
-        request.balance,
-        request.max_rows,
-    )
+    most = np.array(budgets, np.int64)
+    plan = planned(found.rows, found.costs, found.begins, len(ref), most, request.balance, request.max_rows)
     pieces = 0 if found.begins is None else int((found.begins > 0).sum())
     report = PackReport(
         packs=len(plan),
@@ -769,10 +762,8 @@ class PackedRef(GatheredView):
     @cached_property
     def _view_pin(self) -> str | None:
         """How packs are made, and which rows they hold."""
-        told, of = (
-            self._packing.told,
-            nameless_pin(self, self._pinned(self._named(identity(self.whole)) or "")),
-        )
+        told = self._packing.told
+        of = nameless_pin(self, self._pinned(self._named(identity(self.whole)) or ""))
         more = {name: told[name] or None for name in ("long", "max_rows", "balance")}
         budget = "+".join(map(str, told["budgets"].values()))
         return described("packed", budget=budget, **more, seed=self._seed, of=of)
