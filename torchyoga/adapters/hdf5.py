@@ -219,9 +219,8 @@ def _tree(leaves: _Leaves, path: tuple[str, ...]) -> tuple[Node, list[tuple[str,
     if isinstance(leaves, _Leaf):
         return Node("leaf"), [(path_name(path), leaves)]
     parts = [_tree(leaf, (*path, key)) for key, leaf in leaves.items()]
-    return Node("dict", tuple(leaves), tuple(node for node, _ in parts)), [
-        x for _, flat in parts for x in flat
-    ]
+    node = Node("dict", tuple(leaves), tuple(child for child, _ in parts))
+    return node, [leaf for _, flat in parts for leaf in flat]
 
 
 class _Opening:
@@ -374,14 +373,12 @@ def _leaves_of(
 ) -> _Leaves:
     base, shape = dtype.base, (*shape, *dtype.shape)
     if base.fields and not dtype.shape:
-        return {
-            name: _leaves_of(
-                inner, stored.get_member_type(i), shape, read, offset + at, f"{where}, field {name!r}"
-            )
-            for i, (name, (inner, at, *_)) in enumerate(
-                (name, base.fields[name]) for name in base.names or ()
-            )
-        }
+        found: dict[str, _Leaves] = {}
+        for i, name in enumerate(base.names or ()):
+            inner, at, *_ = base.fields[name]
+            place = f"{where}, field {name!r}"
+            found[name] = _leaves_of(inner, stored.get_member_type(i), shape, read, offset + at, place)
+        return found
     if base.kind not in "biufcmMS" or not base.itemsize:
         raise SchemaError(f"{where} holds values of type {dtype}, which cannot be rows")
     size = dtype.itemsize

@@ -146,9 +146,8 @@ class NumberedBatches:
         known, rows = self._known
         if known != key:
             first = key[1] * together * self.batch_size
-            last = min(
-                first + together * self.batch_size, self._shard.count(self.order.length, start.position)
-            )
+            count = self._shard.count(self.order.length, start.position)
+            last = min(first + together * self.batch_size, count)
             wanted = positions(start, self._shard, self.order.length, first, last)
             rows = self.order.rows(start.epoch, wanted)
             self._known = key, rows
