@@ -526,3 +526,11 @@ def test_packs_have_one_form_whatever_a_function_of_columns_returns(tmp_path: Pa
         (batch, *_) = yoga.DataLoader(packs.map_batches(function), 1)
         assert "lengths" in batch
         assert batch["x"].shape == (1, 20)
+
+
+def test_lengths_of_random_rows_are_those_of_their_values() -> None:
+    schema = yoga.Schema.of({"x": np.arange(3)}, ragged=["x"])
+    base = yoga.from_arrays({"n": np.arange(40)})
+    ref = base.map(lambda row: {"x": np.arange(np.random.randint(1, 9))}, schema=schema)
+    long = ref.where("x", lambda x: x.lengths > 4)
+    assert 0 < len(long) == len(ref.where("x", lambda x: x.any(x.values == 4))) < 40

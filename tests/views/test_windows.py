@@ -349,6 +349,15 @@ def test_what_cannot_be_is_said(
         act(ref)
 
 
+def test_values_that_may_be_none_are_read_once_and_are_no_groups(tmp_path: Path) -> None:
+    rows = [{"x": n, "tag": None if n == 1 else n // 2} for n in range(4)]
+    ref = yoga.Storage(tmp_path).submit(rows, "some", "1", progress=False)
+    found = ref.windows({"x": range(2)}, static=["tag"])
+    assert [(row["x"].tolist(), row["tag"]) for row in found] == [([0, 1], 0), ([1, 2], None), ([2, 3], 1)]
+    with pytest.raises(TypeError, match="holds None"):
+        ref.windows({"x": range(2)}, group_by="tag")
+
+
 def test_a_window_that_fits_nowhere_warns_once() -> None:
     ref = yoga.from_arrays({"x": np.arange(9), "key": np.arange(9) // 3})
     with pytest.warns(UserWarning, match="needs 4 rows in sequence, found 3 at most with the same 'key'"):

@@ -219,27 +219,25 @@ def _tree(leaves: _Leaves, path: tuple[str, ...]) -> tuple[Node, list[tuple[str,
     if isinstance(leaves, _Leaf):
         return Node("leaf"), [(path_name(path), leaves)]
     parts = [_tree(leaf, (*path, key)) for key, leaf in leaves.items()]
-    return Node("dict", tuple(leaves), tuple(node for node, _ in parts)), [
-        x for _, flat in parts for x in flat
-    ]
+    node = Node("dict", tuple(leaves), tuple(child for child, _ in parts))
+    return node, [leaf for _, flat in parts for leaf in flat]
 
 
 class _Opening:
-    """The memory and the cache with which the datasets of one file are read."""
+    """The memory and the cache with which the datasets of one file are read.
+
+    Attributes:
+        mapped: the file, once `map` was called.
+    """
+
+    mapped: MappedFile
 
     def __init__(self, place: Path, cache_bytes: int, is_written: bool) -> None:
         self.place, self.is_written = place, is_written
         self.num_decoded = 0  # datasets that share the cache
         self.pool = BufferPool()
         self._cache_bytes = cache_bytes
-        self._mapped: MappedFile | None = None
         self._watch: Watch | None = None
-
-    @property
-    def mapped(self) -> MappedFile:
-        """The file; rows are read once it is mapped."""
-        assert self._mapped is not None
-        return self._mapped
 
     @property
     def cache_bytes(self) -> int:
@@ -248,8 +246,8 @@ class _Opening:
 
     def map(self) -> None:
         """Maps the file as it is now."""
-        self._mapped = MappedFile(str(self.place))
-        self._watch = Watch.where_needed(str(self.place), self._mapped.data.nbytes)
+        self.mapped = MappedFile(str(self.place))
+        self._watch = Watch.where_needed(str(self.place), self.mapped.data.nbytes)
 
     def watched(self, take: Callable[[Ints], Data]) -> Callable[[Ints], Data]:
         """Reads as `take` does, but first checks that the file has not been cut, if others may cut it."""
@@ -375,14 +373,12 @@ def _leaves_of(
 ) -> _Leaves:
     base, shape = dtype.base, (*shape, *dtype.shape)
     if base.fields and not dtype.shape:
-        return {
-            name: _leaves_of(
-                inner, stored.get_member_type(i), shape, read, offset + at, f"{where}, field {name!r}"
-            )
-            for i, (name, (inner, at, *_)) in enumerate(
-                (name, base.fields[name]) for name in base.names or ()
-            )
-        }
+        found: dict[str, _Leaves] = {}
+        for i, name in enumerate(base.names or ()):
+            inner, at, *_ = base.fields[name]
+            place = f"{where}, field {name!r}"
+            found[name] = _leaves_of(inner, stored.get_member_type(i), shape, read, offset + at, place)
+        return found
     if base.kind not in "biufcmMS" or not base.itemsize:
         raise SchemaError(f"{where} holds values of type {dtype}, which cannot be rows")
     size = dtype.itemsize
@@ -429,6 +425,7 @@ class _ChunkTable:
 
     Attributes:
         are_decoded: their bytes in the file are not those of the values.
+        hold_rows: every row lies in one of them, and nothing else in it.
     """
 
     def __init__(self, dataset: h5py.Dataset, dtype: Dtype, by_hdf5: _ByHdf5, where: str) -> None:
@@ -444,6 +441,7 @@ class _ChunkTable:
             row_bytes = stored.get_size() * int(np.prod(self._shape[1:], dtype=np.int64))
             length = max(1, _BLOCK_BYTES // row_bytes) if converts else self._shape[0]
             self._chunk = (length, *self._shape[1:])
+        self.hold_rows: bool = self._chunk[1:] == self._shape[1:]
         self._grid = tuple(-(-n // c) for n, c in zip(self._shape[1:], self._chunk[1:], strict=True))
         self._pieces = int(np.prod(self._grid, dtype=np.int64))
         self._starts = np.arange(0, self._shape[0], self._chunk[0])
@@ -474,11 +472,6 @@ class _ChunkTable:
         facts = np.array([(chunk.byte_offset, chunk.size) for chunk in found], np.int64)[inside]
         self._offsets[numbers], self._nbytes[numbers] = facts.T
 
-    @property
-    def hold_rows(self) -> bool:
-        """True if every row lies in one piece, and nothing else in it."""
-        return bool(self._chunk[1:] == self._shape[1:])
-
     def items(self, file: MappedFile, cache_bytes: int) -> Items:
         """The rows of the dataset, in pieces of chunks."""
         there = self._offsets >= 0
@@ -504,15 +497,12 @@ class _ChunkTable:
             assert self._fill is not None
             out[:] = self._fill
             return
+        place = np.unravel_index(number, (len(self._starts), *self._grid))
+        corner = tuple(int(at) * size for at, size in zip(place, self._chunk, strict=True))
         try:
-            out[:] = self._by_hdf5.chunk(self._corner(number), self._chunk)
+            out[:] = self._by_hdf5.chunk(corner, self._chunk)
         except CorruptError as error:
             raise CorruptError(f"{self._where}, from row {self._starts[block]} on: {error}") from error
-
-    def _corner(self, number: int) -> tuple[int, ...]:
-        """The first place of a chunk along each axis."""
-        place = np.unravel_index(number, (len(self._starts), *self._grid))
-        return tuple(int(at) * size for at, size in zip(place, self._chunk, strict=True))
 
     def rows(self, found: Bytes, num_rows: int) -> Bytes:
         """Rows put together from their pieces; (rows * row bytes,)."""
@@ -585,9 +575,6 @@ class _Readable(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._data.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:

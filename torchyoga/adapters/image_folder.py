@@ -131,58 +131,40 @@ def image_folder(
         warn_of(not_seen, len(paths) + len(rest), root, "files", how)
         left_out += [*others, *not_seen]
     good = [number for number, look in enumerate(looks) if not look.problem]
-    return _ref(
-        root,
-        Names(paths[number] for number in good),
-        np.array([looks[number].nbytes for number in good], np.int64),
-        labels[good],
-        names,
-        {looks[number].format for number in good},
-        left_out,
-        pool,
+    kept = Names(paths[number] for number in good)
+    sizes, labels = np.array([looks[number].nbytes for number in good], np.int64), labels[good]
+    schema = _schema({looks[number].format for number in good}, names)
+    files = WholeFiles(root, kept, sizes, pool)
+    info: Json = told_of(left_out)
+    if names is not None:
+        info |= {"classes": [*names], "class_to_idx": {name: i for i, name in enumerate(names)}}
+    return FilesRef(
+        name=f"image folder {root!r}",
+        schema=schema,
+        length=len(kept),
+        columns=(files, kept) if names is None else (files, labels, kept),
+        content=content_of(schema, kept, sizes, labels),
+        info=info,
+        left_out=tuple(left_out),
     )
 
 
-def _ref(
-    root: str,
-    paths: Names,
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
-    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
-    classes: Sequence[str] | None,
-    formats: set[str],
-    left_out: Sequence[LeftOut],
-    threads: Threads,
-) -> FilesRef:
+def _schema(formats: set[str], classes: Sequence[str] | None) -> Schema:
+    """How rows look, given the formats of all files."""
     (codec,) = formats if len(formats) == 1 else ("",)
     meaning = Meaning(codec=Codec(codec)) if codec else PLAIN
     image = Column("image", "bytes", "|u1", None, 1, meaning)
     label = Column("label", "int", "<i8", (), 0, Meaning(words=tuple(classes or ())))
     path = Column("path", "str", "|u1", None, 1)
     columns = (image, path) if classes is None else (image, label, path)
-    schema = Schema(Node("dict", tuple(c.name for c in columns), (Node("leaf"),) * len(columns)), columns)
-    files = WholeFiles(root, paths, sizes, threads)
-    info: Json = told_of(left_out)
-    if classes is not None:
-        info |= {"classes": [*classes], "class_to_idx": {name: i for i, name in enumerate(classes)}}
-    return FilesRef(
-        name=f"image folder {root!r}",
-        schema=schema,
-        length=len(paths),
-        columns=(files, paths) if classes is None else (files, labels, paths),
-        content=content_of(schema, paths, sizes, labels),
-        info=info,
-        left_out=tuple(left_out),
-    )
+    return Schema(Node("dict", tuple(c.name for c in columns), (Node("leaf"),) * len(columns)), columns)
 
 
 def _extensions(given: Sequence[str] | None) -> frozenset[str]:
     if given is None:
         return frozenset(IMAGES)
-    if (
-        isinstance(given, str)
-        or not given
-        or not all(isinstance(ext, str) and ext[:1] in (".", "") for ext in given)
-    ):
+    are_endings = all(isinstance(ext, str) and ext[:1] in (".", "") for ext in given)
+    if isinstance(given, str) or not given or not are_endings:
         raise ValueError(f"extensions={given!r:.100} must be a list of endings such as ['.jpg', '.png']")
     return frozenset(ext.lower() for ext in given)
 

@@ -20,14 +20,14 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import torch
 
 from ..errors import CorruptError, SchemaError, StateError
 from ..files.root import sync_folder
-from ..loading.lent import LentLoader, numpy_of
+from ..loading.lent import LentLoader
 from ..loading.loader import DataLoader
 from ..order.contract import AnyOrder, Appended, Shuffle
 from ..order.cursor import Cursor
@@ -41,7 +41,7 @@ from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref as as_dataref
-from .numbered import NumberedBatches
+from .numbered import NumberedBatches, crossing
 
 
 def make_keras_dataset(
@@ -98,15 +98,8 @@ def make_keras_dataset(
     if batch_size is None:
         raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     cursor = data.cursor
-    batches = NumberedBatches(
-        data.source,
-        cursor.order,
-        cursor.shard,
-        as_int("batch_size", batch_size, low=1),
-        drop_last,
-        fields,
-        padding,
-    )
+    size = as_int("batch_size", batch_size, low=1)
+    batches = NumberedBatches(data.source, cursor.order, cursor.shard, size, drop_last, fields, padding)
     if not batches.steps(Place(0, 0)):
         raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
     tree = batches.schema.tree
@@ -160,7 +153,7 @@ class _LoaderBatches:
     def _whole(self, batch: Batch) -> Batch:
         if self._fields is not None:
             batch = tuple(batch[key] for key in self._fields)
-        whole = _arrays(batch, ())
+        whole = crossing(batch, _no_array)
         return whole if isinstance(whole, (dict, tuple)) else (whole,)
 
 
@@ -173,15 +166,7 @@ def _check_parts(parts: int) -> None:
         )
 
 
-def _arrays(value: Batch, path: RowPath) -> Batch:
-    """A batch over NumPy arrays; lists become tuples, because Keras takes a list for one tensor."""
-    if isinstance(value, Mapping):
-        return {key: _arrays(one, (*path, key)) for key, one in value.items()}
-    if isinstance(value, torch.Tensor) and not value.is_nested:
-        return numpy_of(value)
-    if isinstance(value, (list, tuple)) and not any(isinstance(one, (str, bytes)) for one in value):
-        items = [_arrays(one, (*path, place)) for place, one in enumerate(value)]
-        return tuple.__new__(type(value), items) if isinstance(value, tuple) else tuple(items)
+def _no_array(value: Batch, path: RowPath) -> NoReturn:
     raise SchemaError(
         f"at {path_name(path)!r}: the loader's batches hold a {type(value).__name__}, not an array of "
         "numbers; leave it out with fields=, or collate it to a tensor"

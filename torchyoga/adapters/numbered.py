@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..errors import SchemaError
+from ..loading.lent import numpy_of
 from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
 from ..reading.contract import Contract
@@ -19,7 +21,7 @@ from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.node import WRAPPERS, Node, Path, outermost, path_name
-from ..rows.schema import Schema
+from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Batch
 
 _NUMBERS = ("int", "float", "bool", "complex", "scalar")
@@ -98,48 +100,38 @@ class NumberedBatches:
         fields: Sequence[str | int] | None,
         padding: float | None,
     ) -> None:
-        self._source, self._order, self._shard = source, order, shard
+        self._source, self.order, self._shard = source, order, shard
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._padding = padding
         self._known: tuple[tuple[Place, int] | None, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
-        self.schema: Schema = source.schema or sample_of(source).schema
-        self._rows_schema = self.schema
-        self.schema = with_arrays(self.schema)
-        self._fields = _known(fields, self.schema)
-        tree = self.schema.tree
+        self._rows_schema: Schema = source.schema or sample_of(source).schema
+        self._fields = _known(fields, with_arrays(self._rows_schema))
         if self._fields is None:
-            refuse_wrapped(tree, (), "Keras")
-        for key, child in zip(tree.keys, tree.children, strict=False):
-            if self._fields is not None and key in self._fields:
-                refuse_wrapped(child, (key,), "Keras")
-        for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
-            if is_wanted:
-                _check(column, padding)
-
-    @property
-    def order(self) -> AnyOrder:
-        """The order of all rows in every epoch."""
-        return self._order
+            self._of = Projection(self._rows_schema, tuple(range(len(self._rows_schema.columns))))
+        else:
+            self._of = Projection.of_keys(self._rows_schema, self._fields)
+        self.schema = with_arrays(self._of.schema)
+        refuse_wrapped(self.schema.tree, (), "Keras")
+        for column in self.schema.columns:
+            _check(column, padding)
 
     def ordered(self, order: AnyOrder) -> NumberedBatches:
         """These batches in another order."""
         found = copy(self)
-        found._order, found._known = order, (None, np.empty(0, np.int64))
+        found.order, found._known = order, (None, np.empty(0, np.int64))
         return found
 
     def steps(self, start: Place) -> int:
         """How many batches an epoch has from `start` on."""
-        return self._shard.steps(self._order.length, start.position, self.batch_size, self.drop_last)
+        return self._shard.steps(self.order.length, start.position, self.batch_size, self.drop_last)
 
     def batch(self, start: Place, index: int) -> Batch:
         """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
-        source = in_epoch(self._source, start.epoch, self._order.seed)
-        block = block_of(source.take(self._rows(start, index)), self._rows_schema)
-        arrays = [
-            _array(column, data, self._padding) if is_wanted else None
-            for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
-        ]
+        source = in_epoch(self._source, start.epoch, self.order.seed)
+        block = block_of(source.take(self._rows(start, index)), self._rows_schema).projected(self._of)
+        columns = zip(self.schema.columns, block.data, strict=True)
+        arrays = [_array(column, data, self._padding) for column, data in columns]
         whole = nested(self.schema.tree, iter(arrays))
         if self._fields is not None:
             return tuple(whole[key] for key in self._fields)
@@ -154,21 +146,13 @@ class NumberedBatches:
         known, rows = self._known
         if known != key:
             first = key[1] * together * self.batch_size
-            last = min(
-                first + together * self.batch_size, self._shard.count(self._order.length, start.position)
-            )
-            wanted = positions(start, self._shard, self._order.length, first, last)
-            rows = self._order.rows(start.epoch, wanted)
+            count = self._shard.count(self.order.length, start.position)
+            last = min(first + together * self.batch_size, count)
+            wanted = positions(start, self._shard, self.order.length, first, last)
+            rows = self.order.rows(start.epoch, wanted)
             self._known = key, rows
         place = index % together * self.batch_size
         return rows[place : place + self.batch_size]
-
-    def _wanted(self) -> Iterator[bool]:
-        tree = self.schema.tree
-        if self._fields is None:
-            return iter([True] * len(self.schema.columns))
-        pairs = zip(tree.keys, tree.children, strict=True)
-        return (key in self._fields for key, child in pairs for _ in range(_num_leaves(child)))
 
 
 def _known(fields: Sequence[str | int] | None, schema: Schema) -> tuple[str | int, ...] | None:
@@ -179,10 +163,6 @@ def _known(fields: Sequence[str | int] | None, schema: Schema) -> tuple[str | in
         has = f"dicts with the keys {list(keys)}" if keys else f"not dicts, but {schema.tree.kind}"
         raise ValueError(f"fields={fields!r} must be keys of the rows, as a tuple; these rows are {has}")
     return tuple(fields)
-
-
-def _num_leaves(node: Node) -> int:
-    return 1 if node.kind == "leaf" else sum(map(_num_leaves, node.children))
 
 
 def _check(column: Column, padding: float | None) -> None:
@@ -237,3 +217,22 @@ def nested(node: Node, leaves: Iterator[Batch]) -> Batch:
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
+
+
+def crossing(value: Batch, leaf: Callable[[Batch, Path], Batch], path: Path = ()) -> Batch:
+    """A loader's batch over NumPy arrays; lists become tuples, because frameworks take a list for one tensor.
+
+    Args:
+        value: the batch.
+        leaf: makes something of what is neither a tensor nor nested, and of a list of text.
+        path: where it lies.
+    """
+    if isinstance(value, Mapping):
+        return {key: crossing(one, leaf, (*path, key)) for key, one in value.items()}
+    is_text = isinstance(value, (list, tuple)) and value and all(isinstance(x, (str, bytes)) for x in value)
+    if isinstance(value, (list, tuple)) and not is_text:
+        items = [crossing(one, leaf, (*path, place)) for place, one in enumerate(value)]
+        return tuple.__new__(type(value), items) if isinstance(value, tuple) else tuple(items)
+    if isinstance(value, torch.Tensor) and not value.is_nested:
+        return numpy_of(value)
+    return leaf(value, path)

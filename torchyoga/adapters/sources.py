@@ -13,7 +13,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -93,14 +93,11 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     if isinstance(data, (RowSource, BlockSource)):
         return data
     data = as_ref(data)
-    source = (
-        (_FilesSource(data) if isinstance(data, FilesRef) and schema in (None, data.schema) else None)
-        or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
-        or _of_framework(data, num_workers)
-    )
-    if source is not None:
-        return source
-    source = _ref_source(data, schema)
+    # Rows that are to have another schema are each looked at, as in any other dataset.
+    if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
+        return _FilesSource(data) if isinstance(data, FilesRef) else RefSource(data, data.schema)
+    source: Source | None = flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
+    source = source or _of_framework(data, num_workers)
     if source is not None:
         return source
     _refuse_no_dataset(data)
@@ -128,7 +125,8 @@ def _of_framework(data: object, num_workers: int) -> Source | None:
     """Data of a framework that need not be installed as a source; None for anything else."""
     frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
     if "tensorpack" in frameworks:
-        return DataflowSource(data) if _is_dataflow(data) else None
+        is_dataflow = hasattr(data, "reset_state") and hasattr(data, "__iter__")
+        return DataflowSource(data) if is_dataflow else None
     if frameworks & {"keras", "tf_keras"}:
         from . import keras_sequence
 
@@ -251,16 +249,6 @@ def _is_map_style(data: object) -> TypeGuard[MapStyle]:
     return is_indexed or isinstance(data, (Dataset, DataRef))  # which may lack a length
 
 
-def _ref_source(data: object, schema: Schema | None = None) -> RefSource | None:
-    """A DataRef that knows its columns as a source; None for anything else.
-
-    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
-    """
-    if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
-        return None
-    return RefSource(data, data.schema)
-
-
 class RefSource(SeekableBlocks):
     """The rows of a DataRef with a schema, many at once.
 
@@ -335,20 +323,8 @@ class _FilesSource(RowSource):
         return self._ref[number]
 
 
-class _Dataflow(Protocol):
-    def reset_state(self) -> None: ...
-
-    def __iter__(self) -> Iterator[Row]: ...
-
-    def __len__(self) -> int: ...
-
-
 # The process in which each DataFlow was readied: a second reset_state would start its worker processes anew.
-_ready: weakref.WeakKeyDictionary[_Dataflow, int] = weakref.WeakKeyDictionary()
-
-
-def _is_dataflow(data: object) -> TypeGuard[_Dataflow]:
-    return hasattr(data, "reset_state") and hasattr(data, "__iter__")
+_ready: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
 
 class DataflowSource(RowSource):
@@ -360,7 +336,7 @@ class DataflowSource(RowSource):
         ValueError: it is repeated without end.
     """
 
-    def __init__(self, dataflow: _Dataflow) -> None:
+    def __init__(self, dataflow: Any) -> None:
         self.name = type(dataflow).__name__
         if _is_endless(dataflow):
             raise ValueError(

@@ -8,10 +8,11 @@ its own, and nothing of ours reads ahead on TensorFlow's side of the border.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,7 +41,7 @@ from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
-from .numbered import as_numpy, nested, refuse_wrapped, sample_of, with_arrays
+from .numbered import as_numpy, crossing, nested, refuse_wrapped, sample_of, with_arrays
 
 _PLAIN = {
     getattr(tf, name)
@@ -172,10 +173,6 @@ def _spelled(spec: _Spec, value: Row) -> Row:
     if value.dtype == tf.string and value.shape.rank != 0:
         lengths = _spelled(None, tf.cast(tf.strings.length(value), tf.int64))
         return StringParts(tf.strings.reduce_join(tf.reshape(value, [-1])), lengths)
-    return _varying(value)
-
-
-def _varying(value: tf.Tensor) -> tf.Tensor | _Shaped:
     rank = value.shape.rank
     if rank is None or (rank > 1 and not value.shape.is_fully_defined()):
         return _Shaped(tf.reshape(value, [-1]), tf.shape(value, tf.int64))
@@ -348,26 +345,17 @@ def _of_loader(loader: DataLoader[Any], one_epoch: bool) -> tf.data.Dataset:
     lent = LentLoader(loader)
     # Only torch's own collation gives every batch of a version the same shapes, but for the first extent.
     is_fixed = loader.collate_fn is default_collate and loader.batch_size is not None
-    signature = tf.nest.map_structure(lambda leaf: _spec_of(leaf, is_fixed), _crossing(loader.peek(), ()))
+    signature = tf.nest.map_structure(lambda leaf: _spec_of(leaf, is_fixed), crossing(loader.peek(), _tensor))
     epochs = _LoaderEpochs(lent, one_epoch)
     return _told(tf.data.Dataset.from_generator(epochs.blocks, output_signature=signature), epochs)
 
 
-def _crossing(value: Batch, path: Path) -> Batch:
-    """A batch of a loader over what TensorFlow takes: lists become tuples, since it takes them for tensors.
+def _tensor(value: Batch, path: Path) -> tf.Tensor | tf.RaggedTensor:
+    """What TensorFlow takes in place of text, or of a nested tensor, in a batch of a loader.
 
     Raises:
         SchemaError: it holds something that is neither a number nor text; names its path.
     """
-    if isinstance(value, Mapping):
-        return {key: _crossing(one, (*path, key)) for key, one in value.items()}
-    if isinstance(value, (list, tuple)) and not (
-        value and all(isinstance(one, (str, bytes)) for one in value)
-    ):
-        items = [_crossing(one, (*path, place)) for place, one in enumerate(value)]
-        return _tuple_like(value, items) if isinstance(value, tuple) else tuple(items)
-    if isinstance(value, torch.Tensor) and not value.is_nested:
-        return numpy_of(value)
     try:
         if isinstance(value, torch.Tensor):
             nested: Any = value  # torch's types know no offsets
@@ -550,7 +538,7 @@ class _LoaderEpochs(_TfEpochs):
     def parts(self, run: Iteration) -> Iterator[tuple[int, Batch]]:
         """The batches, as TensorFlow takes them."""
         for index in range(run.num_steps):
-            yield run.batch_size, _crossing(self._lent.batch(run, index), ())
+            yield run.batch_size, crossing(self._lent.batch(run, index), _tensor)
 
 
 def _warn(message: str) -> None:
@@ -635,14 +623,10 @@ def _dtype(column: Column) -> tf.DType:
             f"column {column.name!r}: TensorFlow has no {column.kind}; make a number of it by ref.map(...), "
             "or leave it out by ref.columns([...])"
         )
-    try:
-        found = (
-            None
-            if column.dtype.startswith("float8")
-            else tf.dtypes.as_dtype(column.storage.newbyteorder("="))
-        )
-    except TypeError:
-        found = None
+    found = None
+    if not column.dtype.startswith("float8"):
+        with contextlib.suppress(TypeError):
+            found = tf.dtypes.as_dtype(column.storage.newbyteorder("="))
     if found not in _PLAIN:
         raise SchemaError(
             f"column {column.name!r}: TensorFlow has no {column.dtype}; cache it as another dtype"

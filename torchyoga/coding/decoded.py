@@ -64,6 +64,7 @@ def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int |
                 "decoded({'image': yoga.codecs.image()})"
             )
     names = [column.name for column in schema.columns]
+    learned = {}
     for name, decoder in decoders.items():
         if name not in names:
             raise unknown_column(schema, name)
@@ -72,11 +73,8 @@ def decoded(ref: DataRef, decoders: Mapping[str, Decoder] | None, threads: int |
                 f"decoded({{{name!r}: ...}}) takes yoga.codecs.image(), text() or audio(), found "
                 f"{decoder!r:.80}"
             )
-    found = {names.index(name): decoder for name, decoder in decoders.items()}
-    learned = {
-        number: decoder.learned(schema.columns[number], _first_values(ref, schema, number))
-        for number, decoder in found.items()
-    }
+        number = names.index(name)
+        learned[number] = decoder.learned(schema.columns[number], _first_values(ref, schema, number))
     return DecodedRef(ref, learned, threads)
 
 
@@ -106,6 +104,7 @@ class DecodedRef(ChangedRows):
         assert schema is not None
         super().__init__(whole)
         self.num_failed = 0
+        self._before = schema
         self._decoders = dict(decoders)
         self._threads = threads
         made = [
@@ -145,12 +144,10 @@ class DecodedRef(ChangedRows):
             return self._made(rows, given, own)
 
     def _made(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Sequence[Row]:
-        schema = self.whole.schema
-        assert schema is not None
-        block = block_of(given, schema)
+        block = block_of(given, self._before)
         data = list(block.data)
         for number, decoder in self._decoders.items():
-            column, place = schema.columns[number], self._places[number]
+            column, place = self._before.columns[number], self._places[number]
             held = _held(block, number, place)
             own = None
             if seeds is not None:
@@ -221,11 +218,9 @@ class DecodedRef(ChangedRows):
 
     def _projected(self, of: Projection) -> DataRef:
         """Some columns; the others are neither read nor decoded."""
-        schema = self.whole.schema
-        assert schema is not None
         numbers: list[int] = []
         tree = self._whole_tree(of.schema.tree, (self._numbers[n] for n in of.columns), numbers)
-        own = schema_under(tree, (schema.columns[number] for number in numbers))
+        own = schema_under(tree, (self._before.columns[number] for number in numbers))
         whole = self.whole._projected(Projection(own, tuple(numbers)))
         decoders = {place: self._decoders[n] for place, n in enumerate(numbers) if n in self._decoders}
         return DecodedRef(whole, decoders, self._threads) if decoders else whole

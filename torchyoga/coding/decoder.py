@@ -13,6 +13,7 @@ from ..errors import CorruptError, SchemaError
 from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
 from ..views.changed import Draw
+from .libraries import used_for
 
 Bytes: TypeAlias = memoryview
 Decoded: TypeAlias = "tuple[Data, set[int]]"
@@ -48,6 +49,7 @@ class Run(NamedTuple):
 class Decoder(ABC):
     """Decodes the values of a column when they are read."""
 
+    purposes: tuple[str, ...] = ()  # of the libraries that decode
     is_random: bool = False
     hint: str = ""  # what to do about a value that cannot be decoded, for messages
 
@@ -67,9 +69,9 @@ class Decoder(ABC):
         """
 
     @property
-    @abstractmethod
     def libraries(self) -> list[str]:
         """The libraries that decode, with their versions."""
+        return [used_for(purpose) for purpose in self.purposes]
 
 
 _FORM = {"axes", "channels", "dtype", "kind"}

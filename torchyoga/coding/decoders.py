@@ -23,7 +23,7 @@ from ..rows.image_formats import ENDINGS
 from ..views.changed import Draw
 from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, form_of, ragged
 from .images import ArrayDecoder, image
-from .libraries import library, used_for
+from .libraries import library
 
 T = TypeVar("T")
 # The size of a chunk that was begun before its size was known: programs write this or more.
@@ -48,13 +48,7 @@ def samples_of(data: bytes | memoryview, dtype: str) -> npt.NDArray[Any]:
     Raises:
         CorruptError: it is cut or damaged, or does not say how long it is.
     """
-    data = _not_cut(data)
-
-    def read(file: Any) -> npt.NDArray[Any]:
-        _refuse_length(file, len(data))
-        return np.asarray(file.read(dtype=dtype, always_2d=True))
-
-    return _read(data, read)
+    return _read(data, lambda file: np.asarray(file.read(dtype=dtype, always_2d=True)))
 
 
 def whole_samples(data: bytes | memoryview) -> tuple[npt.NDArray[Any], int, str]:
@@ -64,10 +58,8 @@ def whole_samples(data: bytes | memoryview) -> tuple[npt.NDArray[Any], int, str]
     Raises:
         CorruptError: it is cut or damaged, or FLAC cannot hold its samples.
     """
-    data = _not_cut(data)
 
     def read(file: Any) -> tuple[npt.NDArray[Any], int, str]:
-        _refuse_length(file, len(data))
         if file.subtype in _TOO_WIDE:
             raise CorruptError(
                 f"its samples are {file.subtype}, of which FLAC would lose a part; keep the file as it is, "
@@ -86,18 +78,22 @@ def rate_of_flac(data: bytes) -> int:
 
 
 def _read(data: bytes | memoryview, read: Callable[[Any], T]) -> T:
-    soundfile = library("sound")
+    whole, soundfile = _not_cut(data), library("sound")
+
+    def checked(file: Any) -> T:
+        with file:
+            _refuse_length(file, len(whole))
+            return read(file)
+
     try:
         if not hasattr(os, "memfd_create"):
-            with soundfile.SoundFile(io.BytesIO(data)) as file:
-                return read(file)
+            return checked(soundfile.SoundFile(io.BytesIO(whole)))
         # A file, not a file object: of that, each read would take Python's lock.
         descriptor = os.memfd_create("sound")
         try:
-            os.write(descriptor, data)
+            os.write(descriptor, whole)
             os.lseek(descriptor, 0, os.SEEK_SET)
-            with soundfile.SoundFile(descriptor, closefd=False) as file:
-                return read(file)
+            return checked(soundfile.SoundFile(descriptor, closefd=False))
         finally:
             os.close(descriptor)
     except (soundfile.LibsndfileError, RuntimeError, OSError, ValueError, MemoryError) as error:
@@ -150,10 +146,7 @@ def text() -> Decoder:
 
 @dataclass(frozen=True)
 class _TextDecoder(Decoder):
-    @property
-    def libraries(self) -> list[str]:
-        """The libraries that decode, with their versions."""
-        return [used_for("zstd")]
+    purposes = ("zstd",)
 
     def column(self, column: Column) -> Column:
         """A column of text or bytes, as it was before."""
@@ -217,11 +210,7 @@ def audio(*, dtype: Literal["int16", "float32"] = "int16") -> Decoder:
 @dataclass(frozen=True)
 class _Audio(Decoder):
     dtype: Literal["int16", "float32"]
-
-    @property
-    def libraries(self) -> list[str]:
-        """The libraries that decode, with their versions."""
-        return [used_for("sound")]
+    purposes = ("sound",)
 
     def column(self, column: Column) -> Column:
         """A column of samples; rows differ in length."""

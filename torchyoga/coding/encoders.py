@@ -444,11 +444,8 @@ def _opaque_pixels(data: bytes, found: Header) -> npt.NDArray[np.uint8]:
     """
     with opened(data) as image:
         is_gray = image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
-        if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
-            image.load()
-            shown = is_seen_through(image)
-        else:
-            shown = False
+        has_alpha = image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
+        shown = has_alpha and is_seen_through(image)
     if shown:
         raise CorruptError(
             "it has transparency, which jpeg cannot keep; use png, or pass image.convert('RGB')"

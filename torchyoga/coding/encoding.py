@@ -155,12 +155,11 @@ class EncodedSource(RowSource):
         """The rows from number `start` on."""
         if start:
             self._learn_of_first()
-        given = self._plain(start)
+        given: Iterator[Row] = self._plain(start)
         if not self._ready:
             first = self._first(given)
             self._learn(first)
-            yield from self._encoded(chain(first, given), start)
-            return
+            given = chain(first, given)
         yield from self._encoded(given, start)
 
     def row(self, number: int) -> Row:
@@ -241,16 +240,12 @@ class EncodedSource(RowSource):
                     raise SchemaError(f"it is a {type(value).__name__}, unlike those of the rows before")
                 row = _with_value(row, path, encoder.encode(value))
             except (CorruptError, SchemaError) as error:
-                called = f" ({row['path']:.200})" if _has_path(row) else ""
+                file = row.get("path") if isinstance(row, dict) else None
+                called = f" ({file:.200})" if isinstance(file, str) else ""
                 is_damaged = isinstance(error, CorruptError) and "; " not in str(error)
                 advice = "; replace the file, or leave the row out" if is_damaged else ""
                 raise SchemaError(f"row {number}{called}, column {name!r}: {error}{advice}") from error
         return row
-
-
-def _has_path(row: Row) -> bool:
-    """True if a row names the file that it is read from."""
-    return isinstance(row, dict) and isinstance(row.get("path"), str)
 
 
 class _EncodedPlaces(EncodedSource, PlacedSource):

@@ -23,6 +23,7 @@ from ..rows.block import Data, bounds_of
 from ..rows.column import Codec, Column
 from ..rows.types import Ints
 from ..views.changed import Draw
+from . import pictures
 from .decoder import (
     Bytes,
     Decoded,
@@ -36,18 +37,7 @@ from .decoder import (
     ragged,
 )
 from .libraries import library, used_for
-from .pictures import (
-    MOST_PIXELS,
-    Header,
-    Pixels,
-    decode,
-    decode_exactly,
-    decode_unchanged,
-    header,
-    is_whole_jpeg,
-    resized,
-    turned,
-)
+from .pictures import Header, Pixels, is_whole_jpeg
 
 Crop = Literal["center", "random"]
 Layout = Literal["chw", "hwc"]
@@ -70,7 +60,7 @@ def image(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     on_error: Literal["raise"] | int = "raise",
-    max_pixels: int = MOST_PIXELS,
+    max_pixels: int = pictures.MOST_PIXELS,
     device: str | torch.device | None = None,
 ) -> Decoder:
     """Decodes images: pass it to `DataRef.decoded`.
@@ -205,7 +195,7 @@ class _Image(Decoder):
             return replace(self, kept=kept)
         for value in values if self.mode == "unchanged" else ():
             try:
-                return replace(self, kept=_form_of(header(value, False, self.max_pixels)))
+                return replace(self, kept=_form_of(pictures.header(value, False, self.max_pixels)))
             except CorruptError:  # which is for whoever reads that row
                 continue
         return self
@@ -315,7 +305,7 @@ class _Image(Decoder):
         failed: set[int] = set()
 
         def look(i: int) -> None:
-            found[i] = header(values[i], self.orient, self.max_pixels)
+            found[i] = pictures.header(values[i], self.orient, self.max_pixels)
 
         run.each(self._guarded(look, failed), len(values))
         return found, failed
@@ -347,7 +337,7 @@ class _Image(Decoder):
     ) -> npt.NDArray[Any]:
         """(H, W, C) the pixels of an image in the channels and bits of `mode`, as they are stored."""
         if self.mode in ("rgb", "gray"):
-            return decode(data, found, self.mode == "gray", least, into, lost)
+            return pictures.decode(data, found, self.mode == "gray", least, into, lost)
         if self.mode == "unchanged":
             is_alike = _form_of(found) == self.kept if self.size else _form_of(found)[1] == self.kept[1]
             if not is_alike:
@@ -355,11 +345,12 @@ class _Image(Decoder):
                     f"it has {found.channels} channels of {found.bits} bits, unlike the {self.kept[0]} of "
                     f"{np.dtype(self.kept[1])} of its column; mode='rgb', 'rgba' or 'gray' makes images alike"
                 )
-            return decode_unchanged(data, found, least, into)
+            return pictures.decode_unchanged(data, found, least, into)
         if found.channels == 4:
-            pixels = decode_unchanged(data, found, least)
+            pixels = pictures.decode_unchanged(data, found, least)
             return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
-        return np.pad(decode(data, found, False, least), ((0, 0), (0, 0), (0, 1)), constant_values=255)
+        colors = pictures.decode(data, found, False, least)
+        return np.pad(colors, ((0, 0), (0, 0), (0, 1)), constant_values=255)
 
     def _part(
         self, data: Bytes, found: Header, box: Ints, into: Pixels | None, lost: Callable[[str], None] | None
@@ -375,7 +366,7 @@ class _Image(Decoder):
             least = tall, wide
         is_whole = (top, left, height, width) == (0, 0, *self.size) == (0, 0, *found.shape)
         there = into if is_whole and found.turn == 1 else None
-        pixels = turned(self._pixels(data, found, least, there, lost), found.turn)
+        pixels = pictures.turned(self._pixels(data, found, least, there, lost), found.turn)
         if is_whole and pixels.shape[:2] == self.size:
             return pixels
         tall, wide = pixels.shape[:2]
@@ -383,7 +374,7 @@ class _Image(Decoder):
             down, across = tall / found.shape[0], wide / found.shape[1]
             top, left = int(top * down), int(left * across)
             height, width = max(1, round(height * down)), max(1, round(width * across))
-        return resized(pixels[top : top + height, left : left + width], *self.size, into)
+        return pictures.resized(pixels[top : top + height, left : left + width], *self.size, into)
 
     def _in_their_sizes(
         self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run
@@ -407,7 +398,7 @@ class _Image(Decoder):
             pixels = self._pixels(values[i], about, into=into, lost=lost and partial(lost, i))
             if into is not None and pixels is into:
                 return
-            pixels = turned(pixels, about.turn)
+            pixels = pictures.turned(pixels, about.turn)
             pixels = pixels[:, ::-1] if flips[i] else pixels
             pixels = pixels.transpose(2, 0, 1) if self.layout == "chw" else pixels
             if span is not None and (pixels.shape, pixels.dtype) == (span.shape, span.dtype):
@@ -453,11 +444,11 @@ class ArrayDecoder(Decoder):
         axes, channels, dtype = str(form["axes"]), int(form["channels"]), str(form["dtype"])
 
         def one(value: Bytes) -> npt.NDArray[Any]:
-            about = header(value, turn=False)
+            about = pictures.header(value, turn=False)
             if self.codec.name == "jpeg":
-                pixels: npt.NDArray[Any] = decode(value, about, channels == 1)
+                pixels: npt.NDArray[Any] = pictures.decode(value, about, channels == 1)
             else:
-                pixels = decode_exactly(value, about, channels, dtype)
+                pixels = pictures.decode_exactly(value, about, channels, dtype)
             if axes != "hwc":
                 pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
             return np.ascontiguousarray(pixels).astype(made.storage, copy=False)
@@ -470,13 +461,13 @@ def _form_of(found: Header) -> tuple[int, str]:
     return found.channels, "<u2" if found.bits > 8 else "|u1"
 
 
-def middle(sizes: Ints, height: int, width: int) -> Ints:
+def middle(sizes: Ints, height: int, width: int | npt.NDArray[np.float64]) -> Ints:
     """(B, 4) top, left, height and width of the largest middle part with the shape of `height` x `width`.
 
     Args:
         sizes: (B, 2) the heights and widths of images.
         height: of what the part is to become.
-        width: of what the part is to become.
+        width: of what the part is to become; or (B,) of what each is.
 
     Example:
         >>> middle(np.array([[100, 300]]), 50, 50).tolist()
@@ -513,19 +504,9 @@ def random_parts(sizes: Ints, draw: Draw, scale: tuple[float, float], ratio: tup
     found = np.stack([top, left, tall, wide], axis=1)
     none = ~fits[rows, first]
     if none.any():
-        found[none] = _in_range(sizes[none], ratio)
-    return found
-
-
-def _in_range(sizes: Ints, ratio: tuple[float, float]) -> Ints:
-    """The middle, cut to the nearest aspect ratio that is allowed."""
-    aspect = sizes[:, 1] / sizes[:, 0]
-    found = np.stack([np.zeros(len(sizes), np.int64)] * 2 + [sizes[:, 0], sizes[:, 1]], axis=1)
-    narrow, broad = aspect < ratio[0], aspect > ratio[1]
-    found[narrow, 2] = np.maximum(1, np.rint(sizes[narrow, 1] / ratio[0]))
-    found[broad, 3] = np.maximum(1, np.rint(sizes[broad, 0] * ratio[1]))
-    found[:, 0] = (sizes[:, 0] - found[:, 2]) // 2
-    found[:, 1] = (sizes[:, 1] - found[:, 3]) // 2
+        # The middle, cut to the nearest aspect ratio that is allowed.
+        aspects = sizes[none, 1] / sizes[none, 0]
+        found[none] = middle(sizes[none], 1, np.clip(aspects, *ratio))
     return found
 
 
@@ -550,24 +531,14 @@ def decoder_on(device: torch.device) -> BatchDecoder:
         )
     decode = library("jpeg on cuda").decode_jpeg
 
-    def one(file: torch.Tensor, mode: str) -> torch.Tensor | None:
-        try:
-            found: torch.Tensor = decode(file, mode=mode, device=device)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:
-            return None
-        return found
-
     def batch(values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
         files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
-        mode = "GRAY" if is_gray else "RGB"
         try:
-            return list(decode(files, mode=mode, device=device))
+            return list(decode(files, mode="GRAY" if is_gray else "RGB", device=device))
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError:
-            return [one(file, mode) for file in files]  # of a batch, it does not say which one failed
+        except RuntimeError:  # of several it does not say which one failed
+            return [None] if len(values) == 1 else [batch([value], is_gray)[0] for value in values]
 
     return batch
 
@@ -605,7 +576,7 @@ def pixels_on(
     for i, about in enumerate(headers):
         if about is not None and i not in found:
             try:
-                here = decode(values[i], about, is_gray, lost=lost and partial(lost, i))
+                here = pictures.decode(values[i], about, is_gray, lost=lost and partial(lost, i))
                 found[i] = torch.from_numpy(np.ascontiguousarray(here)).to(device).permute(2, 0, 1)
             except CorruptError as error:
                 found[i] = error

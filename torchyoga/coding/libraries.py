@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,23 +29,13 @@ _SAME = {
 }
 
 
-class _Library(NamedTuple):
-    """A library that is here."""
-
-    module: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.module} {self.version}"
-
-
 @lru_cache(None)
-def here_for(purpose: str) -> tuple[_Library, ...]:
-    """The libraries for a purpose that are here, the best first."""
+def here_for(purpose: str) -> tuple[str, ...]:
+    """The libraries for a purpose that are here, with their versions, the best first."""
     found = []
     for module, package in KNOWN[purpose]:
         if _loads(module) if purpose == "jpeg on cuda" else _is_here(module):
-            found.append(_Library(module, _version(package)))
+            found.append(f"{module} {_version(package)}")
     return tuple(found)
 
 
@@ -78,8 +68,7 @@ def _version(package: str) -> str:
 
 def used_for(purpose: str) -> str:
     """The library that is used, and its version; "" if there is none."""
-    found = here_for(purpose)
-    return str(found[0]) if found else ""
+    return next(iter(here_for(purpose)), "")
 
 
 def library(purpose: str, names: Sequence[str] = ()) -> Any:
@@ -89,8 +78,9 @@ def library(purpose: str, names: Sequence[str] = ()) -> Any:
         SchemaError: none is here; says which extra installs one.
     """
     for found in here_for(purpose):
-        if not names or found.module in names:
-            return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
+        module = found.partition(" ")[0]
+        if not names or module in names:
+            return importlib.import_module("PIL.Image" if module == "PIL" else module)
     if purpose == "jpeg on cuda":
         raise SchemaError(
             "no torchcodec that decodes images can be loaded; pip install one of the same CUDA as torch"
@@ -116,4 +106,4 @@ def available() -> Codecs:
         >>> sorted(yoga.codecs.available())
         ['jpeg', 'jpeg on cuda', 'other images', 'png', 'resizing', 'sound', 'zstd']
     """
-    return Codecs({purpose: list(map(str, here_for(purpose))) for purpose in KNOWN})
+    return Codecs({purpose: list(here_for(purpose)) for purpose in KNOWN})

@@ -17,17 +17,6 @@ from .libraries import library, used_for
 
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3), or (H, W, 1) if grey
 MOST_PIXELS = 2**28
-_OF_PILLOW = {
-    "ppm": "PPM",
-    "jpeg": "JPEG",
-    "png": "PNG",
-    "gif": "GIF",
-    "bmp": "BMP",
-    "tiff": "TIFF",
-    "webp": "WEBP",
-    "avif": "AVIF",
-    "jpeg2000": "JPEG2000",
-}
 _OPTIONAL = {"avif": "avif", "jpeg2000": "jpg_2000", "webp": "webp"}  # as Pillow's `features` names them
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
@@ -207,7 +196,7 @@ def _opened(data: bytes | memoryview) -> Any:
                 return pillow.open(io.BytesIO(data))
             except pillow.DecompressionBombError:  # Pillow's own limit is one for the whole process
                 pillow.init()
-                return pillow.OPEN[_OF_PILLOW[format_of(data) or ""]][0](io.BytesIO(data), "")
+                return pillow.OPEN[(format_of(data) or "").upper()][0](io.BytesIO(data), "")
     except Exception as error:  # of any kind, as above
         said = _unknown(format_of(data)) if "BytesIO" in str(error) else error
         raise CorruptError(f"it cannot be read as an image: {said}") from None
@@ -309,17 +298,12 @@ def decode_exactly(data: bytes | memoryview, found: Header, channels: int, dtype
         CorruptError: it is cut or damaged, or has other pixels.
         SchemaError: what decodes them is not installed.
     """
-    if (found.bits > 8) is not (dtype == "uint16") or (found.bits > 8 and found.channels != channels):
+    if (found.channels, found.bits > 8) != (channels, dtype == "uint16"):
         raise CorruptError(
             f"its pixels are {found.channels} of {found.bits} bits, and the column says {channels} of {dtype}"
         )
-    if found.bits > 8:
-        return decode_unchanged(data, found)
-    with opened(data) as image:
-        image.load()
-        pixels = np.array(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-    pixels = pixels > 127 if dtype == "bool" else pixels
-    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+    pixels = decode_unchanged(data, found)
+    return pixels > 127 if dtype == "bool" else pixels
 
 
 def decode_unchanged(

@@ -16,6 +16,7 @@ from ..order.place import batches, chunks
 from ..process.numbers import as_int
 from ..process.seeding import GeneratorsPutBack, row_seeds
 from ..rows.block import Rows
+from ..rows.schema import Schema
 from ..rows.types import Ints, RowT
 from .contract import Contract
 from .readahead import ReadAhead
@@ -43,6 +44,11 @@ class _Seeded(Contract[RowT]):
     def _readahead(self) -> ReadAhead | None:
         """The source's."""
         return self._source._readahead
+
+    @property
+    def schema(self) -> Schema | None:
+        """The source's."""
+        return self._source.schema
 
     @property
     def _arrangement(self) -> Arrangement | None:

@@ -110,11 +110,7 @@ class TransformedRef(ChangedRows):
             check_can_be_sent(function)
         return super().__getstate__()
 
-    @property
-    def _is_random(self) -> bool:
-        """True: the functions may draw random numbers."""
-        return True
-
+    _is_random = True  # the functions may draw random numbers
     _most_batches = 1
 
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:

@@ -22,7 +22,7 @@ from ..rows.types import Array, Ints, Numbers, RowT
 from .joined import JoinedRef, RowMap, end_to_end
 from .over import RowView
 from .recoded import named_alike
-from .scan import RaggedColumn, scan
+from .scan import scan, single_values
 
 _MOST_ROWS = 2**62
 _MOST_RUNS = 2**20  # about; each takes 8 bytes wherever the order is known
@@ -97,10 +97,8 @@ def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef
     """
     found: list[Array] = []
     masks: list[Array] = []
-    for _, _, columns in scan(ref, [name]):
-        values = columns[name]
-        if isinstance(values, RaggedColumn) or values.ndim != 1:
-            raise ValueError(f"order_by({name!r}) needs a column of one number or text a row")
+    refusal = f"order_by({name!r}) needs a column of one number or text a row"
+    for _, values in single_values(ref, name, refusal):
         found.append(np.asarray(values))
         masks.append(_last(values))
     values = np.concatenate(found or [np.zeros(0)])

@@ -259,11 +259,8 @@ def _part(block: Block, part: _Origin) -> Data:
     valid = block.data[part.valid].values
     if valid.all():
         return data
-    if data.offsets is None:
-        values = data.values.copy()
-        values[~valid] = part.fill.values[0]
-        return Data(values)
-    if block.data[part.valid].offsets is not None:  # of the items of lists, one after the other
+    are_items = block.data[part.valid].offsets is not None  # of lists, one after the other
+    if data.offsets is None or are_items:
         values = data.values.copy()
         values[~valid] = part.fill.values[0]
         return Data(values, data.offsets, data.shapes)

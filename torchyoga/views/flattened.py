@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
+from ..reading.contract import row_numbers
 from ..reading.dataref import DataRef
 from ..rows.types import Ints
 from .joined import JoinedRef, RowMap
@@ -155,17 +156,9 @@ def _numbers(indices: Any, length: int) -> range | Ints | None:
     if type(indices) not in (list, tuple, range, np.ndarray, torch.Tensor):
         return None
     try:
-        found = np.asarray(indices.cpu() if type(indices) is torch.Tensor else indices)
-    except (OverflowError, ValueError):
+        return row_numbers(np.array(indices.cpu() if type(indices) is torch.Tensor else indices), length)
+    except (IndexError, OverflowError, TypeError, ValueError):
         return None
-    if not found.size and found.ndim == 1:
-        return range(0)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        return None
-    if int(found.min()) < -length or int(found.max()) >= length:
-        return None
-    numbers = found.astype(np.int64)  # a copy: the argument may change
-    return np.where(numbers < 0, numbers + length, numbers) if int(numbers.min()) < 0 else numbers
 
 
 def _is_number(kind: type) -> bool:

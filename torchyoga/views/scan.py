@@ -94,7 +94,7 @@ class RaggedColumn:
         return np.diff(counts[self.offsets])
 
 
-_ROWS, _BYTES = 2**16, 2**25  # at once, at most
+_ROWS, _LENGTHS, _BYTES = 2**16, 2**18, 2**25  # at once, at most
 _RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
 
@@ -103,14 +103,14 @@ class _ReadLater(RaggedColumn):
     """Some rows of a ragged column of a DataRef; the values are read when they are looked at."""
 
     def __init__(self, ref: DataRef, rows: Ints) -> None:
-        self._ref = ref
+        self._ref = in_epoch(ref, 0, 0)
         self._rows = rows
-        self.lengths = ref.lengths(rows)
+        self.lengths = self._ref.lengths(rows)
 
     @cached_property
     def values(self) -> Array:
         """(elements of all rows,) the rows, one after the other."""
-        block = block_of(in_epoch(self._ref, 0, 0).take(self._rows), self._ref.schema)
+        block = block_of(self._ref.take(self._rows), self._ref.schema)
         return plain(block.schema.columns[0], block.data[0].values)
 
 
@@ -136,13 +136,11 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         return  # a version without rows
     # Not by `ref[name]` or `columns`, which subclasses may have made something else of.
     places = {name: Projection.at(schema, name) for name in names}
-    alone = {name: ref._projected(place) for name, place in places.items()}
-    for name, one in alone.items():
-        assert one.schema is not None, "else it has no columns"
-        if one.schema.tree.kind not in ("leaf", *WRAPPERS):
-            inside = [f"{name}/{column.name}" for column in one.schema.columns]
+    for name, place in places.items():
+        if place.schema.tree.kind not in ("leaf", *WRAPPERS):
+            inside = [f"{name}/{column.name}" for column in place.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
-    ragged = {name: one for name, one in alone.items() if _has_lengths(one)}
+    ragged = {name: ref._projected(place) for name, place in places.items() if _has_lengths(place.schema)}
     # As a projection has them: in the order of the schema.
     together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
     fixed = ref._projected(Projection.of(schema, together)) if together else None
@@ -159,14 +157,50 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         yield start, start + len(rows), found
 
 
+def single_values(ref: DataRef, name: str, refusal: str) -> Iterator[tuple[int, Array]]:
+    """The values of a column, one of each row, thousands at once: the first row, and those from there on.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: it holds several values a row; says `refusal`.
+    """
+    for start, _, columns in scan(ref, [name]):
+        values = columns[name]
+        if isinstance(values, RaggedColumn) or values.ndim != 1:
+            raise ValueError(refusal)
+        yield start, values
+
+
+def has_none(values: Array) -> bool:
+    """True if a value of some rows that `scan` gave is None."""
+    masked = bool(np.ma.getmaskarray(values).any())
+    return masked or (values.dtype == object and None in values.tolist())
+
+
+def lengths_of(column: DataRef) -> Ints:
+    """(N,) how many elements each row of a ragged column has; of a cached version only offsets are read.
+
+    Rows that are made with random numbers are those of epoch 0 with seed 0.
+
+    Raises:
+        TypeError: it is not a ragged column.
+    """
+    source, count = in_epoch(column, 0, 0), len(column)
+    found = np.empty(count, np.int64)
+    step = max(1, min(_LENGTHS, _BYTES // (column._row_bytes or _RAGGED_BYTES)))
+    for start in range(0, count, step):
+        rows = np.arange(start, min(start + step, count))
+        found[rows] = source.lengths(rows)
+    return found
+
+
 def _row_bytes(schema: Schema) -> int:
     """Bytes of a row of a DataRef that does not say it, and may read whole rows."""
     return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in schema.columns)
 
 
-def _has_lengths(one: DataRef) -> bool:
-    assert one.schema is not None
-    return one.schema.tree.kind == "leaf" and is_of_lengths(one.schema.columns[0])
+def _has_lengths(schema: Schema) -> bool:
+    return schema.tree.kind == "leaf" and is_of_lengths(schema.columns[0])
 
 
 def as_given(node: Node, pieces: Sequence[tuple[Column, Data]], num_rows: int) -> Scanned:

@@ -21,7 +21,7 @@ from ..rows.types import Array, Ints, RowT
 from .chosen import SelectedRef
 from .joined import RowMap, end_to_end
 from .over import RowView
-from .scan import RaggedColumn, scan
+from .scan import has_none, single_values
 from .windows import WindowsRef
 
 Words = npt.NDArray[np.uint64]
@@ -227,12 +227,8 @@ def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
         ValueError: it holds several values a row.
         TypeError: it holds something else.
     """
-    for _, _, columns in scan(ref, [name]):
-        labels = columns[name]
-        if isinstance(labels, RaggedColumn) or labels.ndim != 1:
-            raise ValueError(f"{name!r} must hold one number or text a row")
-        is_none = labels.dtype == object and None in labels.tolist()
-        if is_none or (isinstance(labels, np.ma.MaskedArray) and labels.mask.any()):
+    for _, labels in single_values(ref, name, f"{name!r} must hold one number or text a row"):
+        if has_none(labels):
             raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")

@@ -35,7 +35,8 @@ from ..rows.schema import Projection
 from ..rows.types import Batch, Collate, Ints, Seeds
 from .mix import MixRef, warn_if_arranged
 from .over import Over
-from .token_windows import checked_lengths, lengths_of
+from .scan import lengths_of
+from .token_windows import checked_lengths
 
 _Numbers = npt.NDArray[np.integer]
 
@@ -154,15 +155,9 @@ def planned(
     room = np.minimum(budget // np.maximum(descending, 1), most_rows)
     room = np.minimum(room, ends - np.arange(count))
     bounds = np.array(_jumped(np.ascontiguousarray(room)), np.int64)
-    return BatchPlan(
-        by_length.astype(width),
-        starts.astype(np.int64),
-        ascending[starts[:-1]],
-        slots,
-        bounds,
-        int(lengths[kept].sum()),
-        len(lengths) - count,
-    )
+    rows, own_costs = by_length.astype(width), ascending[starts[:-1]]
+    elements, dropped = int(lengths[kept].sum()), len(lengths) - count
+    return BatchPlan(rows, starts.astype(np.int64), own_costs, slots, bounds, elements, dropped)
 
 
 def _jumped(room: Ints) -> list[int]:
@@ -260,51 +255,41 @@ def token_batches(
         >>> batches.report().padding
         0.07692307692307687
     """
-    if ref._recipe is not None:
-        if not isinstance(column_or_lengths, str):
-            raise ValueError("lengths are of one source: make batches of each by them, then mix those")
-        return ref._recipe.numbered.made_of(
-            MixedBatches,
-            "token_batches",
-            lambda one: token_batches(
-                one,
-                column_or_lengths,
-                budget,
-                pool=pool,
-                max_rows=max_rows,
-                multiple_of=multiple_of,
-                long=long,
-                padding=padding,
-                collate=collate,
-                seed=seed,
-            ),
-        )
-    warn_if_arranged(ref, "token_batches")
-    most = as_int("budget", budget, 1, _MOST)
-    fewest = as_int("multiple_of", multiple_of, 1, most)
-    rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)
-    among = None if pool is None else as_int("pool", pool, 1, 2**62)
-    key = as_int("seed", seed)
-    if long not in ("error", "drop"):
-        raise ValueError(f'long must be "error" or "drop", found {long!r}')
-    if collate is not None and not callable(collate):
-        raise TypeError(f"collate is a function of some rows, found {collate!r:.80}")
-    if collate is not None and padding != 0:
-        raise ValueError("give either padding or collate: a function of your own fills up as it likes")
-    if collate is not None and fewest > 1 and collate is not jagged:
-        raise ValueError(f"multiple_of={fewest} is for the padding that is made here, without collate")
-    lengths = _lengths(ref, column_or_lengths)
-    plan = planned(lengths, most, rows, fewest, among, key)
-    if plan.dropped:
-        what = (
-            f"{plan.dropped} of {len(lengths)} rows are longer than budget={most}, the longest has "
-            f"{int(lengths.max())} elements" + (f", padded to a multiple of {fewest}" if fewest > 1 else "")
-        )
-        if long == "error":
-            raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
-        warn_user(f'{what}: they are left out, as long="drop" asks')
-    collate = Padding(padding, fewest) if collate is None else collate
-    return TokenBatchesRef(ref, plan, collate, key, 0)
+
+    def batches_of(one: DataRef) -> TokenBatchesRef:
+        warn_if_arranged(one, "token_batches")
+        most = as_int("budget", budget, 1, _MOST)
+        fewest = as_int("multiple_of", multiple_of, 1, most)
+        rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)
+        among = None if pool is None else as_int("pool", pool, 1, 2**62)
+        key = as_int("seed", seed)
+        if long not in ("error", "drop"):
+            raise ValueError(f'long must be "error" or "drop", found {long!r}')
+        if collate is not None and not callable(collate):
+            raise TypeError(f"collate is a function of some rows, found {collate!r:.80}")
+        if collate is not None and padding != 0:
+            raise ValueError("give either padding or collate: a function of your own fills up as it likes")
+        if collate is not None and fewest > 1 and collate is not jagged:
+            raise ValueError(f"multiple_of={fewest} is for the padding that is made here, without collate")
+        lengths = _lengths(one, column_or_lengths)
+        plan = planned(lengths, most, rows, fewest, among, key)
+        if plan.dropped:
+            what = (
+                f"{plan.dropped} of {len(lengths)} rows are longer than budget={most}, the longest has "
+                f"{int(lengths.max())} elements"
+                + (f", padded to a multiple of {fewest}" if fewest > 1 else "")
+            )
+            if long == "error":
+                raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
+            warn_user(f'{what}: they are left out, as long="drop" asks')
+        made_by = Padding(padding, fewest) if collate is None else collate
+        return TokenBatchesRef(one, plan, made_by, key, 0)
+
+    if ref._recipe is None:
+        return batches_of(ref)
+    if not isinstance(column_or_lengths, str):
+        raise ValueError("lengths are of one source: make batches of each by them, then mix those")
+    return ref._recipe.numbered.made_of(MixedBatches, "token_batches", batches_of)
 
 
 def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
@@ -382,10 +367,7 @@ class TokenBatchesRef(Over[Batch]):
         """The same batches of rows with these columns; the others are not read."""
         return self.over(self.whole.columns(names))
 
-    @property
-    def schema(self) -> None:
-        """None: a row is a batch, which may be anything."""
-        return None
+    schema = DataRef.schema  # none: a row is a batch, which may be anything
 
     @property
     def _row_bytes(self) -> int:
@@ -400,11 +382,9 @@ class TokenBatchesRef(Over[Batch]):
 
     def _pinned(self, whole: str) -> str:
         collate = self._collate
-        how = (
-            [np.asarray(collate.padding).item(), collate.multiple_of]
-            if isinstance(collate, Padding)
-            else "own"
-        )
+        how: object = "own"
+        if isinstance(collate, Padding):
+            how = [np.asarray(collate.padding).item(), collate.multiple_of]
         return hexdigest(json.dumps([whole, "token batches", self._plan.pin, self._seed, how]))
 
     def _title(self) -> str:

@@ -20,40 +20,17 @@ from ..reading.contract import identity, known_schema, nameless_pin, row_numbers
 from ..reading.dataref import DataRef
 from ..reading.readahead import Grouped, Prefetch
 from ..reading.stream import in_epoch
-from ..rows.block import Block, Data, Rows, bounds_of, check_parts, numbered_within, taken_runs
-from ..rows.collector import block_of
+from ..rows.block import Block, Data, Rows, bounds_of, numbered_within
 from ..rows.column import Column
 from ..rows.node import Node, path_name
 from ..rows.schema import PACK_LENGTHS, Projection, Schema, of_one_length, schema_under
-from ..rows.types import Array, Ints, Json, Row
+from ..rows.types import Array, Ints, Row, Seeds
 from .mix import MixRef, warn_if_arranged
-from .over import named_rows
+from .over import Over, named_rows
 from .packs.layout import LabelKind
+from .scan import lengths_of
 
-_ROWS, _BYTES = 2**18, 2**25  # at once, at most
-_ROW_BYTES = 2**15  # of a document, where they are not known
 _MOST = 2**62
-
-
-def lengths_of(column: DataRef) -> Ints:
-    """(N,) how many elements each row of a ragged column has; of a cached version only offsets are read.
-
-    Rows that are made with random numbers are those of epoch 0 with seed 0.
-
-    Raises:
-        TypeError: it is not a ragged column.
-    """
-    count = len(column)
-    found = np.empty(count, np.int64)
-    step = max(1, min(_ROWS, _BYTES // (column._row_bytes or _ROW_BYTES)))
-    for start in range(0, count, step):
-        rows = np.arange(start, min(start + step, count))
-        if column._is_random:
-            (data, *_) = block_of(in_epoch(column, 0, 0).take(rows), column.schema).data
-            found[rows] = np.diff(data.part("offsets"))
-        else:
-            found[rows] = column.in_epoch(0).lengths(rows)
-    return found
 
 
 def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
@@ -77,18 +54,6 @@ def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
             f"lengths must be at least 0, and at most 2**62 together; found {found.min()} to {found.max()}"
         )
     return found.astype(np.int64)
-
-
-def parts_of(column: DataRef, rows: Ints, starts: Ints, stops: Ints) -> Array:
-    """Parts of rows, as `DataRef._take_parts` gives them; random rows are those of epoch 0 with seed 0."""
-    if not column._is_random or not len(rows):
-        return column.in_epoch(0)._take_parts(rows, starts, stops)
-    read, places = np.unique(rows, return_inverse=True)
-    (data, *_) = block_of(in_epoch(column, 0, 0).take(read), column.schema).data
-    offsets = data.part("offsets")
-    first = offsets[places]
-    check_parts(rows, offsets[places + 1] - first, starts, stops)
-    return taken_runs(data.values, first + starts, first + stops)
 
 
 _STEPS = 6
@@ -130,12 +95,8 @@ def cut(ends: Ints, positions: Ints, size: int) -> Pieces:
         return Pieces(counts, first, positions - begins, stops - begins)
     documents = np.repeat(first, counts) + numbered_within(counts)
     begins, following = ends[documents], ends[documents + 1]
-    return Pieces(
-        counts,
-        documents,
-        np.maximum(np.repeat(positions, counts) - begins, 0),
-        np.minimum(np.repeat(stops, counts), following) - begins,
-    )
+    starts = np.maximum(np.repeat(positions, counts) - begins, 0)
+    return Pieces(counts, documents, starts, np.minimum(np.repeat(stops, counts), following) - begins)
 
 
 def _last(ends: Ints, first: Ints, last: Ints) -> Ints:
@@ -162,7 +123,7 @@ class Cutting:
     """How a line of tokens is cut into windows; see `DataRef.token_windows`.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: `labels` are of another kind, or there are none for `ignore_index`.
     """
 
     size: int
@@ -175,15 +136,11 @@ class Cutting:
     ignore_index: int | None
 
     def __post_init__(self) -> None:
-        as_int("the tokens of a window", self.size, 1, _MOST_TOKENS)
-        as_int("stride", self.stride, 1, _FURTHEST)
         if self.labels is not None and self.labels not in get_args(LabelKind):
             raise ValueError(
                 'labels must be "same" as the tokens, which the model shifts, "shifted" by one here, or '
                 f"None for none; found {self.labels!r:.80}"
             )
-        if self.ignore_index is not None:
-            as_int("ignore_index", self.ignore_index, -(2**63), 2**63 - 1)
         if self.ignore_index is not None and self.labels is None:
             raise ValueError(
                 f"ignore_index={self.ignore_index} is a label, and there are none; give labels, or leave it "
@@ -268,65 +225,55 @@ def token_windows(
         1
     """
     known_schema(ref)
-    size = as_int("the tokens of a window", size)
+    size = as_int("the tokens of a window", size, 1, _MOST_TOKENS)
     if ignore_index is None and documents and labels:
         ignore_index = -100
     cutting = Cutting(
         size,
-        size if stride is None else as_int("stride", stride),
+        size if stride is None else as_int("stride", stride, 1, _FURTHEST),
         None if labels is False else labels,
         bool(jitter),
         separator,
         bool(documents),
         as_int("seed", seed),
-        None if ignore_index is None else as_int("ignore_index", ignore_index),
+        None if ignore_index is None else as_int("ignore_index", ignore_index, -(2**63), 2**63 - 1),
     )
     if as_tuple and (documents or not labels):
         raise ValueError(
             f"as_tuple=True is for tokens and their labels; found labels={labels!r}, documents={documents!r}"
         )
-    if ref._recipe is not None:
-        if lengths is not None:
-            raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
-        return ref._recipe.made_of(
-            MixRef, "token_windows", lambda one: _token_windows(one, column, cutting, dtype, None, as_tuple)
-        )
-    return _token_windows(ref, column, cutting, dtype, lengths, as_tuple)
 
+    def windows_of(one: DataRef) -> TokenWindowsRef:
+        warn_if_arranged(one, "token_windows")
+        if one.schema is None:  # of a version without rows
+            return TokenWindowsRef(Tokens(one, one, None, np.zeros(1, np.int64), None, cutting))
+        texts = one._projected(Projection.at(one.schema, column))
+        assert texts.schema is not None
+        kept = _column(column, texts.schema, dtype)
+        own = cutting
+        if own.separator is not None:
+            own = replace(own, separator=_checked_separator(own.separator, kept, texts.schema.columns[0]))
+        schema = _schema(column, kept, own)
+        if as_tuple:
+            schema = schema_under(replace(schema.tree, kind="tuple", keys=()), schema.columns)
+        found = lengths_of(texts) if lengths is None else checked_lengths(lengths, len(one))
+        if own.separator is not None:
+            found = found + 1
+        some = None
+        if len(found) and not found.all():
+            some = np.flatnonzero(found)
+            found = found[some]
+        ends = bounds_of(found)
+        made = TokenWindowsRef(Tokens(one, texts, schema, ends, some, own))
+        if not len(made) and len(one):
+            warn_user(f"there are no windows: each needs {own.read} tokens, and there are {ends[-1]}")
+        return made
 
-def _token_windows(
-    ref: DataRef,
-    column: str,
-    cutting: Cutting,
-    dtype: npt.DTypeLike | None,
-    lengths: npt.ArrayLike | None,
-    as_tuple: bool,
-) -> TokenWindowsRef:
-    """Windows of tokens that are not those of a mixture: see `token_windows`."""
-    warn_if_arranged(ref, "token_windows")
-    if ref.schema is None:  # of a version without rows
-        return TokenWindowsRef(Tokens(ref, ref, None, np.zeros(1, np.int64), None, cutting))
-    one = ref._projected(Projection.at(ref.schema, column))
-    assert one.schema is not None
-    kept = _column(column, one.schema, dtype)
-    if cutting.separator is not None:
-        separator = _checked_separator(cutting.separator, kept, one.schema.columns[0])
-        cutting = replace(cutting, separator=separator)
-    schema = _schema(column, kept, cutting)
-    if as_tuple:
-        schema = schema_under(replace(schema.tree, kind="tuple", keys=()), schema.columns)
-    found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
-    if cutting.separator is not None:
-        found = found + 1
-    some = None
-    if len(found) and not found.all():
-        some = np.flatnonzero(found)
-        found = found[some]
-    ends = bounds_of(found)
-    made = TokenWindowsRef(Tokens(ref, one, schema, ends, some, cutting))
-    if not len(made) and len(ref):
-        warn_user(f"there are no windows: each needs {cutting.read} tokens, and there are {ends[-1]}")
-    return made
+    if ref._recipe is None:
+        return windows_of(ref)
+    if lengths is not None:
+        raise ValueError("lengths are of one source: cut each into windows by them, then mix those")
+    return ref._recipe.made_of(MixRef, "token_windows", windows_of)
 
 
 def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
@@ -344,11 +291,8 @@ def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
         kind, stored = "ndarray", found.storage.str
     if dtype is not None:
         wanted = np.dtype(dtype)
-        if (
-            wanted.kind not in "iuf"
-            or not np.can_cast(found.storage, wanted, "safe")
-            or (found.kind == "tensor" and not hasattr(np, found.dtype))
-        ):
+        is_known = found.kind != "tensor" or hasattr(np, found.dtype)
+        if wanted.kind not in "iuf" or not is_known or not np.can_cast(found.storage, wanted, "safe"):
             raise ValueError(f"dtype={wanted} cannot hold every value of column {found}")
         kind, stored = "ndarray", wanted.newbyteorder("<").str
     return Column(path_name((name,)), kind, stored, (0,), 1)
@@ -431,7 +375,7 @@ class Tokens(NamedTuple):
     epoch: int = 0
 
 
-class TokenWindowsRef(DataRef):
+class TokenWindowsRef(Over):
     """Windows of tokens: what `ref.token_windows(...)` is.
 
     Args:
@@ -439,16 +383,18 @@ class TokenWindowsRef(DataRef):
 
     Attributes:
         whole: the other DataRef.
+        num_tokens: of all documents, with separators.
     """
 
     def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens.whole)
         self._all = tokens
-        self.whole, self._column, self._schema, self._ends, self._rows, cutting, epoch = tokens
-        self.is_thread_safe = self.whole.is_thread_safe
+        _, self._column, self._schema, self._ends, self._rows, cutting, epoch = tokens
+        self._source = in_epoch(self._column, 0, 0)
         self._cutting, self._epoch = cutting, epoch
         self._pool = BufferPool()
-        self._num_tokens = int(self._ends[-1])
-        spare = self._num_tokens - cutting.read  # tokens after the first window, if it begins with the first
+        self.num_tokens = int(self._ends[-1])
+        spare = self.num_tokens - cutting.read  # tokens after the first window, if it begins with the first
         span = min(cutting.stride, spare + 1) if cutting.jitter else 1
         self._length = (spare - span + 1) // cutting.stride + 1 if spare >= 0 else 0
         self._offset = 0
@@ -463,11 +409,6 @@ class TokenWindowsRef(DataRef):
         return self._length
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens of all documents, with separators."""
-        return self._num_tokens
-
-    @property
     def tokens_left_out(self) -> int:
         """Tokens that are in no window of an epoch; with jitter other ones in each epoch, but as many.
 
@@ -476,7 +417,7 @@ class TokenWindowsRef(DataRef):
         """
         size, stride, count = self._cutting.read, self._cutting.stride, len(self)
         covered = count * size if stride >= size else (count - 1) * stride + size
-        return self._num_tokens - (covered if count else 0)
+        return self.num_tokens - (covered if count else 0)
 
     def _pieces(self, numbers: Ints) -> Pieces:
         return cut(self._ends, self._offset + self._cutting.stride * numbers, self._cutting.read)
@@ -484,15 +425,11 @@ class TokenWindowsRef(DataRef):
     def _rows_of(self, documents: Ints) -> Ints:
         return documents if self._rows is None else self._rows[documents]
 
-    @property
-    def _keeps_rows(self) -> bool:
-        """The whole's."""
-        return self.whole._keeps_rows
+    _keeps_rows = Over._keeps_rows
+    _is_random = DataRef._is_random  # documents are those of epoch 0 with seed 0
 
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The windows of these numbers, as `Rows` over one block."""
-        if self._schema is None or not len(rows):
-            return []
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        assert self._schema is not None, "there are windows"
         cutting, pieces = self._cutting, self._pieces(rows)
         tokens = self._tokens(pieces).reshape(len(rows), cutting.read) if self._reads_tokens else None
         own = _shortened(pieces, cutting.shift) if cutting.documents else pieces
@@ -547,10 +484,10 @@ class TokenWindowsRef(DataRef):
         rows, starts, stops = self._rows_of(pieces.documents), pieces.starts, pieces.stops
         separator = self._cutting.separator
         if separator is None:
-            return parts_of(self._column, rows, starts, stops)
+            return self._source._take_parts(rows, starts, stops)
         lengths = self._ends[pieces.documents + 1] - self._ends[pieces.documents] - 1
         own = np.minimum(stops, lengths)
-        read = parts_of(self._column, rows, np.minimum(starts, own), own)
+        read = self._source._take_parts(rows, np.minimum(starts, own), own)
         ends = np.cumsum(stops - starts)
         places = ends[stops > lengths] - 1
         if not len(places):
@@ -617,26 +554,20 @@ class TokenWindowsRef(DataRef):
     @cached_property
     def _view_pin(self) -> str | None:
         """How windows are cut, and which documents there are."""
-        of = nameless_pin(
-            self, self._pinned(named_rows(self._column, identity(self._column)) or ""), self._ends.data
-        )
+        column = named_rows(self._column, identity(self._column)) or ""
+        of = nameless_pin(self, self._pinned(column), self._ends.data)
         told = {name: value for name, value in asdict(self._cutting).items() if value is not False}
         return described("token_windows", **told, of=of)
 
     def _pinned(self, column: str) -> str:
         schema = None if self._schema is None else self._schema.to_json()
-        text = json.dumps([column, "token windows", asdict(self._cutting), schema, self._num_tokens])
+        text = json.dumps([column, "token windows", asdict(self._cutting), schema, self.num_tokens])
         return hexdigest(text)
 
     @property
     def schema(self) -> Schema | None:
         """How a row looks; None if the whole has no rows."""
         return self._schema
-
-    @property
-    def info(self) -> Json:
-        """The whole's."""
-        return self.whole.info
 
     def _title(self) -> str:
         return f"windows of {self._cutting.size:,} tokens of {super()._title()}"

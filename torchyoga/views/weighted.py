@@ -27,6 +27,7 @@ from ..rows.block import bounds_of
 from ..rows.types import Array, Ints, Numbers, RowT
 from .mix import ArrangedRef, MixArrangement, warn_if_arranged
 from .over import RowView
+from .scan import lengths_of
 from .split import labels_of
 
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
@@ -305,7 +306,7 @@ class BalancedRef(ArrangedRef):
         return f"{super()._title()} balanced over {len(self._labels):,} classes"
 
 
-_MOST_POOL, _STEP = 2**24, 2**16
+_MOST_POOL = 2**24
 
 
 def bucketed(
@@ -335,12 +336,7 @@ def bucketed(
     run = as_int("batch", batch, 1, _MOST_POOL)
     size = as_int("pool", pool, run, _MOST_POOL) // run * run
     if isinstance(lengths, str):
-        column = ref[lengths]
-        parts = [
-            column.lengths(np.arange(start, min(start + _STEP, len(ref))))
-            for start in range(0, len(ref), _STEP)
-        ]
-        found = np.concatenate([np.zeros(0, np.int64), *parts])
+        found = lengths_of(ref[lengths])
     else:
         given = lengths.cpu().numpy() if isinstance(lengths, torch.Tensor) else np.asarray(lengths)
         if given.shape != (len(ref),) or (len(given) and given.dtype.kind not in "iu"):

@@ -36,7 +36,7 @@ from .chosen import RepeatedRef, SelectedRef
 from .joined import Prefetches
 from .mix import warn_if_arranged
 from .over import Over, RowView
-from .scan import RaggedColumn, Scanned, scan
+from .scan import has_none, single_values
 
 Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
 
@@ -246,15 +246,19 @@ def _stacked(given: Iterable[_Found]) -> list[_Found]:
 
 def _refuse_wrapped(kept: Projection, offsets_of: Container[int]) -> None:
     """Raises ValueError if values that may be None, or lists, were to be stacked."""
-    numbers = iter(kept.columns)
-    for path, node in outermost(kept.schema.tree):
-        own = list(islice(numbers, node.num_leaves))
+    for name, node, own in _values(kept):
         if node.kind in WRAPPERS and any(number in offsets_of for number in own):
-            name = path_name(path)
             raise ValueError(
                 f"{name!r} may be None or is a list of varying length, which cannot be stacked; use "
                 f"filled({{{name!r}: ...}}) or masked() before, or read it once, by static=[{name!r}]"
             )
+
+
+def _values(of: Projection) -> Iterator[tuple[str, Node, list[int]]]:
+    """The values that a row is made of: the name, the node and the numbers of the columns of each."""
+    numbers = iter(of.columns)
+    for path, node in outermost(of.schema.tree):
+        yield path_name(path), node, list(islice(numbers, node.num_leaves))
 
 
 def _mask(offsets: Offsets) -> _Found:
@@ -383,12 +387,9 @@ class Anchors:
 
     def before(self, rows: Ints) -> Ints:
         """How many anchors come before each of these rows (B,), which may be the number of rows, too."""
-        group = self._group(rows)
+        group = np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
         places = -((self._starts[group] + self._lead - rows) // self._stride)
         return np.clip(self._ends[group] + places, self._ends[group], self._ends[group + 1])
-
-    def _group(self, rows: Ints) -> Ints:
-        return np.clip(np.searchsorted(self._starts, rows, "right") - 1, 0, len(self._starts) - 2)
 
     @cached_property
     def pin(self) -> str:
@@ -578,12 +579,13 @@ class WindowsRef(Over):
                 wanted.setdefault(at, []).append((column, number, offsets is not None))
         schema = self.whole.schema
         assert schema is not None, "else there is no stacking"
+        whole = Projection(schema, tuple(range(len(schema.columns))))
         reads = []
         for offsets, columns in wanted.items():
             numbers = [number for _, number, _ in columns]
             one = self.whole
             if len(numbers) < len(schema.columns):
-                names = [schema.columns[number].name for number in numbers]
+                names = [name for name, _, own in _values(whole) if not set(own).isdisjoint(numbers)]
                 one = self.whole._projected(Projection.of(schema, names))
             placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
             reads.append(_Read(one, _array(offsets), placed))
@@ -785,8 +787,13 @@ def group_starts(ref: DataRef, name: str) -> Ints:
     """
     starts, firsts = [np.zeros(0, np.int64)], []
     last: Array | None = None
-    for start, _, columns in scan(ref, [name]):
-        values = _keys(name, columns[name])
+    refusal = f"group_by={name!r} needs a column of one number or text a row"
+    for start, values in single_values(ref, name, refusal):
+        if values.dtype.kind not in "iubOSU" or has_none(values):
+            kind = "None" if has_none(values) else values.dtype
+            raise TypeError(
+                f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text"
+            )
         is_first = np.ones(len(values), np.bool_)
         is_first[1:] = values[1:] != values[:-1]
         is_first[:1] = last is None or bool((values[:1] != last).all())
@@ -797,15 +804,6 @@ def group_starts(ref: DataRef, name: str) -> Ints:
     if firsts:
         _refuse_second_runs(name, begun, np.concatenate(firsts))
     return np.append(begun if len(begun) else 0, len(ref)).astype(np.int64)
-
-
-def _keys(name: str, values: Scanned) -> Array:
-    if isinstance(values, RaggedColumn) or values.ndim != 1:
-        raise ValueError(f"group_by={name!r} needs a column of one number or text a row")
-    if values.dtype.kind not in "iubOSU" or values[0] is None:
-        kind = "None" if values.dtype == object else values.dtype
-        raise TypeError(f"group_by={name!r}: the column holds {kind}; rows are grouped by integers or text")
-    return values
 
 
 def _refuse_second_runs(name: str, starts: Ints, values: Array) -> None:
@@ -845,10 +843,8 @@ def gap_stops(ref: DataRef, name: str, max_gap: Gap) -> Ints:
     if not most >= type(most)(0):
         raise ValueError(f"max_gap must be at least 0, found {max_gap!r:.80}")
     found, last = [np.zeros(0, np.int64)], None
-    for start, _, columns in scan(ref, [name]):
-        values = columns[name]
-        if isinstance(values, RaggedColumn) or values.ndim != 1:
-            raise ValueError(f"time={name!r} needs a column of one number or time a row")
+    refusal = f"time={name!r} needs a column of one number or time a row"
+    for start, values in single_values(ref, name, refusal):
         kind = values.dtype.kind
         if kind not in ("M" if is_span else "iuf") or np.ma.getmaskarray(values).any():
             held = "None" if kind == "O" or isinstance(values, np.ma.MaskedArray) else values.dtype

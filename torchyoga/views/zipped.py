@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ..process.digests import hexdigest
@@ -18,7 +17,7 @@ from ..rows.collector import block_of
 from ..rows.node import Node
 from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
-from .joined import Prefetches
+from .joined import JoinedRef, Prefetches
 from .mix import warn_if_arranged
 from .over import ChangedRows, ProjectedRef, named_rows
 from .recoded import codes_in, has_codes
@@ -68,7 +67,8 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
     keys = two.tree.keys
     if prefix and two.tree.kind == "dict":
         keys = tuple(f"{prefix}{key}" for key in keys)
-        other = other._projected(_taken(replace(two.tree, keys=keys), two, range(len(two.columns))))
+        renamed = schema_under(replace(two.tree, keys=keys), two.columns)
+        other = other._projected(Projection(renamed, tuple(range(len(two.columns)))))
     clashing = [key for key in keys if key in one.tree.keys]
     if one.tree.kind == "dict" and clashing:
         raise ValueError(
@@ -76,11 +76,6 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
             "is put before the keys of the other's rows, or take some of the columns(...) of one"
         )
     return ZippedRef(ref, other)
-
-
-def _taken(tree: Node, whole: Schema, numbers: Sequence[int]) -> Projection:
-    """Columns of a schema under a tree of their own."""
-    return Projection(schema_under(tree, (whole.columns[n] for n in numbers)), tuple(numbers))
 
 
 class ZippedRef(ChangedRows):
@@ -159,15 +154,9 @@ class ZippedRef(ChangedRows):
                     found[name] = sides[0].info[name]
         return found
 
-    @property
-    def _keeps_rows(self) -> bool:
-        """True if one of them says so."""
-        return any(side._keeps_rows for side in self.sources)
-
-    @property
-    def _is_random(self) -> bool:
-        """True if one of them is."""
-        return any(side._is_random for side in self.sources)
+    # As of sources end to end: it is enough that one of them does or is.
+    _keeps_rows = JoinedRef._keeps_rows
+    _is_random = JoinedRef._is_random
 
     def in_epoch(self, epoch: int) -> DataRef:
         """Both as they are in an epoch, side by side."""

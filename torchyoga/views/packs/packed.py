@@ -31,7 +31,7 @@ from ...rows.schema import Projection, Schema, of_one_length, unknown_column
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mix import MixRef, warn_if_arranged
 from ..over import GatheredView, Over, RowsOf
-from ..scan import RaggedColumn, Scanned, scan
+from ..scan import RaggedColumn, Scanned, lengths_of, scan
 from .layout import LabelKind, Layout, PackNames, are_tokens, sequences
 from .plan import Documents, Members, PackPlan, documents_of_each, planned
 
@@ -184,14 +184,7 @@ class Request:
     @property
     def told(self) -> Json:
         """All of it but the function, as JSON data."""
-        return {
-            "budgets": dict(self.budgets),
-            "column": self.column,
-            "cost": self.cost is not None,
-            "long": self.long,
-            "max_rows": self.max_rows,
-            "balance": self.balance,
-        }
+        return {**vars(self), "budgets": dict(self.budgets), "cost": self.cost is not None}
 
     @property
     def most(self) -> int | None:
@@ -225,15 +218,8 @@ def packing_of(ref: DataRef, request: Request) -> Packing:
     found = _fitting(costs, request.budgets, request.long)
     del costs  # there may be no memory for them and the plan
     budgets = list(request.budgets.values())
-    plan = planned(
-        found.rows,
-        found.costs,
-        found.begins,
-        len(ref),
-        np.array(budgets, np.int64),
-        request.balance,
-        request.max_rows,
-    )
+    most = np.array(budgets, np.int64)
+    plan = planned(found.rows, found.costs, found.begins, len(ref), most, request.balance, request.max_rows)
     pieces = 0 if found.begins is None else int((found.begins > 0).sum())
     report = PackReport(
         packs=len(plan),
@@ -605,18 +591,8 @@ def _along(
     few = ref[:_LOOKED_AT]
     if given is not None or not len(few):
         return named[:1]
-    columns = {name: _lengths(few, name) for name in dict.fromkeys([*named[:1], *possible])}
+    columns = {name: lengths_of(few[name]) for name in dict.fromkeys([*named[:1], *possible])}
     return [name for name, lengths in columns.items() if np.array_equal(lengths, columns[named[0]])]
-
-
-def _lengths(few: DataRef, name: str) -> Ints:
-    """The lengths of some rows of a column."""
-    found = []
-    for _, _, given in scan(few, [name]):
-        column = given[name]
-        assert isinstance(column, RaggedColumn), "sequences are ragged"
-        found.append(column.lengths)
-    return np.concatenate(found)
 
 
 class PackedRef(GatheredView):
@@ -786,10 +762,8 @@ class PackedRef(GatheredView):
     @cached_property
     def _view_pin(self) -> str | None:
         """How packs are made, and which rows they hold."""
-        told, of = (
-            self._packing.told,
-            nameless_pin(self, self._pinned(self._named(identity(self.whole)) or "")),
-        )
+        told = self._packing.told
+        of = nameless_pin(self, self._pinned(self._named(identity(self.whole)) or ""))
         more = {name: told[name] or None for name in ("long", "max_rows", "balance")}
         budget = "+".join(map(str, told["budgets"].values()))
         return described("packed", budget=budget, **more, seed=self._seed, of=of)

@@ -381,7 +381,7 @@ def planned(
         balance: number the packs by the sum of squares of the first cost of their documents, falling.
         most_rows: documents of a pack.
     """
-    table = np.empty(len(costs), _row_type(total))
+    table: Table = np.empty(len(costs), np.uint32 if total <= 2**32 else np.uint64)
     one, most = costs.shape[1] == 1, int(costs.max(initial=0))
     sort = _by_counting if one and most < _MOST_COUNTED else _by_costs
     distinct, sizes, pieces, sorted_begins = sort(rows, costs, begins, table)
@@ -478,10 +478,6 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
     return Groups(counts[order], ends, classes[parts], each[parts])
 
 
-def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
-    return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
-
-
 _FEW = 16  # packs of a plan, on average, below which all plans are looked up together
 
 
@@ -521,7 +517,7 @@ class Members:
 
     def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
         self._plan = plan
-        self._seed, self._epoch = seed, epoch
+        self._key = "packs", seed, epoch
 
     def documents(self, packs: Ints) -> Documents:
         """The documents of the packs of these numbers (B,), each in 0..len - 1."""
@@ -559,10 +555,6 @@ class Members:
     @cached_property
     def _permutations(self) -> Permutations:
         return Permutations(self._plan.sizes, *self._key)
-
-    @property
-    def _key(self) -> tuple[int | str, ...]:
-        return "packs", self._seed, self._epoch
 
 
 def documents_of_each(some: Sequence[Members], bounds: Ints, packs: Ints) -> Documents:
