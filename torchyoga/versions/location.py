@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..errors import NotFoundError, YogaError
 from ..files.checksum import crc32_of
@@ -21,6 +21,7 @@ from .manifest import LARGEST_MANIFEST, Manifest
 from .names import encoded
 
 Progress = Callable[[], int | None]
+KeyT = TypeVar("KeyT", contravariant=True)
 MANIFEST = "manifest.json"
 
 
@@ -38,8 +39,8 @@ def list_bytes(files: Files, entry: FileEntry) -> bytes:
         return read_regular(path, LARGEST_LIST)
 
 
-class Files(Protocol):
-    """The files of a version, by their entries in the manifest."""
+class Origin(Protocol[KeyT]):
+    """Where files come from, each known by a key."""
 
     @property
     def name(self) -> str:
@@ -47,35 +48,55 @@ class Files(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """True if a file has to be downloaded before it can be opened."""
+        """True if a file has to be downloaded, or decompressed, before it can be opened."""
 
     @property
     def ahead_bytes(self) -> int | None:
         """How many bytes may be read ahead of the delivered rows; None if it does not matter."""
 
+    def path(self, key: KeyT, /) -> str:
+        """The path of a file on this machine; waits until it is downloaded."""
+
+    def is_here(self, key: KeyT, /) -> bool:
+        """True if the file is on this machine, so that `path` need not wait."""
+
+    def forget(self, key: KeyT, /) -> None:
+        """Deletes the local copy of a downloaded file, so that it is downloaded again."""
+
+    def begin(self, keys: Iterable[KeyT], /) -> None:
+        """Begins to download files that will be needed, and returns."""
+
+    def note_use(self, keys: Iterable[KeyT], /) -> None:
+        """Records that open files are being read: to make room, others should be deleted first."""
+
+
+class OnThisMachine:
+    """What files of this machine share, of which none is a copy."""
+
+    is_remote = False
+    ahead_bytes: None = None
+
+    def forget(self, key: object) -> None:
+        """Does nothing: the file is not a copy."""
+
+    def begin(self, keys: Iterable[object]) -> None:
+        """Does nothing: the files are local."""
+
+    def note_use(self, keys: Iterable[object]) -> None:
+        """Does nothing: no files are deleted to make room."""
+
+
+class Files(Origin[FileEntry], Protocol):
+    """The files of a version, by their entries in the manifest."""
+
     def manifest(self) -> bytes:
         """The text of the current manifest; NotFoundError if there is none."""
-
-    def path(self, entry: FileEntry) -> str:
-        """The path of a file on this machine; downloads it if need be."""
 
     def held(self, entry: FileEntry) -> AbstractContextManager[str]:
         """A path of the file that stays valid within the `with` statement."""
 
-    def is_here(self, entry: FileEntry) -> bool:
-        """True if the file is on this machine, at its path."""
-
-    def forget(self, entry: FileEntry) -> None:
-        """Deletes the local copy of a downloaded file, so that it is downloaded again."""
-
     def is_checked(self, entry: FileEntry) -> bool:
         """True if this process downloaded the file, and compared the whole of it with its checksum."""
-
-    def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Begins to download files that will be needed, and returns."""
-
-    def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Records that open files are being read: to make room, others should be deleted first."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files some time before they are needed, in place of an order that was followed before.
@@ -91,7 +112,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(OnThisMachine):
     """The files of a version in a directory of this machine.
 
     Attributes:
@@ -101,8 +122,6 @@ class Folder:
 
     name: str
     shared: bool = False
-    is_remote = False
-    ahead_bytes: None = None
 
     def manifest(self) -> bytes:
         """The text of the manifest."""
@@ -128,18 +147,9 @@ class Folder:
         """True if the file exists."""
         return os.path.exists(self.path(entry))
 
-    def forget(self, entry: FileEntry) -> None:
-        """Does nothing: the file is not a copy."""
-
     def is_checked(self, entry: FileEntry) -> bool:
         """False: a local file may have changed since."""
         return False
-
-    def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Does nothing: the files are local."""
-
-    def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Does nothing: no files are deleted to make room."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Does nothing: the files are local."""
