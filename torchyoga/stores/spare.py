@@ -9,18 +9,16 @@ being built, overwritten or removed is locked, and stays. `grace` only keeps mor
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from functools import cache, partial
 
 from ..errors import CorruptError
+from ..process.messages import log
 from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
 from .contract import Store
 from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
-
-_log = logging.getLogger("torchyoga")
 
 
 def spare_versions(sharing: Sharing, last: int, tagged: bool, grace: float) -> dict[str, Outline]:
@@ -42,7 +40,7 @@ def spare_versions(sharing: Sharing, last: int, tagged: bool, grace: float) -> d
         what = [f"the manifest of {name!r}" for name in damaged] + [
             f"the tag {tag!r}" for tag in damaged_tags
         ]
-        _log.warning(
+        log.warning(
             "%s: all versions of %r are kept, since %s is damaged", store.name, id, " and ".join(what)
         )
         return {}
