@@ -133,11 +133,9 @@ class Data:
         """The values of all rows."""
         if self._values is None:
             assert self.runs is not None
-            assert self.offsets is not None
-            assert self._dtype is not None
-            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
+            out = self._empty(int(self.part("offsets")[-1]) * self.dtype.itemsize)
             self.runs.copy(out)
-            self._values = out.view(self._dtype)
+            self._values = out.view(self.dtype)
         return self._values
 
     @property
@@ -210,9 +208,8 @@ class Data:
         if self.runs is not None:
             self.runs.copy(out, starts)
             return
-        assert self.offsets is not None
         data = self.values.reshape(-1).view(np.uint8)
-        ends = pairwise((self.offsets * self.values.itemsize).tolist())
+        ends = pairwise((self.part("offsets") * self.values.itemsize).tolist())
         for to, (start, stop) in zip(starts, ends, strict=True):
             out[to : to + stop - start] = data[start:stop]
 
@@ -220,9 +217,8 @@ class Data:
         """The bytes of each row of a ragged column."""
         if self.runs is not None:
             return self.runs.texts()
-        assert self.offsets is not None
         data = self.values.reshape(-1).view(np.uint8).data
-        ends = (self.offsets * self.values.itemsize).tolist()
+        ends = (self.part("offsets") * self.values.itemsize).tolist()
         return [bytes(data[start:stop]) for start, stop in pairwise(ends)]
 
     def part(self, name: str) -> Array:

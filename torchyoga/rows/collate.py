@@ -498,8 +498,7 @@ def jagged(rows: Sequence[Row]) -> Batch:
     """
 
     def leaf(column: Column, data: Data) -> Batch:
-        assert data.offsets is not None
-        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.offsets))
+        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.part("offsets")))
 
     return _collate_ragged(rows, leaf)
 
@@ -544,8 +543,7 @@ class Padding:
         return _collate_ragged(rows, self._leaf)
 
     def _leaf(self, column: Column, data: Data) -> Batch:
-        assert data.offsets is not None
-        lengths = np.diff(data.offsets)
+        lengths = np.diff(data.part("offsets"))
         longest = int(lengths.max(initial=0))
         if self.width is not None and longest > self.width:
             raise ValueError(

@@ -294,7 +294,7 @@ class Learner:
     """Copies of the first rows, until it is known what all of them look like."""
 
     def __init__(self) -> None:
-        self._look: Node | None = None
+        self._look = _UNKNOWN
         self._rows: list[tuple[Node, list[Leaf]]] = []
 
     def __len__(self) -> int:
@@ -307,7 +307,7 @@ class Learner:
             SchemaError: no schema fits this row and those before it.
         """
         look, found = split(row)
-        self._look = look if self._look is None else _merged(self._look, look, ())
+        self._look = _merged(self._look, look, ())
         self._rows.append((look, found))
         return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
 
@@ -320,7 +320,6 @@ class Learner:
             ragged: as in `Schema.of`.
             nullable: as in `Schema.of`.
         """
-        assert self._look is not None
         unused = {*ragged} | {*nullable}
         # What names the items of a list says that it is one of varying length.
         ragged = {*ragged, *(name[: at.start()] for name in unused for at in re.finditer(ITEMS, name))}
