@@ -276,13 +276,8 @@ class Call:
 
     def _gone(self, entry: FunctionEntry) -> list[str]:
         """Recorded arguments that the function no longer takes: some may have been renamed."""
-        return [
-            name
-            for name in entry.arguments
-            if not name.startswith(("{", _CAPTURED))
-            and name not in self.checked
-            and not self.function.takes(name)
-        ]
+        names = [name for name in entry.arguments if not name.startswith(("{", _CAPTURED))]
+        return [name for name in names if name not in self.checked and not self.function.takes(name)]
 
     def advice(self, entry: FunctionEntry) -> str:
         """Advice about arguments that differ."""

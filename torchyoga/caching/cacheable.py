@@ -8,7 +8,6 @@ another machine or checked out again are no change. Names are not in the record.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import glob
@@ -17,7 +16,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, ParamSpec
@@ -98,9 +97,9 @@ class Cacheable:
         return cached
 
     def _read_or_built(self, call: Call, recipe: FunctionCode, make: Callable[[], object]) -> DataRef:
-        with contextlib.suppress(NotFoundError, _StaleError):
+        with suppress(NotFoundError, _StaleError):
             return self._read(call, recipe)
-        with self.lock(call.id, call.version) if self.many is None else contextlib.nullcontext():
+        with self.lock(call.id, call.version) if self.many is None else nullcontext():
             replaces = None
             try:
                 return self._read(call, recipe)  # others may have built it meanwhile
@@ -128,7 +127,7 @@ class Cacheable:
         try:
             return submitted_by(self.many, data, target, options)
         except ExistsError:  # perhaps the network was cut, and another machine has built it meanwhile
-            with contextlib.suppress(NotFoundError, _StaleError):
+            with suppress(NotFoundError, _StaleError):
                 return self._read(call, recipe)
             raise
 

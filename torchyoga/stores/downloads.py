@@ -51,7 +51,7 @@ from ..reading.reader import Reader
 from ..rows.types import Ints
 from ..versions.columns import ColumnGroup
 from ..versions.file_entry import FileEntry
-from ..versions.location import MANIFEST, Progress, list_bytes
+from ..versions.location import MANIFEST, Progress, gone, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
@@ -455,9 +455,7 @@ class VersionDownloads(Downloads[FileEntry]):
         try:
             return self.remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
-            raise NotFoundError(
-                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
-            ) from None
+            raise gone(self.name) from None
 
     def key(self, entry: FileEntry) -> str:
         """The name of a file in the cache: no other file of any store has the same."""

@@ -73,13 +73,13 @@ def cleaned(
     bytes of each that only a dry run counts of versions."""
     found: dict[str, int] = {}
     sharing = cache(partial(Sharing, store))
-    for one in _ids(store, last, tagged, id):
-        assert last is not None, "else there are no ids"
-        if dry_run:
-            spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
-        else:
-            spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
-        found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
+    if last is not None:
+        for one in _ids(store, last, tagged, id):
+            if dry_run:
+                spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
+            else:
+                spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
+            found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
     found |= store.clean(grace, id, dry_run, lambda one: sharing(one).clean)
     return {name: found[name] for name in sorted(found, key=natural)}
 
@@ -112,10 +112,8 @@ def removed(store: Store, id: str, version: str, timeout: float, force: bool) ->
     Sharing(store, id).remove_one(version, timeout, refuse)
 
 
-def _ids(store: Store, last: int | None, tagged: bool, id: str | None) -> list[str]:
-    """The ids whose versions may be removed; none if `last` does not say how many of these to keep."""
-    if last is None:
-        return []
+def _ids(store: Store, last: int, tagged: bool, id: str | None) -> list[str]:
+    """The ids whose versions may be removed, all but `last` of each."""
     if not (last or tagged):
         raise ValueError("this keeps no version at all; use Storage.remove for that, or keep the newest one")
     return sorted({one for one, _ in store.published()}) if id is None else [id]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -31,6 +30,11 @@ def is_foreign(name: str) -> bool:
     Hidden files do not count: systems and file servers leave some, and they do no harm.
     """
     return not (is_data_file(name) or name in (MANIFEST, beside(MANIFEST)) or name.startswith("."))
+
+
+def gone(name: str) -> NotFoundError:
+    """The error for a version, or its files, that are not there any more."""
+    return NotFoundError(f"{name} has been removed since this DataRef was made; fetch or build it again")
 
 
 def list_bytes(files: Files, entry: FileEntry) -> bytes:
@@ -128,9 +132,7 @@ class Folder(OnThisMachine):
         try:
             return read_regular(os.path.join(self.name, MANIFEST), LARGEST_MANIFEST)
         except FileNotFoundError:
-            raise NotFoundError(
-                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
-            ) from None
+            raise gone(self.name) from None
 
     def path(self, entry: FileEntry) -> str:
         """The path of a file."""
@@ -237,7 +239,7 @@ class Staging:
 
     def clear(self) -> None:
         """Deletes files that builds have written, and the folder if it is then empty."""
-        with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
+        with suppress(OSError, YogaError):  # behind a link, it is not ours
             for entry in self.root.scan():
                 if _is_own(entry.name):
                     self.root.unlink(entry.name)
