@@ -37,7 +37,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
 
 def hash_rows_by(function: Callable[[Block], Any], patch: pytest.MonkeyPatch) -> None:
     """What is asked for the hashes of rows that are read, in place of `row_hashes`."""
-    patch.setattr("torchyoga.caching.diff.row_hashes", function)
+    patch.setattr("torchyoga.rows.comparing.row_hashes", function)
 
 
 def compare_parts_of(rows: int, patch: pytest.MonkeyPatch) -> None:

@@ -219,9 +219,7 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spare = 5
-    monkeypatch.setattr(
-        "torchyoga.reading.open_files.num_to_spare", lambda: spare - len(mapped_files(tmp_path))
-    )
+    monkeypatch.setattr("torchyoga.formats.mapped.num_to_spare", lambda: spare - len(mapped_files(tmp_path)))
     monkeypatch.setattr("torchyoga.reading.open_files._MOST_OPEN", 2)
 
     def most_mapped_in_a_pass(reader: Reader) -> int:

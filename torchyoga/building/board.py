@@ -17,7 +17,6 @@ claim needs no lock, and one whose holder is silent is taken over without asking
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import re
 import secrets
@@ -36,6 +35,7 @@ import numpy as np
 
 from ..errors import BusyError, CorruptError, SchemaError, YogaError
 from ..process.lazy import cached_property
+from ..process.messages import log
 from ..process.numbers import spread
 from ..process.seeding import GeneratorsPutBack, seeder
 from ..process.threads import begin_thread
@@ -52,7 +52,6 @@ from ..versions.manifest import FunctionEntry
 from ..versions.names import folder_of
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
-_log = logging.getLogger("torchyoga")
 MOST_PARTS = 10_000
 _LARGEST_BOUND = 2**62
 _ROWS, _SECONDS = 256, 5.0  # at most, to learn a schema of; a slow source shows fewer, but some
@@ -609,7 +608,7 @@ class Board:
                 try:
                     show()
                 except Exception as error:
-                    _log.warning("%s: no sign of life could be written: %s", self._what, error)
+                    log.warning("%s: no sign of life could be written: %s", self._what, error)
 
         def end() -> None:
             stop.set()
@@ -625,7 +624,7 @@ class Board:
         try:
             self._notes.delete([name])
         except (OSError, YogaError) as problem:
-            _log.warning("%s: the note %s stays: %s", self._what, name, problem)
+            log.warning("%s: the note %s stays: %s", self._what, name, problem)
 
     def note(self, plan: Plan, part: int, note: PartNote) -> bool:
         """Notes that a part is done; False if another builder has done so before."""
@@ -646,9 +645,7 @@ class Board:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            _log.warning(
-                "%s: the note of part %d is damaged (%s); it is built again", self._what, part, error
-            )
+            log.warning("%s: the note of part %d is damaged (%s); it is built again", self._what, part, error)
             self.forget(plan, [part])
             return None
 

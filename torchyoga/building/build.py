@@ -11,7 +11,6 @@ No more is lost by an interruption, and a long build does not end in thousands o
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
 import time
@@ -27,7 +26,7 @@ from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..files.checksum import combine_crc32, crc32
 from ..formats.contract import Writer, format_named
 from ..process.exceptions import Note, note_row, notes_of
-from ..process.messages import Bar, escaped, progress_bar
+from ..process.messages import Bar, escaped, log, progress_bar
 from ..process.threads import Errand, TaskThread
 from ..reading.counting import counted_in
 from ..rows.block import Block, Rows
@@ -45,7 +44,6 @@ from .record import KeptRows, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
 T = TypeVar("T")
-_log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
 _LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
 _ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
@@ -238,7 +236,7 @@ def info_with(given: Json, found: Json, name: str) -> Json:
     try:
         return plain({**found, **given})
     except ValueError as error:  # together they are too long
-        _log.warning("%s: the info of the version does not keep %s: %s", name, [*found], error)
+        log.warning("%s: the info of the version does not keep %s: %s", name, [*found], error)
         return given
 
 
@@ -307,7 +305,7 @@ class _Build:
                 output.write(self._collector.take(), ends_file=True)
             output.finish()
         except Exception as error:  # not in place of what has ended the build
-            _log.warning("%s: the rows since the last finished file are lost: %s", self.source.name, error)
+            log.warning("%s: the rows since the last finished file are lost: %s", self.source.name, error)
         finally:
             output.close()
             with contextlib.suppress(OSError, YogaError):  # part of a file could fill the disk until then
@@ -339,7 +337,7 @@ class _Build:
         except (CorruptError, SchemaError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             if self.source_broke:
                 raise
-            _log.warning(
+            log.warning(
                 "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
             )
         self._staging.keep_only(left.files)
@@ -358,7 +356,7 @@ class _Build:
             for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
                 collector.add(row, number)
             self._collector = collector
-        _log.info("%s: continuing an interrupted build at row %d", self.source.name, kept.reader.num_rows)
+        log.info("%s: continuing an interrupted build at row %d", self.source.name, kept.reader.num_rows)
         return files
 
     def _note(self, schema: Schema, files: Sequence[FileEntry]) -> None:

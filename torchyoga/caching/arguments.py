@@ -38,7 +38,7 @@ from ..reading.dataref import DataRef
 from ..rows import column as leaves
 from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
-from .lineage import digest_of
+from .lineage import captured_by, digest_of
 
 _MOST_DEPTH = 64
 _CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
@@ -148,12 +148,9 @@ class Function:
         found: dict[str, bytes] = {}
         function: Callable[..., object] | None = self._written
         for _ in range(_MOST_LAYERS):
-            code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-            for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
-                with contextlib.suppress(ValueError):  # the cell is empty
-                    value = cell.cell_contents
-                    if type(value) in _PLAIN and name not in self._ignore:
-                        found.setdefault(f"{_CAPTURED}{name}", encoded(value))
+            for name, value in captured_by(function):
+                if type(value) in _PLAIN and name not in self._ignore:
+                    found.setdefault(f"{_CAPTURED}{name}", encoded(value))
             function = getattr(function, "__wrapped__", None)
         return found
 
@@ -279,13 +276,8 @@ class Call:
 
     def _gone(self, entry: FunctionEntry) -> list[str]:
         """Recorded arguments that the function no longer takes: some may have been renamed."""
-        return [
-            name
-            for name in entry.arguments
-            if not name.startswith(("{", _CAPTURED))
-            and name not in self.checked
-            and not self.function.takes(name)
-        ]
+        names = [name for name in entry.arguments if not name.startswith(("{", _CAPTURED))]
+        return [name for name in names if name not in self.checked and not self.function.takes(name)]
 
     def advice(self, entry: FunctionEntry) -> str:
         """Advice about arguments that differ."""

@@ -8,17 +8,15 @@ another machine or checked out again are no change. Names are not in the record.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import glob
 import hashlib
-import logging
 import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, ParamSpec
@@ -26,7 +24,7 @@ from typing import Literal, NamedTuple, ParamSpec
 from ..building.build import BuildOptions, Target
 from ..errors import ExistsError, NotFoundError
 from ..process.digests import hexdigest
-from ..process.messages import escaped, warn_user
+from ..process.messages import escaped, log, warn_user
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json
@@ -45,7 +43,6 @@ Stale = Literal["warn", "error", "ignore", "rebuild"]
 _MOST_NAMED = 5
 _MOST_LINES, _MOST_WIDTH = 40, 160  # of a diff in a message
 P = ParamSpec("P")
-_log = logging.getLogger("torchyoga")
 _warned: set[tuple[str, str]] = set()  # warnings given in this process, and their builds
 
 
@@ -90,7 +87,7 @@ class Cacheable:
             ValueError, TypeError: as `Function`; when called: as `Storage.cacheable`.
         """
         known = Function(function, id, version, ignore)
-        recipe = FunctionCode(function, digest_of(function), SourceFiles.of(self.sources, function))
+        recipe = FunctionCode(function, digest_of(function), SourceFiles(self.sources, function))
 
         @functools.wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
@@ -100,16 +97,16 @@ class Cacheable:
         return cached
 
     def _read_or_built(self, call: Call, recipe: FunctionCode, make: Callable[[], object]) -> DataRef:
-        with contextlib.suppress(NotFoundError, _StaleError):
+        with suppress(NotFoundError, _StaleError):
             return self._read(call, recipe)
-        with self.lock(call.id, call.version) if self.many is None else contextlib.nullcontext():
+        with self.lock(call.id, call.version) if self.many is None else nullcontext():
             replaces = None
             try:
                 return self._read(call, recipe)  # others may have built it meanwhile
             except NotFoundError:
                 pass
             except _StaleError as error:
-                _log.warning("building %r %r anew: %s", call.id, call.version, error)
+                log.warning("building %r %r anew: %s", call.id, call.version, error)
                 replaces = self.store.seen(call.id, call.version)
             return self._built(call, recipe, make, replaces)
 
@@ -130,7 +127,7 @@ class Cacheable:
         try:
             return submitted_by(self.many, data, target, options)
         except ExistsError:  # perhaps the network was cut, and another machine has built it meanwhile
-            with contextlib.suppress(NotFoundError, _StaleError):
+            with suppress(NotFoundError, _StaleError):
                 return self._read(call, recipe)
             raise
 
@@ -172,6 +169,13 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
     """
     what, made = f"{manifest.id!r} {manifest.version!r}", manifest.function
     anew = f"choose another version, or call storage.remove({manifest.id!r}, {manifest.version!r}) first"
+    if made is not None and (differing := call.differing(made)):
+        raise ExistsError(
+            f"{what} is published already, made with another {' and another '.join(differing)} than this "
+            f"call of {call.function.name} has. {call.advice(made)}"
+        )
+    if stale == "ignore":
+        return None
     difference = ""
     if made is None:
         found = f"{what} does not say what made it, for submit did"
@@ -179,14 +183,6 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
             found += f", so {', '.join(call.names)} could not be compared"
         advice = f"to build it with {call.function.name}, {anew}; stale='ignore' reads it and says nothing"
     else:
-        differing = call.differing(made)
-        if differing:
-            raise ExistsError(
-                f"{what} is published already, made with another {' and another '.join(differing)} than "
-                f"this call of {call.function.name} has. {call.advice(made)}"
-            )
-        if stale == "ignore":
-            return None
         captured = call.captured_differing(made)
         changes = recipe.differing(made)
         if captured:
@@ -199,8 +195,6 @@ def stale_advice(manifest: Manifest, call: Call, recipe: FunctionCode, stale: St
         advice = (
             f"to build it anew, pass stale='rebuild', {anew}; if the rows are the same, pass stale='ignore'"
         )
-    if stale == "ignore":
-        return None
     if stale == "error" or (stale == "rebuild" and made is None):
         raise ExistsError(f"{found}; {advice}{difference}")
     return (
@@ -276,14 +270,15 @@ class SourceFiles:
     """The files that a function reads.
 
     Args:
-        patterns: as `glob` takes them, with `**` for any folders; relative to `folder`.
-        folder: the folder of the function's file, or, where it has none, the current one.
+        patterns: as `glob` takes them, with `**` for any folders; relative to the folder of the function's
+            file, or, where it has none, to the current one.
+        function: the function.
 
     Raises:
         TypeError, ValueError: they are not patterns.
     """
 
-    def __init__(self, patterns: Sequence[str | os.PathLike[str]], folder: str) -> None:
+    def __init__(self, patterns: Sequence[str | os.PathLike[str]], function: Callable[..., object]) -> None:
         if isinstance(patterns, (str, os.PathLike)):
             raise TypeError(f"sources must be a list of patterns, such as [{os.fspath(patterns)!r}]")
         self._patterns = [os.fspath(pattern) for pattern in patterns]
@@ -296,17 +291,12 @@ class SourceFiles:
             raise ValueError(
                 f"sources takes up to {_MOST_PATTERNS} different patterns; use ** for many folders"
             )
-        self._folder = folder
-
-    @staticmethod
-    def of(patterns: Sequence[str | os.PathLike[str]], function: Callable[..., object]) -> SourceFiles:
-        """The files of a function."""
         inside = inside_of(function)
         module = sys.modules.get(getattr(inside, "__module__", None) or "__main__")
         code = getattr(inside, "__code__", None)
         file = getattr(module, "__file__", None) if code is None else code.co_filename
         is_there = isinstance(file, str) and os.path.isfile(file)
-        return SourceFiles(patterns, os.path.dirname(os.path.abspath(str(file))) if is_there else os.getcwd())
+        self._folder = os.path.dirname(os.path.abspath(str(file))) if is_there else os.getcwd()
 
     def recorded(self, salt: str) -> list[Json]:
         """The record of the files as they are now, before they are read.

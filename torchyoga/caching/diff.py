@@ -26,18 +26,9 @@ from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
 from ..reading.version_ref import VersionRef
+from ..rows import comparing
 from ..rows.block import Block, Rows, bounds_of
 from ..rows.collector import block_of
-from ..rows.comparing import (
-    Hashes,
-    SchemaDiff,
-    alike,
-    differing,
-    key_words,
-    row_hashes,
-    schema_diff,
-    values_of,
-)
 from ..rows.schema import Projection, Schema
 from ..rows.types import Ints
 from ..versions.columns import checks_of_columns, parts_of
@@ -52,6 +43,7 @@ _BYTES, _ROWS = 2**24, 2**16  # of a block, at most; of one row, if it is larger
 _RAGGED_BYTES = 2**10  # of a value, where they are not known
 _Name: TypeAlias = tuple[object, ...]
 Ranges: TypeAlias = Sequence[tuple[int, int]]
+Hashes: TypeAlias = comparing.Hashes
 _NONE = np.zeros(0, np.int64)
 _NAMED = 3  # keys in a message
 _SEEN_BITS = 26  # of a key, which show for most other keys that they differ
@@ -83,7 +75,7 @@ class Diff:
     removed: Ints
     changed: Ints
     unchanged: int
-    schema: SchemaDiff
+    schema: comparing.SchemaDiff
     key: tuple[str, ...]
     columns: tuple[str, ...]
     lengths: tuple[int, int]
@@ -164,7 +156,7 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
     if key is not None and not keys:
         raise ValueError("key names no column; name one or more, or leave it out")
     first, second = known_schema(old), known_schema(new)
-    schema = schema_diff(first, second)
+    schema = comparing.schema_diff(first, second)
     names = _compared(first, second, keys)
     known = Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, tuple(names), (len(old), len(new)))
     if _are_same_rows(old, new):
@@ -196,20 +188,20 @@ def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> li
             Projection.of(schema, keys)
     if old is None or new is None:
         one = old or new
-        return [] if one is None else sorted(values_of(one))
+        return [] if one is None else sorted(comparing.values_of(one))
     cut = [Projection.of(schema, keys).schema for schema in (old, new)] if keys else [old, old]
-    if alike(*cut) != sorted(values_of(cut[0])):
+    if comparing.alike(*cut) != sorted(comparing.values_of(cut[0])):
         texts = [schema.exact.replace("\n", "; ") for schema in cut]
         raise SchemaError(
             f"the key is {texts[0]} in the old dataset and {texts[1]} in the new one, so no keys are equal; "
             "convert one of them, or choose another key"
         )
-    return alike(old, new)
+    return comparing.alike(old, new)
 
 
 def _words_of_both(old: Schema, new: Schema, names: Sequence[str]) -> Names:
     """The words of the codes in some values of two datasets, those of the old one first."""
-    columns = {column.name for name in names for column in values_of(old)[name][1]}
+    columns = {column.name for name in names for column in comparing.values_of(old)[name][1]}
     joined = joined_names([old, new])
     return {name: words for name, words in joined.items() if name in columns}
 
@@ -265,8 +257,8 @@ def _differences(left: Side, right: Side, common: Ranges, known: Diff) -> Diff:
         added.append(_rows(new)[found.added])
     return replace(
         known,
-        added=_ascending(added),
-        removed=_ascending(removed),
+        added=np.sort(np.concatenate(added)),
+        removed=np.sort(np.concatenate(removed)),
         changed=_pairs(*np.concatenate(changed).T),
         unchanged=unchanged,
     )
@@ -297,10 +289,6 @@ def _pairs(old: Ints, new: Ints) -> Ints:
     """(K, 2) pairs of rows, in order of the old ones."""
     found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
     return found[np.argsort(found[:, 0], kind="stable")]
-
-
-def _ascending(rows: Sequence[Ints]) -> Ints:
-    return np.sort(np.concatenate(rows))
 
 
 def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
@@ -378,10 +366,10 @@ def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
     if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
         return None
     mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
-    common = values_of(new.schema)
+    common = comparing.values_of(new.schema)
     return tuple(
         name
-        for name, (_, columns) in values_of(old.schema).items()
+        for name, (_, columns) in comparing.values_of(old.schema).items()
         if name in common and any(theirs.get(column.name) != mine[column.name] for column in columns)
     )
 
@@ -395,7 +383,7 @@ def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> I
         sides.append(ref._projected(Projection.of(ref.schema, names)))
     for first, block in blocks_within(sides[0], _whole(old)):
         rows = np.arange(first, first + block.num_rows)
-        found.append(rows[differing(block, block_at(sides[1], rows)).any(axis=1)])
+        found.append(rows[comparing.differing(block, block_at(sides[1], rows)).any(axis=1)])
     return np.concatenate(found)
 
 
@@ -416,7 +404,7 @@ def _pieces(manifest: Manifest, names: Collection[str]) -> list[tuple[frozenset[
     """Rows whose values lie in the same files, one after the other: a name of the files, and the rows."""
     if manifest.schema is None:
         return []
-    values = values_of(manifest.schema)
+    values = comparing.values_of(manifest.schema)
     wanted = {column.name for name in names if name in values for column in values[name][1]}
     groups = [
         (group, [place for place, column in enumerate(group.schema.columns) if column.name in wanted])
@@ -500,16 +488,17 @@ class Side:
         the row.
         """
         for first, block in blocks_within(self._values, self.ranges):
-            hashes, rows = row_hashes(block), _numbers(first, block)
+            hashes, rows = comparing.row_hashes(block), _numbers(first, block)
             parts = [hashes, rows]
             if self.keys:
-                parts = [key_words(block.projected(Projection.of(block.schema, self.keys))), rows, hashes]
+                keys = block.projected(Projection.of(block.schema, self.keys))
+                parts = [comparing.key_words(keys), rows, hashes]
             yield np.concatenate(parts, axis=1)
 
     def words_of_keys(self, ranges: Ranges) -> Iterator[Hashes]:
         """(N, 3) two words of the key of each row of some ranges, and its number."""
         for first, block in blocks_within(self._keys, ranges) if ranges else ():
-            yield np.concatenate([key_words(block), _numbers(first, block)], axis=1)
+            yield np.concatenate([comparing.key_words(block), _numbers(first, block)], axis=1)
 
     def key_texts(self, rows: Ints) -> list[str]:
         """The keys of some rows, for a message."""

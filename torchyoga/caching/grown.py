@@ -36,22 +36,11 @@ from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry, with_more
 from ..versions.lineage import plain
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, with_rows, without_columns
+from ..views import recoded
 from ..views.changed import ComputedRef
 from ..views.chosen import Condition
 from ..views.info import info_of
-from ..views.recoded import (
-    check_names,
-    codes_in,
-    codes_of_both,
-    extended,
-    joined_names,
-    lacks_names,
-    named_in,
-    recoded,
-    rows_before,
-    with_names,
-)
-from .many import Many, given_info, prepared, submitted_by_many
+from .many import Many, given_info, prepared, submitted_by
 
 _PATIENCE = 1.0  # seconds to wait for the newest version, besides ten times those of finding it
 _CALL_ROWS, _CALL_BYTES = 1024, 2**24  # that a function of columns gets, at most
@@ -193,12 +182,12 @@ def appended(data: object, growth: Growth, version: str, options: BuildOptions, 
 def _with_rows(growth: Growth, added: Json, new: Manifest) -> Iterator[Manifest]:
     """The manifest of all rows, from that of the new ones and the info that was passed."""
     with growth.before() as old:
-        schema = new.schema if old.schema is None else old.schema
+        schema, info = old.schema or new.schema, old.info
         if old.schema is not None and new.schema is not None:
-            schema = extended(old.schema, new.schema)
+            schema = recoded.extended(old.schema, new.schema)
             if schema is None:
                 raise _differing(old, new.schema)
-        info = old.info if old.schema is None or schema is None else named_in(old.info, old.schema, schema)
+            info = recoded.named_in(info, old.schema, schema)
         before = old.shared()
         files, written = with_rows(before, new.files)
         yield replace(
@@ -220,21 +209,21 @@ def _coded_alike(data: object, old: Manifest, schema: Schema) -> tuple[object, S
     """New rows whose codes are those of a version for the same names; the schema, with names that are new;
     and entries of the info about new classes of columns that do not have the names themselves."""
     found = info_of(data)
-    before_map = rows_before(data) if isinstance(data, DataRef) else [None]
+    before_map = recoded.rows_before(data) if isinstance(data, DataRef) else [None]
     theirs = data.schema if isinstance(data, DataRef) else None
     if theirs is None:
         every = [schema, *(one for one in before_map if one is not None)]
-        check_names(before_map, joined_names(every), "the new rows")
+        recoded.check_names(before_map, recoded.joined_names(every), "the new rows")
     elif isinstance(data, DataRef):
         _check_named(schema, theirs)
-        names = joined_names([schema, theirs])
-        schema, data = with_names(schema, names), recoded(data, names)
+        names = recoded.joined_names([schema, theirs])
+        schema, data = recoded.with_names(schema, names), recoded.recoded(data, names)
         found = info_of(data)
     assert old.schema is not None
-    before = named_in(old.info, old.schema, schema)
-    mine = codes_in(before)
-    both = codes_of_both(theirs, mine, found, repr(old.version), "the new rows") if mine else mine
-    if both == mine or not lacks_names(schema):
+    before = recoded.named_in(old.info, old.schema, schema)
+    mine = recoded.codes_in(before)
+    both = recoded.codes_of_both(theirs, mine, found, repr(old.version), "the new rows") if mine else mine
+    if both == mine or not recoded.lacks_names(schema):
         return data, schema, {}
     added: Json = {"class_to_idx": both} if "class_to_idx" in before else {}
     if "classes" in before and sorted(both.values()) == list(range(len(both))):
@@ -393,7 +382,7 @@ def added(
     publishing = partial(task.publishing, info)
     if many is not None:
         options = replace(options, publishing=publishing)
-        return submitted_by_many(data, target, options, many)
+        return submitted_by(many, data, target, options)
     ready = replace(task.watch(ready), info={}, publishing=publishing)
     return ref_of(store, build(source, target, ready))
 

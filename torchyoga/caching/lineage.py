@@ -223,7 +223,7 @@ def own_code_of(function: Callable[..., object]) -> OwnCode:
             parts[part] = digest
         left -= len(text.encode(errors="replace")) + 3
         sources += [text] * (left >= 0)
-        captured = {f"captured {name}": one for name, one in _captured_by(value)}
+        captured = {f"captured {name}": one for name, one in captured_by(value)}
         for name, one in [*captured.items(), *((name, names.get(name)) for name in sorted(named))]:
             inside = inside_of(one) if callable(one) else None
             is_own = isinstance(inside, (types.FunctionType, type)) and inside.__module__ == first.__module__
@@ -271,7 +271,7 @@ def _read(value: Any, statement: ast.stmt | None) -> tuple[str, str, set[str]]:
     return _known[value]
 
 
-def _captured_by(value: object) -> Iterator[tuple[str, object]]:
+def captured_by(value: object) -> Iterator[tuple[str, object]]:
     """The variables of enclosing functions that a function uses, and their values."""
     if isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):

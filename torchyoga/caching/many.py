@@ -14,7 +14,6 @@ engine has lost its worker. A part that is noted is done, whoever built it.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import pickle
@@ -33,25 +32,14 @@ from typing import Any
 
 from .. import errors
 from ..adapters.sources import dataset_and_source
-from ..building.board import (
-    MOST_PARTS,
-    Board,
-    Look,
-    PartFailure,
-    PartNote,
-    Plan,
-    Slice,
-    Splits,
-    digest_of,
-    here,
-    splits_of,
-)
+from ..building import board as building
+from ..building.board import Board, Look, PartFailure, PartNote, Plan, Slice, Splits, here
 from ..building.build import BuildOptions, Target, build, info_with, written
 from ..building.sources import BlockSource, RowSource, SeekableBlocks, Source
 from ..errors import BusyError, ExistsError, LostError, NotFoundError, SchemaError, YogaError
 from ..process.control_group import usable_cpus
 from ..process.lazy import cached_property
-from ..process.messages import Bar, progress_bar, warn_user
+from ..process.messages import Bar, log, progress_bar, warn_user
 from ..reading.counting import merged
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
@@ -66,7 +54,6 @@ from ..versions.location import Staging
 from ..versions.manifest import Manifest
 from ..views.info import info_of
 
-_log = logging.getLogger("torchyoga")
 _SECONDS, _SHARE = 1.0, 0.1  # time to read rows again, or its share of the build
 
 
@@ -126,7 +113,7 @@ def _info(dataset: object, name: str, target: Target, given: Json) -> Json:
         left_out |= dict.fromkeys(own, str(error))
     reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
     if reasons:
-        _log.warning(
+        log.warning(
             "%s: of the dataset's own info, %s does not keep %s; pass it with info=",
             name,
             target,
@@ -143,7 +130,7 @@ def _warn_if_random(source: Source, target: Target, began: float) -> None:
     if isinstance(source, BlockSource):
         differ = source.differ()
     else:
-        splits, seconds = splits_of(source), time.monotonic() - began
+        splits, seconds = building.splits_of(source), time.monotonic() - began
         numbers = sorted({0, splits.count // 2, splits.count - 1})
         if 2 * len(numbers) * seconds / splits.count > max(_SECONDS, _SHARE * seconds):
             return
@@ -288,7 +275,7 @@ def agreed_job(data: object, target: Target, splits: Splits, options: BuildOptio
                 f"{plan.host} and others build {target} otherwise: {reason}. Give all builders the same data "
                 "and options, or wait until those have ended"
             )
-        _log.warning("%s: starting over, the interrupted build cannot be continued: %s", target, reason)
+        log.warning("%s: starting over, the interrupted build cannot be continued: %s", target, reason)
         board.clear()
     raise BusyError(
         f"others build {target} otherwise, again and again; give all builders the same data and options"
@@ -327,7 +314,7 @@ def _learned(
     if splits.of_rows:
         by_size = max(nbytes * count / _PART_BYTES, seconds * count / _PART_SECONDS)
         parts = max(_PARTS_EACH * workers, math.ceil(by_size))
-    parts = max(1, min(parts, count, MOST_PARTS))
+    parts = max(1, min(parts, count, building.MOST_PARTS))
     return schema, tuple(sorted({count * part // parts for part in range(parts + 1)})), tuple(looks)
 
 
@@ -408,7 +395,7 @@ class BuildJob:
             ValueError: the source gives other rows than those that the plan was made of.
         """
         source, _ = prepared(self.data, self.target, self.options)
-        splits = splits_of(source)
+        splits = building.splits_of(source)
         row = _differing_row(self.plan, splits)
         if row is not None:
             raise ValueError(
@@ -520,7 +507,7 @@ class BuildJob:
             gone = store.missing(manifest)
             if gone:
                 where = store.where(plan.id, plan.version)
-                _log.warning("%s: files of parts are gone; building them again", where)
+                log.warning("%s: files of parts are gone; building them again", where)
                 names = [{file.name for file in note.files} for note in notes]
                 board.forget(plan, [part for part, own in enumerate(names) if gone & own])
                 return None
@@ -593,30 +580,13 @@ def run_part(payload: bytes, part: int) -> tuple[float, str]:
 
 
 def submitted_by(many: Many | None, data: object, target: Target, options: BuildOptions) -> VersionRef:
-    """Builds a version of whatever `Storage.submit` takes. Hold its lock, unless many build it.
+    """Builds a version of whatever `Storage.submit` takes; in parts, if many build it. Else hold its lock.
 
     Args:
         many: who builds; None for this process.
-        data: gives the rows.
+        data: gives the rows; to many, to be read from anywhere.
         target: where the version is to be published.
         options: how to build.
-
-    Raises:
-        Exception: as `submitted` and `submitted_by_many`.
-    """
-    if many is None:
-        return submitted(data, target, options)
-    return submitted_by_many(data, target, options, many)
-
-
-def submitted_by_many(data: object, target: Target, options: BuildOptions, many: Many) -> VersionRef:
-    """Builds a version of whatever `Storage.submit` takes, in parts.
-
-    Args:
-        data: gives the rows, to be read from anywhere.
-        target: where the version is to be published.
-        options: how to build.
-        many: who builds.
 
     Raises:
         TypeError: rows can only be read from the beginning, or cannot be sent to workers.
@@ -624,9 +594,11 @@ def submitted_by_many(data: object, target: Target, options: BuildOptions, many:
         ExistsError: another version is published there.
         Exception: as `submitted`, and as a part fails.
     """
+    if many is None:
+        return submitted(data, target, options)
     store, id, version = target.store, target.id, target.version
     source, options = prepared(data, target, options)
-    splits = splits_of(source)
+    splits = building.splits_of(source)
     is_joined = many.executor is None and target.replaces is None
     if is_joined:
         with suppress(NotFoundError):
@@ -658,7 +630,8 @@ def _the_same(ref: VersionRef, splits: Splits) -> VersionRef:
         differs = f"has {len(ref)} rows, not {splits.count}"
     elif ref.schema is not None and len(ref):
         numbers = {len(ref) * i // _COMPARED for i in range(_COMPARED)} if splits.of_rows else {0}
-        there = [(number, digest_of(block_of([ref[number]], ref.schema))) for number in sorted(numbers)]
+        blocks = {number: block_of([ref[number]], ref.schema) for number in sorted(numbers)}
+        there = [(number, building.digest_of(block)) for number, block in blocks.items()]
         row = splits.differing(there, ref.schema)
         if row is not None:
             differs = f"has another row {row}" if splits.of_rows else "has another first row"

@@ -28,18 +28,8 @@ from ..process.numbers import as_int
 from ..process.stops import Stops
 from ..sampling.ranks import Processes, is_one_of_several
 from . import generators
+from . import steps as saving
 from .loop import Loop
-from .steps import (
-    check_readable,
-    load_sharded,
-    load_states,
-    refuse_divided,
-    sharded,
-    states_of,
-    steps_at,
-    without_state,
-    worth_keeping,
-)
 
 _ITEMS = "items.pt"
 _MOST_NAMED = 50  # steps that ranks tell each other of
@@ -145,7 +135,7 @@ class Checkpoint:
                     "numbers in values={...}, loaders in loaders={...}"
                 )
         self._parts = parts
-        self._place = steps_at(folder, storage_options)
+        self._place = saving.steps_at(folder, storage_options)
         self._ranks, self._stops = Processes(), Stops(signals)
         known = {name: _known_loader(name, loader) for name, loader in (loaders or {}).items()}
         self._optimizers = _counted(parts, steps) if known and not num_held else {}
@@ -318,10 +308,10 @@ class Checkpoint:
         program = self._program()
         own = {name: program.pop(name) for name in ("generators", "loaders")}
         answers = self._ranks.told(own, _MOST_TOLD)
-        fresh = without_state(self._parts)
+        fresh = saving.without_state(self._parts)
         text = json.dumps({**program, "by_rank": answers, "fresh": fresh})
         with self._loop.silent():
-            return {"run": text, "parts": sharded(self._parts)}
+            return {"run": text, "parts": saving.sharded(self._parts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned, on any number of ranks."""
@@ -333,7 +323,7 @@ class Checkpoint:
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise StateError(f"this is no state of a Checkpoint: {error!r}") from error
         with self._loop.silent():
-            load_sharded(self._parts, state.get("parts", {}), fresh)
+            saving.load_sharded(self._parts, state.get("parts", {}), fresh)
         self._put_back(program, len(by_rank))
 
     # -- what is saved
@@ -377,19 +367,18 @@ class Checkpoint:
         if self._ranks.size > 1 and steps < self._next_ask:
             return False
         late = self._every_seconds is not None and time.monotonic() - self._saved_when >= self._every_seconds
-        if self._every_seconds is None and not self._stops.listens:
+        if self._every_seconds is None and not self._stops.names:
             return False
         # Ranks ask each other ten times a second, after as many steps on each.
         seconds = (time.monotonic() - self._asked_when) / max(steps - self._asked_at, 1)
-        answer, slowest = self._ranks.most(self._stops.asked or late), 0
-        if self._ranks.size > 1:
-            slowest = self._ranks.most(int(seconds * 1e6))
+        answer = self._ranks.most(self._stops.asked or late)
+        slowest = self._ranks.most(int(seconds * 1e6))
         self._asked_at, self._asked_when = steps, time.monotonic()
         self._next_ask = steps + min(100_000 // max(slowest, 100), 1000)
         return bool(answer)
 
     def _save(self) -> None:
-        refuse_divided(self._parts)
+        saving.refuse_divided(self._parts)
         steps = self._loop.steps
         what = f"step {steps} was not saved in {self._place.place}, those before it are as they were"
         name = self._said(what, self._begin, by_first=True)[0]["name"]
@@ -450,8 +439,8 @@ class Checkpoint:
         file = f"rank-{rank}.json"
         files = {file: self._place.write(name, file, lambda to: to.write(program))}
         if rank == 0:
-            states = states_of(self._parts)
-            check = partial(check_readable, states)
+            states = saving.states_of(self._parts)
+            check = partial(saving.check_readable, states)
             files[_ITEMS] = self._place.write(name, _ITEMS, partial(torch.save, states), check)
         return files
 
@@ -465,7 +454,7 @@ class Checkpoint:
         """Removes steps beyond those that are kept, and damaged ones."""
         try:
             kept = [name for name in self._place.names() if name not in self._skipped]
-            older = worth_keeping(kept[kept.index(newest) :])[self._keep :]
+            older = saving.worth_keeping(kept[kept.index(newest) :])[self._keep :]
             for other in {*older, *self._skipped} - {*self._best_of(kept)}:
                 self._place.remove(other)
             self._skipped.clear()
@@ -531,7 +520,7 @@ class Checkpoint:
                     "in another folder"
                 )
             warn_user(f"{what}; it begins as it is")
-        load_states({name: part for name, part in self._parts.items() if name in states}, states)
+        saving.load_states({name: part for name, part in self._parts.items() if name in states}, states)
         self._put_back(program, index["ranks"])
 
     def _put_back(self, program: Saved, saved_ranks: int) -> None:
@@ -572,11 +561,7 @@ def _counted(parts: Mapping[str, Any], steps: str | None) -> dict[str, torch.opt
     for name, part in sorted(parts.items(), key=lambda pair: not isinstance(pair[1], kinds)):
         while isinstance(inner := getattr(part, "optimizer", None), kinds):
             part = inner
-        if (
-            isinstance(part, kinds)
-            and steps in (None, name)
-            and not any(part is one for one in found.values())
-        ):
+        if isinstance(part, kinds) and steps in (None, name) and part not in found.values():
             found[name] = part
     return found
 

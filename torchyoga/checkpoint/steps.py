@@ -84,9 +84,9 @@ class Steps(ABC):
     def opened(self, name: str, file: str, most: int) -> BinaryIO:
         """A file of a step; FileNotFoundError, or CorruptError if it has more than `most` bytes."""
 
-    @abstractmethod
     def give_up(self, name: str) -> None:
         """Removes what was written of a step that will not be published."""
+        self.remove(name)
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -229,9 +229,6 @@ class _RemoteSteps(Steps):
             return io.BytesIO(self._remote.read(f"{name}/{file}", most))
         (data,) = self._remote.read_ranges(f"{name}/{file}", [(0, most)], most)
         return io.BytesIO(data)
-
-    def give_up(self, name: str) -> None:
-        self.remove(name)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):

@@ -87,6 +87,7 @@ except ImportError:  # Windows
 
 T = TypeVar("T")
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what the system says of a disk that is full
 _TRIES = 20  # to make a folder that other processes delete while it is empty
 # Windows has no handles of folders, and needs a permission to make links.
 HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")

@@ -197,9 +197,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:
         """Shows trainers, Lightning first, and states what they look for in attributes."""
         indices, way, dataset = self._indices, self._pipeline.way, self.dataset
-        self.__dict__["seed_rows"] = (
-            indices.seed_rows
-        )  # as it was passed: Lightning makes loaders anew from it
+        # As it was passed: Lightning makes loaders anew from it.
+        self.__dict__["seed_rows"] = indices.seed_rows
         if prefetch_factor is not None and not self.num_workers:
             self.prefetch_factor = way.num_ahead
         trainers.name_arguments(self)

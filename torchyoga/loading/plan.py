@@ -160,10 +160,8 @@ def way_of(
         kind, why = "processes", no_threads
         num_ahead *= num_workers
         if not no_threads:
-            kind, num_threads = (
-                "threads",
-                max(1, min(num_workers, usable_cpus() - 1)),
-            )  # the loop needs one, too
+            # The loop needs one, too.
+            kind, num_threads = "threads", max(1, min(num_workers, usable_cpus() - 1))
     else:
         kind, why = "here", not_read or ("" if is_known_ahead else "the sampler draws when it is asked")
         num_ahead = _AHEAD

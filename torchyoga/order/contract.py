@@ -134,7 +134,7 @@ class AnyOrder(ABC):
 
     def length_in(self, epoch: int) -> int:
         """Positions of an epoch: N, unless it was begun before rows were appended."""
-        return self.length
+        return self.order_in(epoch).length
 
     def dealt(self, num_replicas: int) -> Self:
         """This order for so many ranks, which matters if each has files of its own."""
@@ -272,10 +272,6 @@ class BegunOrder(OrderOver):
     def order_in(self, epoch: int) -> AnyOrder:
         """The order of an epoch."""
         return self.first if epoch == self.epoch else self.whole
-
-    def length_in(self, epoch: int) -> int:
-        """Positions of an epoch."""
-        return self.order_in(epoch).length
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch; see `AnyOrder.rows`."""

@@ -362,7 +362,8 @@ class Cursor:
         for one in epochs:
             now = _now(one)
             if rows := self._rest(now, iteration):
-                out = out.with_more(rows, now.place.epoch)
+                # One that was left before may have gone on.
+                out = Skipped(out.rows + rows, max(out.epoch, now.place.epoch))
         return out
 
     def _rest(self, now: Epoch, iteration: Iteration | IterationOptions) -> int:
@@ -474,10 +475,8 @@ class Cursor:
         if here.steps is not None:
             return here.steps
         length = self.length_in(here.place.epoch)
-        whole, to_come = (
-            self.shard.steps(length, position, batch_size, drop_last) for position in (0, here.place.position)
-        )
-        return whole - to_come
+        whole = self.shard.steps(length, 0, batch_size, drop_last)
+        return whole - self.shard.steps(length, here.place.position, batch_size, drop_last)
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after `steps` batches on this rank, over all epochs since the last load or set_epoch."""

@@ -64,10 +64,6 @@ class Skipped(NamedTuple):
     rows: int = 0
     epoch: int = 0
 
-    def with_more(self, rows: int, epoch: int) -> Skipped:
-        """These rows, and those of another epoch; one that was left before may have gone on."""
-        return Skipped(self.rows + rows, max(self.epoch, epoch))
-
     @property
     def written(self) -> tuple[int, ...]:
         """The numbers for a state or a receipt; none if no rows were left out."""

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..process.numbers import as_int
+from ..rows.types import Ints
 from .contract import AnyOrder
 
 Remainder = Literal["keep", "drop", "pad"]
-Positions = npt.NDArray[np.int64]
 Ranges = tuple[range, ...]
 
 # Positions computed at once: few for a quick start, since those of many sources take long, then many.
@@ -143,7 +142,7 @@ def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iter
         start += count
 
 
-def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
+def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Ints]:
     """The rows of a rank from a place on, some at a time, in multiples of `multiple`."""
     length = order.length_in(place.epoch)
     count = shard.count(length, place.position)
@@ -155,9 +154,7 @@ def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> It
         size = min(size * _GROWTH, order.at_once)
 
 
-def batches(
-    order: AnyOrder, shard: Shard, place: Place, batch_size: int, drop_last: bool
-) -> Iterator[Positions]:
+def batches(order: AnyOrder, shard: Shard, place: Place, batch_size: int, drop_last: bool) -> Iterator[Ints]:
     """The rows of `chunks` as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
     for rows in chunks(order, shard, place, multiple=batch_size):
         for first in range(0, len(rows), batch_size):
@@ -178,7 +175,7 @@ def first_positions(
             yield from firsts
 
 
-def positions(place: Place, shard: Shard, length: int, start: int, stop: int) -> Positions:
+def positions(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ints:
     """`taken` as an array."""
     ranges = taken(place, shard, length, start, stop)
     if len(ranges) == 1:
@@ -186,7 +183,7 @@ def positions(place: Place, shard: Shard, length: int, start: int, stop: int) ->
     return np.concatenate([np.empty(0, np.int64), *map(_numbers, ranges)])
 
 
-def _numbers(found: range) -> Positions:
+def _numbers(found: range) -> Ints:
     return np.arange(found.start, found.stop, found.step, dtype=np.int64)
 
 

@@ -87,12 +87,9 @@ def shuffle_quality(
     order = options.order_of(dataset)
     length = order.length
     starts = getattr(dataset, "file_starts", None)
-    # The same files for all kinds of order.
-    blocks = (
-        order
-        if isinstance(order, BlockOrder)
-        else BlockOrder(equal_runs(length) if starts is None else starts, seed, order.shuffle)
-    )
+    blocks = order
+    if not isinstance(blocks, BlockOrder):  # the same files for all kinds of order
+        blocks = BlockOrder(equal_runs(length) if starts is None else starts, seed, order.shuffle)
     shards = [(sizes, mixed if shuffle == "block" else len(sizes)) for sizes, mixed in blocks.units(0)]
     if not order.shuffle:
         shards = [(sizes, 1) for sizes, _ in shards]

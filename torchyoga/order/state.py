@@ -244,10 +244,9 @@ def _checked(state: object) -> Saved:
                 "into a torchyoga.DataLoader with such a sampler"
             )
         raise without_keys(state, KEYS)
-    counts = ("version", "epoch", "position", "length")
-    if not are_counts(*map(state.get, counts)):
-        key = next(key for key in counts if not are_counts(state[key]))
-        raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
+    for key in ("version", "epoch", "position", "length"):
+        if not are_counts(state[key]):
+            raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
     for key in ("shuffle", "fingerprint", "window", "files", "view", "stages", "sources", "passes"):
         value = state.get(key)
         if type(value) not in _PLAIN and not _is_plain(value, _LISTS[key] + 1 if key in _LISTS else 0):
@@ -309,7 +308,7 @@ def written(ranges: Ranges) -> list[list[int]]:
 
 def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     """The ranges of a state, if they are in order."""
-    if len(lists) > _MOST_LEFT or not all(are_counts(*some) for some in lists):
+    if len(lists) > _MOST_LEFT or not all(len(some) in (2, 3) and are_counts(*some) for some in lists):
         raise ValueError
     ranges = tuple(range(start, *others) for start, *others in lists)
     end = 0
@@ -317,8 +316,6 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
         if not some or some.step < 1 or some.start < end:
             raise ValueError
         end = some[-1] + 1
-    if any(len(some) not in (2, 3) for some in lists):
-        raise ValueError
     return ranges
 
 

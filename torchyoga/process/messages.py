@@ -1,4 +1,4 @@
-"""What people see: numbers and tables as text, warnings at their own line, and progress bars.
+"""What people see: numbers and tables as text, warnings at their own line, the log, and progress bars.
 
 Note 16. Processes share no locks except locks on files, which the kernel frees.
 All forked processes share the lock of the bars of tqdm. A process that is killed while it holds that lock
@@ -7,6 +7,7 @@ leaves all others waiting for ever; hidden bars take it, too.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import unicodedata
@@ -18,6 +19,7 @@ from typing import Any
 
 from .threads import renew_in_children
 
+log = logging.getLogger("torchyoga")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _JOINERS = "\u200c\u200d"  # Persian and emoji are not the same without them
 

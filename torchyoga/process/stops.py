@@ -26,31 +26,27 @@ class Stops:
     """Notes the first of some signals while it listens.
 
     Attributes:
-        asked: the signal that came; 0 if none has.
+        names: of the signals.
+        asked: the one that came; 0 if none has.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.asked = 0
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
-        for name in self._names:
+        for name in self.names:
             if not (name.startswith("SIG") and name.isalnum()):
                 raise ValueError(f"signals takes names such as 'SIGTERM', found {name!r}")
 
-    @property
-    def listens(self) -> bool:
-        """True if there is any to listen for."""
-        return bool(self._names)
-
     def listen(self) -> None:
         """Begins to note them. Those that the system does not have are passed over."""
-        if self._before or not self._names:
+        if self._before or not self.names:
             return
         if threading.current_thread() is not threading.main_thread():
             warn_user("signals reach the main thread only, and this is another one; none will save")
             return
-        for name in self._names:
+        for name in self.names:
             number = getattr(signal, name, None)
             if number is not None:
                 self._before[int(number)] = signal.signal(number, self._note)

@@ -6,24 +6,21 @@ checksums. So nothing that grows with each file is noted beside them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..process.messages import progress_bar
+from ..process.messages import log, progress_bar
 from ..process.numbers import as_int
-from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.schema import Schema
 from ..rows.statistics import TableStatistics, TableStats
-from ..rows.types import Json, Row
+from ..rows.types import Json
 from .dataref import DataRef
 from .reader import Reader
 from .stream import in_epoch
 from .version_ref import kept_stats
 
-_log = logging.getLogger("torchyoga")
 _BYTES, _ROWS = 2**22, 2**16  # read at once
 _FIRST_ROWS = 64  # from which it is learned what rows look like
 
@@ -76,7 +73,7 @@ def merged(parts: Sequence[tuple[Json, int]], schema: Schema | None, of: str) ->
             if rows:
                 found.merge(TableStatistics.from_json(stats, schema, rows))
     except (ValueError, TypeError, KeyError) as error:
-        _log.warning("%s has no statistics, those of a part are damaged: %s", of, error)
+        log.warning("%s has no statistics, those of a part are damaged: %s", of, error)
         return {}
     return found.published()
 
@@ -121,20 +118,14 @@ def stats(
     source = in_epoch(ref, 0, 0)
     step = max(1, min(_ROWS, _BYTES // ref._row_bytes)) if ref._row_bytes else _FIRST_ROWS
     with progress_bar(progress, wanted, "statistics", " rows") as bar:
-        start = 0
-        while start < wanted:
+        for start in range(0, wanted, step):
             stop = min(start + step, wanted)
             read = np.arange(start, stop) if numbers is None else numbers[start:stop].astype(np.int64)
-            given = source.take(read)
+            block = block_of(source.take(read), schema)
             if found is None:
-                schema = _schema_of(given)
+                schema = block.schema
                 found = TableStatistics(schema)
             # Rows of a sample are numbered anew, so that wide ones are sampled alike.
-            found.add(block_of(given, schema), start)
+            found.add(block, start)
             bar.update(stop - start)
-            start = stop
     return TableStats({}, 0, 0) if found is None else found.known(total)
-
-
-def _schema_of(rows: Sequence[Row]) -> Schema:
-    return rows.block.schema if isinstance(rows, Rows) else block_of(rows).schema

@@ -23,7 +23,7 @@ from ..process.threads import renew_in_children
 from ..rows.block import Block, Data, check_parts
 from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints, Numbers, Row
-from ..versions.location import Progress
+from ..versions.location import OnThisMachine, Origin, Progress
 from .dataref import DataRef
 from .open_files import MappedFiles
 from .readahead import Prefetch
@@ -32,42 +32,15 @@ from .stored_ref import StoredRef
 _FEW = 4096  # files, of which each may stay mapped
 
 
-class ShardFiles(Protocol):
-    """Files by number: on this machine, or downloaded when they are needed."""
-
-    @property
-    def name(self) -> str:
-        """Where they are, for messages."""
+class ShardFiles(Origin[int], Protocol):
+    """Files by number: on this machine, or downloaded when they are needed; `path` gives one of its size."""
 
     @property
     def nbytes(self) -> Sequence[int]:
         """The size of each, once it is on this machine."""
 
-    @property
-    def is_remote(self) -> bool:
-        """True if a file has to be downloaded, or decompressed, before it can be read."""
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        """How many bytes may be read ahead of the delivered rows; None if it does not matter."""
-
     def where(self, number: int) -> str:
         """The path or URL of a file, for messages."""
-
-    def path(self, number: int) -> str:
-        """The path of a file on this machine, of the size that it should have; waits for a download."""
-
-    def is_here(self, number: int) -> bool:
-        """True if `path` need not wait."""
-
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Begins to download files that will be needed, and returns."""
-
-    def note_use(self, numbers: Iterable[int]) -> None:
-        """Records that files are being read: to make room, others should be deleted first."""
-
-    def forget(self, number: int) -> None:
-        """Deletes the local copy of a file behind a URL."""
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files before they are needed, given the file of each row that will be read, some rows at
@@ -75,7 +48,7 @@ class ShardFiles(Protocol):
 
 
 @dataclass(frozen=True)
-class LocalShards:
+class LocalShards(OnThisMachine):
     """Files of this machine.
 
     Attributes:
@@ -88,8 +61,6 @@ class LocalShards:
     paths: tuple[str, ...]
     nbytes: tuple[int, ...]
     written: tuple[int, ...] = ()
-    is_remote = False
-    ahead_bytes: None = None
 
     def where(self, number: int) -> str:
         """The path of a file."""
@@ -127,15 +98,6 @@ class LocalShards:
     def is_here(self, number: int) -> bool:
         """True."""
         return True
-
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Does nothing: the files are local."""
-
-    def note_use(self, numbers: Iterable[int]) -> None:
-        """Does nothing: no files are deleted to make room."""
-
-    def forget(self, number: int) -> None:
-        """Does nothing: the file is not a copy."""
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         """Does nothing: the files are local."""

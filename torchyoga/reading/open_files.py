@@ -12,30 +12,21 @@ It begins with the files of one batch; readers of the old one finish on that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, RemoteError
+from ..formats import mapped
 from ..formats.checks import CELL, Checks, Marks, num_units
 from ..formats.contract import Extent
 from ..formats.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
-from ..formats.mapped import (
-    Bytes,
-    MappedFile,
-    Memory,
-    Thermometer,
-    Watch,
-    merged,
-    num_to_spare,
-    scatter,
-    usage,
-    will_need,
-)
+from ..formats.mapped import Bytes, MappedFile, Memory, Thermometer, Watch
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
 from ..rows.types import Ints
+from ..versions.location import KeyT, Origin
 
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
@@ -50,28 +41,6 @@ _FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 32, 2**28
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the mapped files is new before deleted ones are looked for
-KeyT = TypeVar("KeyT", contravariant=True)
-
-
-class Origin(Protocol[KeyT]):
-    """Where files come from, each known by a key."""
-
-    @property
-    def name(self) -> str:
-        """Where they are, for messages."""
-
-    @property
-    def is_remote(self) -> bool:
-        """True if a file has to be downloaded before it can be mapped."""
-
-    def path(self, key: KeyT, /) -> str:
-        """The path of a file on this machine; waits for a download."""
-
-    def is_here(self, key: KeyT, /) -> bool:
-        """True if `path` need not wait."""
-
-    def forget(self, key: KeyT, /) -> None:
-        """Deletes the local copy of a downloaded file."""
 
 
 class MappedFiles(Generic[KeyT]):
@@ -97,7 +66,7 @@ class MappedFiles(Generic[KeyT]):
     @property
     def most(self) -> int:
         """How many may be mapped now."""
-        return self._most or max(_MOST_OPEN, len(self.open) + num_to_spare())
+        return self._most or max(_MOST_OPEN, len(self.open) + mapped.num_to_spare())
 
     def map(self, number: int, nbytes: int) -> MappedFile:
         """A file of so many bytes.
@@ -457,9 +426,9 @@ class ColumnPart:
 
     def advise(self, items: Ints, blocks: Ints, last: Ints | None = None) -> bool:
         """Asks for the bytes of items, or of those from each to before `last`; True if they lie scattered."""
-        before = usage()
-        starts, ends = merged(*self._reach(items, blocks, last))
-        will_need(starts, ends)
+        before = mapped.usage()
+        starts, ends = mapped.merged(*self._reach(items, blocks, last))
+        mapped.will_need(starts, ends)
         self.warmth.after_advice(before, len(items))
         return 2 * len(starts) > len(items)
 
@@ -554,5 +523,5 @@ class FileShelf:
         """Notes that rows come in no order, so that the kernel does not read what follows them."""
         if self._num_scattered < len(self._files):
             for opened in tuple(self._files.values())[self._num_scattered :]:
-                scatter(opened.file.data)
+                mapped.scatter(opened.file.data)
                 self._num_scattered += 1

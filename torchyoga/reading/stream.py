@@ -128,10 +128,7 @@ def windows_of(
 
     def numbers() -> Iterator[Ints]:
         left, begun = iter(batches), 1 if is_slow_to_begin else 2**20
-        while True:
-            first = next(left, None)
-            if first is None:
-                return
+        for first in left:
             together = min(readahead.batches_of_read(len(first), nbytes), begun)
             begun *= 2
             window = [first, *islice(left, min(together, most or together) - 1)]

@@ -133,11 +133,9 @@ class Data:
         """The values of all rows."""
         if self._values is None:
             assert self.runs is not None
-            assert self.offsets is not None
-            assert self._dtype is not None
-            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
+            out = self._empty(int(self.part("offsets")[-1]) * self.dtype.itemsize)
             self.runs.copy(out)
-            self._values = out.view(self._dtype)
+            self._values = out.view(self.dtype)
         return self._values
 
     @property
@@ -210,9 +208,8 @@ class Data:
         if self.runs is not None:
             self.runs.copy(out, starts)
             return
-        assert self.offsets is not None
         data = self.values.reshape(-1).view(np.uint8)
-        ends = pairwise((self.offsets * self.values.itemsize).tolist())
+        ends = pairwise((self.part("offsets") * self.values.itemsize).tolist())
         for to, (start, stop) in zip(starts, ends, strict=True):
             out[to : to + stop - start] = data[start:stop]
 
@@ -220,9 +217,8 @@ class Data:
         """The bytes of each row of a ragged column."""
         if self.runs is not None:
             return self.runs.texts()
-        assert self.offsets is not None
         data = self.values.reshape(-1).view(np.uint8).data
-        ends = (self.offsets * self.values.itemsize).tolist()
+        ends = (self.part("offsets") * self.values.itemsize).tolist()
         return [bytes(data[start:stop]) for start, stop in pairwise(ends)]
 
     def part(self, name: str) -> Array:
@@ -337,7 +333,6 @@ def check_parts(rows: Ints, lengths: Ints, starts: Ints, stops: Ints) -> None:
 
 
 Piece: TypeAlias = tuple[Column, Data]
-Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 def array_of(column: Column, data: Data, i: int) -> Array:
@@ -405,7 +400,7 @@ def nested(node: Node, children: Sequence[list[Row]], count: int, marked: Any = 
     return map(marked or {"list": list, "tuple": tuple}[node.kind], rows)
 
 
-def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row], Counts]:
+def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row], Ints]:
     """The items of the lists of all rows, and how many each row has."""
     if node.kind == "leaf":
         return _leaf_items(*next(pieces), num_rows)
@@ -429,7 +424,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         lengths, outer = _lengths_of(next(pieces)[1], counts, num_rows)
         return _cut(found, np.array(lengths, np.int64)), outer
     parts: list[tuple[Node, list[Row] | None]] = []
-    counts_of: Counts | None = None
+    counts_of: Ints | None = None
     for child in node.children:
         if not child.num_leaves:
             parts.append((child, None))
@@ -445,7 +440,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
     return list(nested(node, made, total)), counts_of
 
 
-def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], Counts]:
+def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], Ints]:
     if column.ndim == 1:
         counts = np.diff(data.part("offsets"))
         if column.kind in ("int", "float", "bool", "complex"):
@@ -459,7 +454,7 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
     return found, np.array([len(row) for row in listed], np.int64)
 
 
-def _lengths_of(data: Data, held: Counts, num_rows: int) -> tuple[list[int], Counts]:
+def _lengths_of(data: Data, held: Ints, num_rows: int) -> tuple[list[int], Ints]:
     """The lengths of all items, and how many each row has; CorruptError unless they sum to what it holds."""
     offsets, lengths = data.part("offsets"), data.values
     if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > held.sum()):
@@ -470,7 +465,7 @@ def _lengths_of(data: Data, held: Counts, num_rows: int) -> tuple[list[int], Cou
     return listed, np.diff(offsets)
 
 
-def _check_counts(one: Counts, other: Counts) -> None:
+def _check_counts(one: Ints, other: Ints) -> None:
     if not np.array_equal(one, other):
         raise CorruptError("columns of a list contradict each other; remove the version and build it again")
 
@@ -483,7 +478,7 @@ def _text(kind: str, text: bytes) -> Row:
     return np.bytes_(text) if kind == "numpy.bytes" else np.str_(as_text(text))
 
 
-def _cut(items: list[Row], counts: Counts) -> list[Row]:
+def _cut(items: list[Row], counts: Ints) -> list[Row]:
     """The items of each row."""
     return [items[start:stop] for start, stop in pairwise(accumulate(counts.tolist(), initial=0))]
 
@@ -704,9 +699,7 @@ def _joined(pieces: Sequence[Data]) -> Data:
     return Data(values, offsets, np.concatenate([piece.part("shapes") for piece in pieces]))
 
 
-def interleaved(
-    blocks: Sequence[tuple[npt.NDArray[np.int64], Block]], empty: Callable[[int], Array] = fresh
-) -> Block:
+def interleaved(blocks: Sequence[tuple[Ints, Block]], empty: Callable[[int], Array] = fresh) -> Block:
     """The rows of several blocks of the same schema as one block; at least one block.
 
     Args:
@@ -724,7 +717,7 @@ def interleaved(
 
 
 def interleaved_data(
-    pieces: Sequence[tuple[npt.NDArray[np.int64], Sequence[Data]]], empty: Callable[[int], Array] = fresh
+    pieces: Sequence[tuple[Ints, Sequence[Data]]], empty: Callable[[int], Array] = fresh
 ) -> tuple[Data, ...]:
     """The data of some columns, given in pieces, each with the places that its rows are to take."""
     count = sum(len(places) for places, _ in pieces)
@@ -732,9 +725,7 @@ def interleaved_data(
     return tuple(_interleaved(column, count, empty) for column in columns)
 
 
-def _interleaved(
-    pieces: Sequence[tuple[npt.NDArray[np.int64], Data]], count: int, empty: Callable[[int], Array]
-) -> Data:
+def _interleaved(pieces: Sequence[tuple[Ints, Data]], count: int, empty: Callable[[int], Array]) -> Data:
     first = pieces[0][1]
     if first.offsets is None:
         shape = (count, *first.values.shape[1:])

@@ -23,18 +23,8 @@ from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_
 
 from ..errors import SchemaError
 from ..process.copies import ALONE_ELEMENTS, PIECE, copy_pieces, may_share, undivided
-from .block import (
-    ROW_TYPES,
-    Block,
-    Data,
-    RowPack,
-    Rows,
-    bounds_of,
-    leaf_values,
-    node_values,
-    plain_row,
-    row_tensor,
-)
+from . import block as blocks
+from .block import Block, Data, RowPack, Rows
 from .collector import block_of
 from .column import ENCODE, PLAIN, TEXT_KINDS, Column
 from .learning import split
@@ -51,7 +41,7 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     """The batch that `default_collate` gives for rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
-        plain = [plain_row(row) for row in batch]
+        plain = [blocks.plain_row(row) for row in batch]
         if type(batch[0]) is not RowPack:
             return stacked(plain)
         batch = Rows(block_of(plain, batch[0].schema))
@@ -148,7 +138,7 @@ class _Wrapped(NamedTuple):
     @property
     def values(self) -> list[Row]:
         """The values that went in, times and decimals as numbers."""
-        return node_values(self.node, starmap(_as_numbers, self.pieces), self.num_rows)
+        return blocks.node_values(self.node, starmap(_as_numbers, self.pieces), self.num_rows)
 
 
 class _Way(NamedTuple):
@@ -266,7 +256,7 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     shape = _shape_of_all(column, data) if column.is_ragged else data.values.shape[1:]
     if shape is not None and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
         return _tensor(data.values.reshape(num_rows, *shape), _bits_dtype(column))
-    listed = leaf_values(column, data, num_rows)
+    listed = blocks.leaf_values(column, data, num_rows)
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
     return stacked(batch, f"column {column.name!r} is ragged")
@@ -312,7 +302,7 @@ def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
     tree = _nested(block, _Way(partial(_flat_column, by_token), _flat_list))
     number = [column.name for column in schema.columns].index(PACK_LENGTHS)
     lengths, packs = block.data[number].values, block.data[number].part("offsets")
-    ends = bounds_of(lengths)
+    ends = blocks.bounds_of(lengths)
     width = max(
         (column.shape[0] for column in schema.columns if column.shape and column.name in by_token), default=0
     )
@@ -370,7 +360,7 @@ def _filled_ends(ends: Ints, packs: Ints, width: int) -> Ints:
         width: tokens of a pack.
     """
     missing = width - np.diff(ends[packs])
-    before = np.repeat(bounds_of(missing)[:-1], np.diff(packs))
+    before = np.repeat(blocks.bounds_of(missing)[:-1], np.diff(packs))
     tails = np.flatnonzero(missing)
     fills = (tails + 1) * width - missing[tails]
     count = len(packs) - 1
@@ -409,7 +399,7 @@ def _flat_list(found: _Wrapped, in_dict: bool) -> _Piece:
         if child.kind == "leaf":
             return _Piece(values, "documents")
         if child.kind == "varying" and child.children[0].kind == "leaf":
-            offsets = bounds_of(found.pieces[1][1].values)
+            offsets = blocks.bounds_of(found.pieces[1][1].values)
             return _Piece(Jagged(values, torch.from_numpy(offsets)), "documents")
     listed = [value for values in found.values for value in values]
     return _Piece(listed if in_dict else tuple(listed), "documents")
@@ -433,7 +423,7 @@ def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 # torch's own extension point: an exact type here comes before everything else default_collate would do.
-default_collate_fn_map.update(dict.fromkeys((*ROW_TYPES, row_tensor()), _collate_rows))
+default_collate_fn_map.update(dict.fromkeys((*blocks.ROW_TYPES, blocks.row_tensor()), _collate_rows))
 for _type in (*ENCODE, np.datetime64, np.timedelta64, complex):
     default_collate_fn_map.setdefault(_type, _collate_values)
 
@@ -508,8 +498,7 @@ def jagged(rows: Sequence[Row]) -> Batch:
     """
 
     def leaf(column: Column, data: Data) -> Batch:
-        assert data.offsets is not None
-        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.offsets))
+        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.part("offsets")))
 
     return _collate_ragged(rows, leaf)
 
@@ -554,8 +543,7 @@ class Padding:
         return _collate_ragged(rows, self._leaf)
 
     def _leaf(self, column: Column, data: Data) -> Batch:
-        assert data.offsets is not None
-        lengths = np.diff(data.offsets)
+        lengths = np.diff(data.part("offsets"))
         longest = int(lengths.max(initial=0))
         if self.width is not None and longest > self.width:
             raise ValueError(
@@ -596,7 +584,7 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
         if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
             if data.shapes is None:
                 return leaf(column, data)
-            return [torch.as_tensor(row) for row in leaf_values(column, data, block.num_rows)]
+            return [torch.as_tensor(row) for row in blocks.leaf_values(column, data, block.num_rows)]
         return _collate_column(column, data, in_dict, block.num_rows)
 
     def listed(found: _Wrapped, in_dict: bool) -> Batch:
@@ -619,7 +607,7 @@ def _block_of(rows: Sequence[Row]) -> Block:
     """
     if not rows:
         raise ValueError("a batch of no rows cannot be collated")
-    plain = [plain_row(row) for row in rows]
+    plain = [blocks.plain_row(row) for row in rows]
     lists = list(_lists_of_numbers(split(plain[0])[0], plain[0], ()))
     try:
         found = block_of(plain, Schema.of(plain[0], ragged=lists) if lists else None)

@@ -10,7 +10,6 @@ from decimal import Decimal
 from enum import Enum
 from itertools import accumulate
 from math import prod
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -76,16 +75,13 @@ class Meaning:
 
     def to_json(self) -> Json:
         """Plain data for a manifest."""
-        found: Json = {}
-        if self.timezone is not None:
-            found["timezone"] = self.timezone
-        if self.scale is not None:
-            found["scale"] = self.scale
-        if self.words is not None:
-            found["words"] = list(self.words)
-        if self.codec is not None:
-            found["codec"] = self.codec.to_json()
-        return found
+        found = {
+            "timezone": self.timezone,
+            "scale": self.scale,
+            "words": None if self.words is None else list(self.words),
+            "codec": None if self.codec is None else self.codec.to_json(),
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
     @staticmethod
     def from_json(data: Json) -> Meaning:
@@ -234,24 +230,20 @@ def _decode_decimal(value: Any, meaning: Meaning) -> Row:
 
 
 # What `leaf.encode` does with values of a type, and `leaf.decode` with those of a kind.
-ENCODE: Mapping[type, Callable[[Any], Leaf]] = MappingProxyType(
-    {
-        datetime.datetime: _encode_datetime,
-        datetime.date: _encode_date,
-        datetime.time: _encode_time,
-        datetime.timedelta: _encode_timedelta,
-        Decimal: _encode_decimal,
-    }
-)
-DECODE: Mapping[str, Callable[[Any, Meaning], Row]] = MappingProxyType(
-    {
-        "datetime": _decode_datetime,
-        "date": _decode_date,
-        "time": _decode_time,
-        "timedelta": _decode_timedelta,
-        "decimal": _decode_decimal,
-    }
-)
+ENCODE: Mapping[type, Callable[[Any], Leaf]] = {
+    datetime.datetime: _encode_datetime,
+    datetime.date: _encode_date,
+    datetime.time: _encode_time,
+    datetime.timedelta: _encode_timedelta,
+    Decimal: _encode_decimal,
+}
+DECODE: Mapping[str, Callable[[Any, Meaning], Row]] = {
+    "datetime": _decode_datetime,
+    "date": _decode_date,
+    "time": _decode_time,
+    "timedelta": _decode_timedelta,
+    "decimal": _decode_decimal,
+}
 
 
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
@@ -413,11 +405,9 @@ def encode_numbers(values: Row) -> Leaf:
 def _encode_array(kind: str, value: Array) -> Leaf:
     dtype = value.dtype
     if not _is_plain_dtype(dtype.str) or dtype.fields is not None:
-        advice = (
-            "turn structured arrays into a dict of arrays"
-            if dtype.fields
-            else "use a numeric dtype, str or bytes"
-        )
+        advice = "use a numeric dtype, str or bytes"
+        if dtype.fields:
+            advice = "turn structured arrays into a dict of arrays"
         raise SchemaError(f"an array of dtype {dtype} cannot be kept; {advice}")
     _refuse_size(dtype.itemsize, value.shape)
     return Leaf(kind, dtype.str, np.array(value, order="C", copy=True, subok=False))

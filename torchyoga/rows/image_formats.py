@@ -17,18 +17,15 @@ ENDINGS = {
     "jpeg2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
 }
 HEAD = 64  # bytes of a file that show its format
-_SIGNS = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF8", "gif"),
-    (b"BM", "bmp"),
-    (b"II*\x00", "tiff"),
-    (b"MM\x00*", "tiff"),
-    (b"II+\x00", "tiff"),
-    (b"MM\x00+", "tiff"),
-    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "jpeg2000"),
-    (b"\xff\x4f\xff\x51", "jpeg2000"),  # without the boxes around it
-)
+_SIGNS = {
+    "jpeg": (b"\xff\xd8\xff",),
+    "png": (b"\x89PNG\r\n\x1a\n",),
+    "gif": (b"GIF8",),
+    "bmp": (b"BM",),
+    "tiff": (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
+    # The second is without the boxes around it.
+    "jpeg2000": (b"\x00\x00\x00\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"),
+}
 
 
 def format_of(data: bytes | memoryview) -> str | None:
@@ -39,8 +36,8 @@ def format_of(data: bytes | memoryview) -> str | None:
         ('gif', None)
     """
     begin = bytes(data[:HEAD])
-    for sign, name in _SIGNS:
-        if begin.startswith(sign):
+    for name, signs in _SIGNS.items():
+        if begin.startswith(signs):
             return name
     if begin[:1] == b"P" and begin[1:2] in b"123456" and begin[2:3] in (b" ", b"\t", b"\r", b"\n", b"#"):
         return "ppm"  # of colors, grey or bits

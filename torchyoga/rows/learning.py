@@ -17,19 +17,8 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
 from ..process.lazy import np
-from .column import (
-    MAX_NAME,
-    MOST_EMPTY,
-    NUMBERS,
-    Column,
-    Leaf,
-    Meaning,
-    column_of,
-    decode,
-    encode,
-    encode_numbers,
-    is_ragged_kind,
-)
+from . import column as leaves
+from .column import Column, Leaf, Meaning
 from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, leaf_paths, path_name, type_name_of
 from .types import Array, Row
 
@@ -68,25 +57,23 @@ def split(row: Row) -> tuple[Node, list[Leaf]]:
 
 def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
     if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS:
-        what = (
-            f"is nested more than {MAX_DEPTH} levels deep"
-            if len(path) > MAX_DEPTH
-            else f"has more than {MAX_COLUMNS} leaves"
-        )
+        what = f"has more than {MAX_COLUMNS} leaves"
+        if len(path) > MAX_DEPTH:
+            what = f"is nested more than {MAX_DEPTH} levels deep"
         raise SchemaError(f"the row {what}, at {path_name(path[:4])!r}; turn long lists into arrays")
     cls = type(value)
     if cls is dict:
         for key in value:
             if type(key) is not str and type(key) is not int:
                 raise SchemaError(f"at {path_name(path)!r}: dict keys must be str or int, found {key!r:.80}")
-            if type(key) is int and key.bit_length() > 8 * MAX_NAME:
+            if type(key) is int and key.bit_length() > 8 * leaves.MAX_NAME:
                 raise SchemaError(
                     f"at {path_name(path)!r}: an int key of {key.bit_length()} bits is too long; shorten it"
                 )
         children = tuple(_split(item, (*path, key), found) for key, item in value.items())
         return Node("dict", tuple(value), children)
     if cls is list and len(value) >= _LONG_LIST and _are_numbers(value):
-        found.append(_encoded(value, path, encode_numbers))
+        found.append(_encoded(value, path, leaves.encode_numbers))
         return Node("varying", (), (Node("leaf", type_name=look_of(found[-1])),))
     if cls is tuple or cls is list:
         return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
@@ -104,10 +91,10 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
 
 
 def _are_numbers(items: Sequence[Row]) -> bool:
-    return type(items[0]) in NUMBERS and len(set(map(type, items))) == 1
+    return type(items[0]) in leaves.NUMBERS and len(set(map(type, items))) == 1
 
 
-def _encoded(value: Row, path: Path, encoder: Callable[[Row], Leaf] = encode) -> Leaf:
+def _encoded(value: Row, path: Path, encoder: Callable[[Row], Leaf] = leaves.encode) -> Leaf:
     try:
         return encoder(value)
     except SchemaError as error:
@@ -191,8 +178,6 @@ def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]
 
 
 def _nests_differently(node: Node, value: Row, path: Path) -> NoReturn:
-    of: object = list(node.keys) if node.keys else len(node.children)
-    expected = {"varying": "list", "leaf": "single value"}.get(node.kind, f"{node.kind} of {of}")
     found = type(value).__name__
     advice = ""
     if isinstance(value, dict):
@@ -203,7 +188,7 @@ def _nests_differently(node: Node, value: Row, path: Path) -> NoReturn:
             advice = f"; where its length varies, {_advice(path, 'ragged')}"
     elif value is None:
         advice = f"; where it may be None, {_advice(path, 'nullable')}"
-    raise SchemaError(f"at {path_name(path)!r}: expected a {expected}, found {found}{advice}")
+    raise SchemaError(f"at {path_name(path)!r}: expected a {_said(node)}, found {found}{advice}")
 
 
 def _advice(path: Path, option: str) -> str:
@@ -245,8 +230,8 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
 
 def _stacked(items: Sequence[Row], path: Path) -> Found:
     types = set(map(type, items))
-    if len(types) == 1 and types <= NUMBERS.keys():
-        return _encoded(items, path, encode_numbers)
+    if len(types) == 1 and types <= leaves.NUMBERS.keys():
+        return _encoded(items, path, leaves.encode_numbers)
     found = [None if item is _MISSING else _single(item, path) for item in items]
     there = [leaf for leaf in found if leaf is not None]
     if not there:
@@ -254,7 +239,7 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     first = there[0]
     for leaf in there:
         _check_alike(first, leaf, path)
-    if not first.array.size and len(items) > MOST_EMPTY:
+    if not first.array.size and len(items) > leaves.MOST_EMPTY:
         raise SchemaError(
             f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
             "length"
@@ -270,7 +255,7 @@ def _texts(items: Sequence[Row], path: Path) -> list[Found]:
     for item in items:
         leaf = None if item is _MISSING else _single(item, path)
         if leaf is not None:
-            if not is_ragged_kind(leaf.kind):
+            if not leaves.is_ragged_kind(leaf.kind):
                 raise SchemaError(f"at {path_name(path)!r}: expected text or bytes, found {look_of(leaf)}")
             if found:
                 _check_alike(found[0], leaf, path)
@@ -291,7 +276,7 @@ def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
                 f"at {path_name(path)!r}: a list holds decimals with {first.meaning.scale} and with "
                 f"{leaf.meaning.scale} digits behind the point; quantize them"
             )
-        if is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
+        if leaves.is_ragged_kind(leaf.kind) or first.array.shape == leaf.array.shape:
             return
         raise SchemaError(
             f"at {path_name(path)!r}: a list holds arrays of shape {first.array.shape} and "
@@ -309,7 +294,7 @@ class Learner:
     """Copies of the first rows, until it is known what all of them look like."""
 
     def __init__(self) -> None:
-        self._look: Node | None = None
+        self._look = _UNKNOWN
         self._rows: list[tuple[Node, list[Leaf]]] = []
 
     def __len__(self) -> int:
@@ -322,7 +307,7 @@ class Learner:
             SchemaError: no schema fits this row and those before it.
         """
         look, found = split(row)
-        self._look = look if self._look is None else _merged(self._look, look, ())
+        self._look = _merged(self._look, look, ())
         self._rows.append((look, found))
         return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
 
@@ -335,7 +320,6 @@ class Learner:
             ragged: as in `Schema.of`.
             nullable: as in `Schema.of`.
         """
-        assert self._look is not None
         unused = {*ragged} | {*nullable}
         # What names the items of a list says that it is one of varying length.
         ragged = {*ragged, *(name[: at.start()] for name in unused for at in re.finditer(ITEMS, name))}
@@ -348,8 +332,7 @@ class Learner:
             )
         tree = _settled(look, (), in_list=False)
         found: list[Sequence[Found]] = [
-            leaves if own == look else leaves_like(tree, _row_of(own, iter(leaves)))
-            for own, leaves in self._rows
+            held if own == look else leaves_like(tree, _row_of(own, iter(held))) for own, held in self._rows
         ]
         columns = [
             _column(path_name(path), column, in_list or path_name(path) in ragged)
@@ -380,7 +363,7 @@ def _column(name: str, found: Sequence[Found], in_list: bool) -> Column:
         )
     first = there[0]
     varies = in_list or any(leaf.array.shape != first.array.shape for leaf in there)
-    column = column_of(name, first, varies)
+    column = leaves.column_of(name, first, varies)
     if column.is_ragged:
         dims = {leaf.array.ndim for leaf in there}
         ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
@@ -394,7 +377,7 @@ def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
     """The row of its leaves, as it was split."""
     if tree.kind == "leaf":
         leaf = next(found)
-        return decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
+        return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
     if tree.kind == "varying":
         return next(found).array.tolist()
     children = [_row_of(child, found) for child in tree.children]
@@ -484,8 +467,9 @@ def _each(one: Node, other: Node, path: Path) -> Node:
 
 
 def _said(look: Node) -> str:
+    """A node, for a message; of a leaf what it is, if that is known."""
     if look.kind == "leaf":
-        return look.type_name
+        return look.type_name or "single value"
     if look.kind == "varying":
         return "list"
     of = list(look.keys) if look.keys else len(look.children)
@@ -500,7 +484,7 @@ def _settled(look: Node, path: Path, in_list: bool) -> Node:
             "Schema.of(row) of a row that has a value there"
         )
     if look.kind == "leaf":
-        is_text = in_list and is_ragged_kind(look.type_name.partition(" ")[0])
+        is_text = in_list and leaves.is_ragged_kind(look.type_name.partition(" ")[0])
         return Node("texts", (), (Node("leaf"), Node("leaf"))) if is_text else Node("leaf")
     if look.kind == "nullable":
         return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))

@@ -10,12 +10,11 @@ that do not look at values know nothing of them. Their names end with a word in 
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from keyword import iskeyword
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -132,7 +131,7 @@ class Node:
     @staticmethod
     def from_json(data: object) -> Node:
         """The node that `to_json` described; ValueError or TypeError if it is not one."""
-        return Node._from_json(data, 0, itertools.count(1))
+        return Node._from_json(data, 0, count(1))
 
     @staticmethod
     def _from_json(data: object, depth: int, numbers: Iterator[int]) -> Node:

@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from ..process.lazy import np
+from .column import first_not_text
 from .types import Array, Json
 
 MOST_BINS = 64
@@ -424,13 +425,10 @@ class Tally:
             self.give_up()
             return
         counts = Counter(texts)
-        try:
-            for text in counts if self.kind == "str" else ():
-                text.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
+        if self.kind == "str" and first_not_text([*counts]) is not None:
             self.give_up()
-            return
-        self._add(counts.keys(), counts.values())
+        else:
+            self._add(counts.keys(), counts.values())
 
     def merge(self, other: Tally) -> None:
         """Adds what another has counted."""

@@ -13,20 +13,10 @@ from ..errors import CorruptError, SchemaError
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
 from ..process.messages import escaped, in_columns
+from . import node as nesting
 from .column import Column, is_ragged_kind
 from .learning import Learner
-from .node import (
-    MAX_COLUMNS,
-    MAX_NODES,
-    WRAPPERS,
-    Node,
-    Path,
-    leaf_names,
-    outermost,
-    path_name,
-    readable_name,
-    spelled,
-)
+from .node import MAX_COLUMNS, MAX_NODES, WRAPPERS, Node, Path, path_name
 from .types import Json, Row
 
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
@@ -116,7 +106,7 @@ def _shown(node: Node, path: Path, columns: Iterator[Column]) -> Iterator[ShownC
 
 
 def _name(path: Path) -> str:
-    return escaped(readable_name(path_name(path)))
+    return escaped(nesting.readable_name(path_name(path)))
 
 
 def type_text(kind: str, dtype: str, words: Sequence[str] | None = None) -> str:
@@ -180,7 +170,7 @@ class Schema:
     layout: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        names = leaf_names(self.tree)
+        names = nesting.leaf_names(self.tree)
         if [column.name for column in self.columns] != names:
             raise ValueError(f"the columns {[c.name for c in self.columns]} are not the leaves {names}")
         if len(set(names)) != len(names):
@@ -268,7 +258,7 @@ class Schema:
 
 def schema_under(tree: Node, columns: Iterable[Column]) -> Schema:
     """The schema of columns that get their names from their places in a tree."""
-    named = zip(columns, leaf_names(tree), strict=True)
+    named = zip(columns, nesting.leaf_names(tree), strict=True)
     return Schema(tree, tuple(replace(column, name=name) for column, name in named))
 
 
@@ -346,7 +336,7 @@ class Projection:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"name one or more columns, each once; found {list(names)!r:.200}")
         columns: list[int] = []
-        names = spelled(schema.tree, names)
+        names = nesting.spelled(schema.tree, names)
         left = {*names, PACK_LENGTHS} if schema.packed else set(names)
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
@@ -362,7 +352,7 @@ class Projection:
         Raises:
             KeyError: there is no such place.
         """
-        found = _at(schema.tree, (), spelled(schema.tree, [name])[0], 0)
+        found = _at(schema.tree, (), nesting.spelled(schema.tree, [name])[0], 0)
         if found is None:
             raise unknown_column(schema, name)
         tree, columns = found
@@ -390,7 +380,7 @@ class Projection:
             (('image', 'label'), ('label', 'image'))
         """
         places: dict[str, int] = {}
-        for number, name in enumerate(spelled(self.schema.tree, names)):
+        for number, name in enumerate(nesting.spelled(self.schema.tree, names)):
             for end in [at for at, letter in enumerate(name) if letter in "/{"] + [len(name)]:
                 places.setdefault(name[:end], number)
         return self._arranged(lambda path, _: places.get(path_name(path), len(names)))
@@ -526,9 +516,9 @@ def of_one_length(columns: Sequence[Column], name: str) -> str:
 
 def unknown_column(schema: Schema, name: str) -> KeyError:
     """An error that says which columns there are, those with a similar name first."""
-    values = [path_name(path) for path, _ in outermost(schema.tree)]
+    values = [path_name(path) for path, _ in nesting.outermost(schema.tree)]
     inside = [column.name for column in schema.columns if "{" not in column.name]  # not of wrappers alone
-    names = list(dict.fromkeys(map(readable_name, [*values, *inside])))
+    names = list(dict.fromkeys(map(nesting.readable_name, [*values, *inside])))
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)

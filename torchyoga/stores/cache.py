@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import math
 import os
 import re
@@ -43,15 +42,15 @@ import filelock
 
 from ..errors import BusyError, YogaError
 from ..files.checksum import crc32
-from ..files.root import Entry, Root, check_regular, open_regular
+from ..files.root import FULL, Entry, Root, check_regular, open_regular
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property, np
+from ..process.messages import log
 from ..rows.types import Array, Json
 from ..versions.names import CACHED
 from .address import is_url
 from .kinds import ObjectInfo
 
-_log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
@@ -66,7 +65,6 @@ _looked: dict[str, float] = {}  # when this process last looked through each cac
 # A download of 64 MiB hides the delay of a store. 32 files are two windows of a block shuffle, of eight files
 # each by default, what is downloaded ahead, a quarter of the bound, and as much again.
 _FILE_BYTES, _FILES_HELD = 2**26, 32
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
 # belongs to the second name that a file has while it is held.
 _SUFFIX = f"({'|'.join(CACHED)})"
@@ -195,7 +193,7 @@ class Cache:
                 download(self.path("parts", key))
                 return
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in FULL:
                     raise
                 tries = len(self._files("files")) if tries is None else tries - 1
                 if error.errno == errno.EFBIG or tries <= 0 or not self._delete_oldest():
@@ -366,9 +364,7 @@ class Cache:
                         f"{now - moved:.0f} s; stop it (it holds {lock.lock_file})"
                     ) from None
                 if now - started > notice:
-                    _log.warning(
-                        "waiting for another process that downloads %s (%.0f s)", what, now - started
-                    )
+                    log.warning("waiting for another process that downloads %s (%.0f s)", what, now - started)
                     notice *= 2
         try:
             yield True
@@ -452,16 +448,11 @@ class IndexOf:
         """The name of the index in a cache."""
         return f"{hexdigest(self.kind, chr(0), os.fsencode(self.where))}.index"
 
-    def is_still_so(self) -> bool:
-        """False if a file of this machine has changed since."""
-        return is_url(self.where) or self == IndexOf.file(self.where, self.kind)
-
 
 def cache_of(cache_dir: str | os.PathLike[str] | None, cache_bytes: int | None) -> Cache:
     """The cache of these arguments, by default that of the user; nothing is made there."""
-    return Cache(
-        default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute(), cache_bytes
-    )
+    folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
+    return Cache(folder, cache_bytes)
 
 
 def kept_index(
@@ -506,7 +497,7 @@ def kept_index(
     made = make()
     check(made)
     with contextlib.suppress(OSError, YogaError):
-        if of.is_still_so():
+        if is_url(of.where) or of == IndexOf.file(of.where, of.kind):  # else it has changed since
             _keep(of, made, cache)
     return made
 

@@ -217,17 +217,9 @@ class Notes:
         names = list(names)
         with ThreadPoolExecutor(_DELETIONS, "torchyoga notes") as pool:
             deque(pool.map(self._root.unlink, names), maxlen=0)
-        folders = {name.rpartition("/")[0] for name in names}
-        for folder in sorted({up for below in folders for up in _upwards(below)}, reverse=True):
-            self._root.rmdir(folder)
-        with suppress(OSError):
-            self._root.remove_empty()
-
-
-def _upwards(folder: str) -> Iterable[str]:
-    """A folder, and those above it."""
-    parts = folder.split("/") if folder else []
-    return ("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+        for folder in {"", *(name.rpartition("/")[0] for name in names)}:
+            with suppress(OSError):
+                self._root.at(folder).remove_empty()
 
 
 class Store(ABC):

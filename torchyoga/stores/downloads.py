@@ -19,7 +19,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import math
 import os
 import struct
@@ -44,7 +43,7 @@ from ..files.checksum import crc32, crc32_of
 from ..files.root import open_regular, read_regular
 from ..formats.contract import FORMATS, format_named
 from ..process.digests import hexdigest
-from ..process.messages import warn_user
+from ..process.messages import log, warn_user
 from ..process.numbers import first_places
 from ..process.stages import Stage, timed
 from ..process.threads import begin_thread, renew_in_children
@@ -52,14 +51,13 @@ from ..reading.reader import Reader
 from ..rows.types import Ints
 from ..versions.columns import ColumnGroup
 from ..versions.file_entry import FileEntry
-from ..versions.location import MANIFEST, Progress, list_bytes
+from ..versions.location import MANIFEST, Progress, gone, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest
 from ..versions.names import encoded
 from .cache import Cache
 from .local import transfer_bar
 from .objects import Objects
 
-_log = logging.getLogger("torchyoga")
 _AT_ONCE = 2, 4, 32  # files: at least; of `_LARGE` bytes and more, and of any size at first; at most
 _LARGE = 2**20
 _WORTH = 1.5  # times as long as it computes, another thread waits for the store if it is worth it
@@ -373,7 +371,7 @@ class Downloads(ABC, Generic[EntryT]):
             if problem is None:
                 self._checked.add(key)
                 return
-            _log.warning("%s arrived damaged; downloading it again", self.remote.where(name))
+            log.warning("%s arrived damaged; downloading it again", self.remote.where(name))
             self.cache.drop(key)
         raise CorruptError(f"{self.remote.where(name)} is damaged: {problem}; {self._advice}")
 
@@ -457,9 +455,7 @@ class VersionDownloads(Downloads[FileEntry]):
         try:
             return self.remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
-            raise NotFoundError(
-                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
-            ) from None
+            raise gone(self.name) from None
 
     def key(self, entry: FileEntry) -> str:
         """The name of a file in the cache: no other file of any store has the same."""
@@ -539,9 +535,8 @@ _TRIED = 256  # bytes of gzip or zlib that are decompressed to find out whether 
 _ANY_ZLIB, _LEAST_ZLIB = 47, 8  # what zlib calls gzip or its own format; bytes of either at least
 _RUN = 2**22  # bytes of a part of a file that are requested at once
 _PYARROW = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}  # what pyarrow calls a compression
-FRAMED = struct.Struct(
-    "<8s2H3I"
-)  # of LitData's frames: a magic, the version, 0, items, items of a frame, frames
+# Of LitData's frames: a magic, the version, 0, items, items of a frame, frames.
+FRAMED = struct.Struct("<8s2H3I")
 _FRAMED_MAGIC, _FRAME = b"LDFZ01\0\0", struct.Struct("<IIQII")
 _XXHASHES = {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import logging
 import math
 import re
 import secrets
@@ -30,7 +29,7 @@ from typing import TypeAlias, overload
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
-from ..process.messages import bytes_text, count_of, escaped, in_columns, short
+from ..process.messages import bytes_text, count_of, escaped, in_columns, log, short
 from ..process.numbers import as_int
 from ..rows.types import Json
 from ..versions.file_entry import Listed, is_token, pieces_of
@@ -202,7 +201,6 @@ def _dated(nodes: Mapping[str, Outline], versions: Sequence[str]) -> str:
     return ", ".join(shown) + more
 
 
-_log = logging.getLogger("torchyoga")
 MOST_MESSAGE = 4096  # characters of a message
 _FOLDER = ".tags"
 _LARGEST = 64 * 2**10  # bytes of a note
@@ -245,19 +243,8 @@ class TagEntry:
 
     def to_bytes(self) -> bytes:
         """The text of its note, which no other writer would write."""
-        content = {
-            "torchyoga_tag": 1,
-            "id": self.id,
-            "tag": self.tag,
-            "number": self.number,
-            "version": self.version,
-            "fingerprint": self.fingerprint,
-            "build": self.build,
-            "who": self.who,
-            "when": self.when.isoformat(),
-            "message": self.message,
-            "salt": secrets.token_hex(8),
-        }
+        content = {**vars(self), "torchyoga_tag": 1, "when": self.when.isoformat()}
+        content["salt"] = secrets.token_hex(8)
         return json.dumps({**content, "checksum": json_digest(content)}, indent=1, sort_keys=True).encode()
 
     @staticmethod
@@ -471,7 +458,7 @@ def all_moves(store: Store, id: str) -> Moves:
             texts = store.each(moves, chain.text)
             every[tag] = [*zip(moves, texts, strict=True)]
         except CorruptError as error:
-            _log.warning("the tag %r of %r is not copied: %s", tag, id, error)
+            log.warning("the tag %r of %r is not copied: %s", tag, id, error)
     return every
 
 
@@ -493,7 +480,7 @@ def add_moves(to: Store, id: str, moves: Moves, named: Collection[str | None] | 
             name = _name(move.number)
             is_new = name not in known.get(tag, ()) and notes.create(name, text)
             if not is_new and notes.read(name, _LARGEST) != text:
-                _log.warning(
+                log.warning(
                     "the tag %r of %r was moved in %s, too, so it stays as it is there; move it there",
                     *(tag, id, to.name),
                 )
@@ -699,10 +686,8 @@ def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
         found, damaged = Sharing(store, id).outlines()
         if not found and not damaged:
             store.manifest(id, "latest")  # its error lists what is published
-        kept, count = (
-            [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most],
-            len(found) + len(damaged),
-        )
+        kept = [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most]
+        count = len(found) + len(damaged)
 
     def entry_of(version: str) -> LogEntry:
         if version in damaged:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import logging
 import math
 import re
 import secrets
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import RemoteError
+from ..process.messages import log
 from ..process.threads import in_forked_child, renew_in_children
 from .retry import causes, is_beyond, statuses
 
@@ -481,7 +481,6 @@ def _is_range(content_range: str, start: int, nbytes: int) -> bool:
     return content_range.startswith(f"bytes {start}-") and content_range.endswith(("/*", f"/{nbytes}"))
 
 
-_log = logging.getLogger("torchyoga")
 _MOST_BYTES = 2**24  # of a request, which are in memory before they are added
 _MOST_FAILURES = 3  # one after the other, after which obstore is not asked any more
 _RENEWED = datetime.timedelta(minutes=5)
@@ -492,12 +491,12 @@ class ByObstore:
     """Reads objects of one filesystem of fsspec by obstore.
 
     Args:
-        protocol: of its URLs.
+        kind: of store.
     """
 
-    def __init__(self, protocol: str) -> None:
-        self._made_by = _MADE_BY.get(protocol)
-        self._is_web = protocol in ("http", "https")
+    def __init__(self, kind: type[Kind]) -> None:
+        self._made_by = _MADE_BY.get(kind)
+        self._is_web = kind is Web
         self._stores: dict[tuple[str, float], Any] = {}
         self._failures = 0
 
@@ -568,7 +567,7 @@ class ByObstore:
             return None
         except Exception as error:  # whatever it is, the filesystem says it in words that callers know
             self._failures += 1
-            _log.info("%s: obstore: %s; fsspec reads it", path, type(error).__name__)
+            log.info("%s: obstore: %s; fsspec reads it", path, type(error).__name__)
             return None
         self._failures = 0
         return result
@@ -598,12 +597,6 @@ def _client(seconds: float, **more: object) -> dict[str, Any]:
         "timeout": datetime.timedelta(seconds=seconds),
     }
     return {"client_options": {**options, **more}, "retry_config": {"max_retries": 0}}
-
-
-def _awaited(fs: Any, get: Callable[[], Any]) -> Any:
-    import fsspec.asyn
-
-    return fsspec.asyn.sync(fs.loop, get, timeout=60)
 
 
 def _soon() -> datetime.datetime:
@@ -645,7 +638,7 @@ def _of_s3fs(fs: Any, bucket: str, seconds: float) -> Any:
         return {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token}
 
     def provided() -> Any:
-        found = own if own["access_key_id"] else _awaited(fs, credentials)
+        found = own if own["access_key_id"] else Kind(fs).awaited(credentials)
         return {**found, "expires_at": _soon()}
 
     # All of it, as obstore would else look into the environment.
@@ -688,11 +681,4 @@ def _of_web(fs: Any, host: str, seconds: float) -> Any:
     return HTTPStore(host, **_client(seconds, default_headers=headers))
 
 
-_MADE_BY: dict[str, Callable[[Any, str, float], Any]] = {
-    "s3": _of_s3fs,
-    "s3a": _of_s3fs,
-    "gs": _of_gcsfs,
-    "gcs": _of_gcsfs,
-    "http": _of_web,
-    "https": _of_web,
-}
+_MADE_BY: dict[type[Kind], Callable[[Any, str, float], Any]] = {S3: _of_s3fs, Gcs: _of_gcsfs, Web: _of_web}

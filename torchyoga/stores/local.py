@@ -18,8 +18,6 @@ The kernel frees the lock of a builder that dies.
 from __future__ import annotations
 
 import contextlib
-import errno
-import logging
 import os
 import shutil
 import socket
@@ -32,8 +30,8 @@ from pathlib import Path
 import filelock
 
 from ..errors import BusyError, CorruptError, ExistsError, YogaError
-from ..files.root import Entry, Root, beside, read_regular
-from ..process.messages import Bar, progress_bar
+from ..files.root import FULL, Entry, Root, beside, read_regular
+from ..process.messages import Bar, log, progress_bar
 from ..versions.file_entry import FileEntry, is_data_file, is_token
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline, is_like_manifest
@@ -41,12 +39,10 @@ from ..versions.names import decoded, encoded, folder_of, natural
 from .contract import LocalPaths, Notes, Seen, Shown, Store, Sweep, sealed
 from .sharing import Sharing
 
-_log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
 _COPY_BYTES = 2**20
 _HOST_SECONDS = 600.0  # to wait for another builder of a version whose files a copied one shares
 _HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _most_files() -> int:
@@ -218,9 +214,7 @@ class LocalStore(Store):
                         f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
                         "wait longer, or stop that process"
                     ) from None
-                _log.warning(
-                    "waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited
-                )
+                log.warning("waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited)
                 notice = min(2 * notice, 60.0)
         _HELD.add(here)
         try:
@@ -339,7 +333,7 @@ class LocalStore(Store):
                     locks.enter_context(self.lock(manifest.id, host, _HOST_SECONDS))
                 return self.publish(staging, manifest, hosts=hosts)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             staging.clear()  # something must change before this can go on
             raise OSError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import logging
 import os
 import re
 import secrets
@@ -25,12 +24,12 @@ from urllib.parse import urlsplit
 
 from ..errors import CorruptError, RemoteError
 from ..process.lazy import cached_property
+from ..process.messages import log
 from ..process.threads import renew_in_children
 from .kinds import KINDS, ByObstore, Kind, Memory, ObjectInfo, Sink, Web, seconds_for
 from .retry import ANSWERED, is_beyond, names_bucket, statuses, tried
 
 T = TypeVar("T")
-_log = logging.getLogger("torchyoga")
 _TRIES = 6  # to send a file that does not arrive, or to read one that is replaced meanwhile
 _DELETIONS = 8  # at once
 _READ_ONLY = {"http", "https", "github", "zip", "tar"}
@@ -80,7 +79,7 @@ class Objects:
         self._token = secrets.token_hex(8)
         self._ignores_conditions = False
         self._filesystem: tuple[Kind, str] | None = None
-        self._obstore = ByObstore(self.protocol)
+        self._obstore = ByObstore(self._kind)
         self._lock = threading.Lock()
         self._remember()
         renew_in_children(self)
@@ -285,7 +284,7 @@ class Objects:
                     kind.create(path, data)
                     return
                 except NotImplementedError:
-                    _log.warning("%s cannot create conditionally; see docs/remote.md", self.url)
+                    log.warning("%s cannot create conditionally; see docs/remote.md", self.url)
             if self.find_one(name) is not None:
                 raise FileExistsError(name)
             kind.put(path, data)

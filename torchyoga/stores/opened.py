@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 
 from ..files.root import Root
 from ..process.numbers import as_int
@@ -41,13 +41,13 @@ def opened(
     if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
         raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
     if is_url(text):
-        from .cache import Cache, default_folder
+        from .cache import cache_of
         from .objects import Objects
         from .remote import RemoteStore
 
-        folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
         limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
-        return RemoteStore(Objects(text, storage_options), Cache(folder, limit, shared), lease_seconds)
+        cache = replace(cache_of(cache_dir, limit), shared=shared)
+        return RemoteStore(Objects(text, storage_options), cache, lease_seconds)
     for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
         if value:
             raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")

@@ -17,7 +17,6 @@ the answer that the object that they have just created exists already.
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ from ..errors import CorruptError, ExistsError, LostError, NotFoundError, Remote
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.lazy import later
+from ..process.messages import log
 from ..versions.file_entry import FileEntry, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
@@ -50,7 +50,6 @@ else:  # it loads NumPy, which a look at manifests does without
     _reading = later("torchyoga.stores.downloads")
 
 
-_log = logging.getLogger("torchyoga")
 S = TypeVar("S")
 T = TypeVar("T")
 _READERS = 16  # of manifests at once
@@ -341,7 +340,7 @@ class RemoteStore(Store):
                     f"files of {id!r} {version!r} were removed from {self.name} each time it was published, "
                     "by clean or by remove; submit it again with overwrite=True when no process does that"
                 )
-            _log.warning(
+            log.warning(
                 "%s: files were removed while it was published; sending them again", self.where(id, version)
             )
             self._leases[id, version] = last
@@ -437,7 +436,7 @@ class RemoteStore(Store):
     def _warn_of_weak_stores(self) -> None:
         if not self._remote.is_conditional and not self._has_warned:
             self._has_warned = True
-            _log.warning(
+            log.warning(
                 "%s cannot create a file only if it does not exist: two machines that build one version at "
                 "the same moment may both publish it, and the later one wins",
                 self.name,

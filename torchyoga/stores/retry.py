@@ -14,7 +14,6 @@ is at least half as long as it may be, because an outage takes a while.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import random
 import re
@@ -26,9 +25,9 @@ from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..errors import CorruptError, RemoteError
+from ..process.messages import log
 
 T = TypeVar("T")
-_log = logging.getLogger("torchyoga")
 _TRIES = 6
 _FIRST_TRIES = 4  # where nothing listens, and never has: a wrong address, or no network
 _BUSY_TRIES = 20  # for a server that answers that it is busy
@@ -106,7 +105,7 @@ def tried(what: str, place: str, call: Callable[[], T]) -> T:
                     "has been done so far is kept"
                 ) from error
             pause = pause_after(tries, random.random(), is_busy)
-            _log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
+            log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
             time.sleep(pause)
         else:
             ANSWERED.add(place)

@@ -16,7 +16,6 @@ there, whoever removes it will see the new manifest; if not, the new manifest is
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,13 +24,12 @@ from hashlib import blake2b
 from itertools import chain
 
 from ..errors import CorruptError, NotFoundError, RemoteError, YogaError
-from ..process.messages import progress_bar
+from ..process.messages import log, progress_bar
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of
 from .contract import Shown, Store
 
-_log = logging.getLogger("torchyoga")
 _MANY, _SMALL = 128, 2**16  # versions; bytes
 _LOOKS = 8  # if versions come and go all the time, `clean` is to delete the files another time
 
@@ -131,7 +129,7 @@ class Sharing:
             try:
                 return pair[0].inside(partial(self.store.read_list, self.id, pair[0].version), pair[1])
             except (CorruptError, NotFoundError) as error:
-                _log.warning("%s: of %r, %s", self.store.name, self.id, error)  # which names the list
+                log.warning("%s: of %r, %s", self.store.name, self.id, error)  # which names the list
                 return None
 
         for pair, files in zip(new, self.store.each(new, inside), strict=True):
@@ -328,4 +326,4 @@ class Sharing:
         except RemoteError:
             raise
         except (YogaError, PermissionError) as error:
-            _log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)
+            log.info("%s: %r %r is left: %s", self.store.name, self.id, version, error)

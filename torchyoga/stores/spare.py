@@ -9,18 +9,16 @@ being built, overwritten or removed is locked, and stays. `grace` only keeps mor
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from functools import cache, partial
 
 from ..errors import CorruptError
+from ..process.messages import log
 from ..versions.manifest import DataFile, Outline
 from ..versions.names import folder_of, natural
 from .contract import Store
 from .history import in_time, moves_of, parent_of, refuse_tagged
 from .sharing import Sharing
-
-_log = logging.getLogger("torchyoga")
 
 
 def spare_versions(sharing: Sharing, last: int, tagged: bool, grace: float) -> dict[str, Outline]:
@@ -42,7 +40,7 @@ def spare_versions(sharing: Sharing, last: int, tagged: bool, grace: float) -> d
         what = [f"the manifest of {name!r}" for name in damaged] + [
             f"the tag {tag!r}" for tag in damaged_tags
         ]
-        _log.warning(
+        log.warning(
             "%s: all versions of %r are kept, since %s is damaged", store.name, id, " and ".join(what)
         )
         return {}
@@ -75,13 +73,13 @@ def cleaned(
     bytes of each that only a dry run counts of versions."""
     found: dict[str, int] = {}
     sharing = cache(partial(Sharing, store))
-    for one in _ids(store, last, tagged, id):
-        assert last is not None, "else there are no ids"
-        if dry_run:
-            spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
-        else:
-            spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
-        found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
+    if last is not None:
+        for one in _ids(store, last, tagged, id):
+            if dry_run:
+                spare = _freed(sharing(one), [*spare_versions(sharing(one), last, tagged, grace)])
+            else:
+                spare = dict.fromkeys(removed_versions(sharing(one), last, tagged, grace), 0)
+            found |= {folder_of(one, version): nbytes for version, nbytes in spare.items()}
     found |= store.clean(grace, id, dry_run, lambda one: sharing(one).clean)
     return {name: found[name] for name in sorted(found, key=natural)}
 
@@ -114,10 +112,8 @@ def removed(store: Store, id: str, version: str, timeout: float, force: bool) ->
     Sharing(store, id).remove_one(version, timeout, refuse)
 
 
-def _ids(store: Store, last: int | None, tagged: bool, id: str | None) -> list[str]:
-    """The ids whose versions may be removed; none if `last` does not say how many of these to keep."""
-    if last is None:
-        return []
+def _ids(store: Store, last: int, tagged: bool, id: str | None) -> list[str]:
+    """The ids whose versions may be removed, all but `last` of each."""
     if not (last or tagged):
         raise ValueError("this keeps no version at all; use Storage.remove for that, or keep the newest one")
     return sorted({one for one, _ in store.published()}) if id is None else [id]

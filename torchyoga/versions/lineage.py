@@ -66,9 +66,8 @@ class Parent:
     @staticmethod
     def from_json(data: Json) -> Parent:
         """The parent that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
-        version, fingerprint, rows, is_prefix = (
-            data[key] for key in ("version", "fingerprint", "rows", "is_prefix")
-        )
+        version, fingerprint = data["version"], data["fingerprint"]
+        rows, is_prefix = data["rows"], data["is_prefix"]
         if not (isinstance(version, str) and version and isinstance(fingerprint, str)):
             raise TypeError("the version and the fingerprint of a parent must be text")
         if type(rows) is not int or not 0 <= rows < 2**62 or type(is_prefix) is not bool:

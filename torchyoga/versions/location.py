@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..errors import NotFoundError, YogaError
 from ..files.checksum import crc32_of
@@ -21,6 +20,7 @@ from .manifest import LARGEST_MANIFEST, Manifest
 from .names import encoded
 
 Progress = Callable[[], int | None]
+KeyT = TypeVar("KeyT", contravariant=True)
 MANIFEST = "manifest.json"
 
 
@@ -32,14 +32,19 @@ def is_foreign(name: str) -> bool:
     return not (is_data_file(name) or name in (MANIFEST, beside(MANIFEST)) or name.startswith("."))
 
 
+def gone(name: str) -> NotFoundError:
+    """The error for a version, or its files, that are not there any more."""
+    return NotFoundError(f"{name} has been removed since this DataRef was made; fetch or build it again")
+
+
 def list_bytes(files: Files, entry: FileEntry) -> bytes:
     """The bytes of a list of a version; FileNotFoundError or NotFoundError if it is gone."""
     with files.held(entry) as path:
         return read_regular(path, LARGEST_LIST)
 
 
-class Files(Protocol):
-    """The files of a version, by their entries in the manifest."""
+class Origin(Protocol[KeyT]):
+    """Where files come from, each known by a key."""
 
     @property
     def name(self) -> str:
@@ -47,35 +52,55 @@ class Files(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """True if a file has to be downloaded before it can be opened."""
+        """True if a file has to be downloaded, or decompressed, before it can be opened."""
 
     @property
     def ahead_bytes(self) -> int | None:
         """How many bytes may be read ahead of the delivered rows; None if it does not matter."""
 
+    def path(self, key: KeyT, /) -> str:
+        """The path of a file on this machine; waits until it is downloaded."""
+
+    def is_here(self, key: KeyT, /) -> bool:
+        """True if the file is on this machine, so that `path` need not wait."""
+
+    def forget(self, key: KeyT, /) -> None:
+        """Deletes the local copy of a downloaded file, so that it is downloaded again."""
+
+    def begin(self, keys: Iterable[KeyT], /) -> None:
+        """Begins to download files that will be needed, and returns."""
+
+    def note_use(self, keys: Iterable[KeyT], /) -> None:
+        """Records that open files are being read: to make room, others should be deleted first."""
+
+
+class OnThisMachine:
+    """What files of this machine share, of which none is a copy."""
+
+    is_remote = False
+    ahead_bytes: None = None
+
+    def forget(self, key: object) -> None:
+        """Does nothing: the file is not a copy."""
+
+    def begin(self, keys: Iterable[object]) -> None:
+        """Does nothing: the files are local."""
+
+    def note_use(self, keys: Iterable[object]) -> None:
+        """Does nothing: no files are deleted to make room."""
+
+
+class Files(Origin[FileEntry], Protocol):
+    """The files of a version, by their entries in the manifest."""
+
     def manifest(self) -> bytes:
         """The text of the current manifest; NotFoundError if there is none."""
-
-    def path(self, entry: FileEntry) -> str:
-        """The path of a file on this machine; downloads it if need be."""
 
     def held(self, entry: FileEntry) -> AbstractContextManager[str]:
         """A path of the file that stays valid within the `with` statement."""
 
-    def is_here(self, entry: FileEntry) -> bool:
-        """True if the file is on this machine, at its path."""
-
-    def forget(self, entry: FileEntry) -> None:
-        """Deletes the local copy of a downloaded file, so that it is downloaded again."""
-
     def is_checked(self, entry: FileEntry) -> bool:
         """True if this process downloaded the file, and compared the whole of it with its checksum."""
-
-    def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Begins to download files that will be needed, and returns."""
-
-    def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Records that open files are being read: to make room, others should be deleted first."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files some time before they are needed, in place of an order that was followed before.
@@ -91,7 +116,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(OnThisMachine):
     """The files of a version in a directory of this machine.
 
     Attributes:
@@ -101,17 +126,13 @@ class Folder:
 
     name: str
     shared: bool = False
-    is_remote = False
-    ahead_bytes: None = None
 
     def manifest(self) -> bytes:
         """The text of the manifest."""
         try:
             return read_regular(os.path.join(self.name, MANIFEST), LARGEST_MANIFEST)
         except FileNotFoundError:
-            raise NotFoundError(
-                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
-            ) from None
+            raise gone(self.name) from None
 
     def path(self, entry: FileEntry) -> str:
         """The path of a file."""
@@ -128,18 +149,9 @@ class Folder:
         """True if the file exists."""
         return os.path.exists(self.path(entry))
 
-    def forget(self, entry: FileEntry) -> None:
-        """Does nothing: the file is not a copy."""
-
     def is_checked(self, entry: FileEntry) -> bool:
         """False: a local file may have changed since."""
         return False
-
-    def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Does nothing: the files are local."""
-
-    def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Does nothing: no files are deleted to make room."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Does nothing: the files are local."""
@@ -227,7 +239,7 @@ class Staging:
 
     def clear(self) -> None:
         """Deletes files that builds have written, and the folder if it is then empty."""
-        with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
+        with suppress(OSError, YogaError):  # behind a link, it is not ours
             for entry in self.root.scan():
                 if _is_own(entry.name):
                     self.root.unlink(entry.name)
