@@ -78,9 +78,14 @@ def check_keyed(d: diffs.Diff, old: dict[Any, Any], new: dict[Any, Any]) -> None
     assert d.unchanged == sum(key in new and new[key] == old[key] for key in old)
 
 
+def first_in_order(values: Any) -> bool:
+    """True of one of those that differ only in which number is which: 0 comes first, then 1, and so on."""
+    return [*dict.fromkeys(values)] == [*range(len({*values}))]
+
+
 def test_all_small_multisets() -> None:
     every = [rows for count in range(4) for rows in itertools.product(range(3), repeat=count)]
-    for old, new in itertools.product(every, every):
+    for old, new in itertools.product(filter(first_in_order, every), every):
         check_content(yoga.diff(fixed(old), fixed(new)), list(old), list(new))
 
 
@@ -91,7 +96,7 @@ def test_all_small_sets_by_key() -> None:
         for order in itertools.permutations(range(3), count)
         for values in itertools.product(range(2), repeat=count)
     ]
-    for old, new in itertools.product(every, every):
+    for old, new in itertools.product(filter(first_in_order, every), every):
         refs = [
             yoga.from_arrays({"id": np.array([*found], np.int64), "x": np.array([*found.values()], np.int64)})
             for found in (old, new)
