@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import collections
 import dataclasses
 import functools
 import itertools
@@ -374,26 +372,6 @@ def test_the_advice_in_error_messages_works(storage: yoga.Storage) -> None:
         assert list(storage.cacheable("a", "1", ignore=names)(made)(**given)) == [1]
         if nameable:
             storage.cacheable("a-{size}", str(len(given)))(made)(**given)
-
-
-def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
-    def made(config: Any = None, **options: Any) -> Any:
-        return [1]
-
-    same: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
-        (lambda: argparse.Namespace(lr=1, size=2), lambda: argparse.Namespace(size=2, lr=3)),
-        (lambda: collections.Counter("aab"), lambda: collections.Counter("abb")),
-    ]
-    for version, (one, other) in enumerate(same):
-        cached = storage.cacheable("a", str(version))(made)
-        assert list(cached(one())) == list(cached(one())) == [1]
-        with pytest.raises(ExistsError, match="made with another config than"):
-            cached(other())
-    args = argparse.Namespace(lr=1, size=2)
-    cached = storage.cacheable("b", "1")(made)
-    cached(**vars(args))
-    with pytest.raises(ExistsError, match="made with another lr than"):
-        cached(**{**vars(args), "lr": 2})
 
 
 def test_the_error_for_a_wrong_call_names_the_function(storage: yoga.Storage) -> None:
