@@ -18,6 +18,7 @@ from children import in_processes
 from damaged import resealed
 from golden.make import wide
 from stored import short_lists, tidied
+from test_listed import left_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
@@ -78,23 +79,30 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.rest
-def test_any_history_gives_what_rows_give(storage: Storage) -> None:
-    """Columns that come, change and go between appends, deletions, compactions, removals and sweeps."""
-    for seed in range(4):
+TIDYING = ["delete", "compact", "remove", "clean"]
+OF_ROWS = [*["append"] * 6, *TIDYING]
+OF_COLUMNS = ["append", "add", "add", "replace", "drop", *TIDYING]
+
+
+@pytest.mark.quick("directory-rows")
+@pytest.mark.parametrize(("acts", "seeds"), [(OF_ROWS, 2), (OF_COLUMNS, 4)], ids=["rows", "columns"])
+def test_any_history_gives_what_rows_give(acts: list[str], seeds: int, storage: Storage) -> None:
+    """Appends, and columns that come, change and go, between deletions, compactions, removals and sweeps."""
+    for seed in range(seeds):
         random, id, names = np.random.default_rng(seed), f"h{seed}", itertools.count(1)
         first: Rows = [row(random, ["n", "text"]) for _ in range(4)]
         storage.submit(first, id, "0", format="hdf5" if seed % 2 else "lmdb", schema=schema_of(["n", "text"]))
         rows: dict[str, Rows] = {"0": first}
         for _ in range(22):
-            before, name = str(random.choice([*rows])), str(next(names))
+            before = str(random.choice([*rows]))
+            name = str(random.choice(["0", "1"])) if random.random() < 0.2 else str(next(names))
+            if name in rows:
+                continue
             old, keys = rows[before], [*rows[before][0]]
-            what = random.choice(
-                ["append", "add", "add", "replace", "drop", "delete", "compact", "remove", "clean"]
-            )
+            what = random.choice(acts)
             others = [key for key in ("n", "x", "text", "m", "o") if key not in keys]
             if what == "append":
-                new = [row(random, keys) for _ in range(int(random.integers(1, 3)))]
+                new = [row(random, keys) for _ in range(int(random.integers(3)))]
                 storage.append(new, id, name, after=before)
                 rows[name] = [*old, *new]
             elif what == "add" and others:
@@ -120,6 +128,11 @@ def test_any_history_gives_what_rows_give(storage: Storage) -> None:
             assert ref.fingerprint == alone.fingerprint
             assert yoga.diff(ref, alone).same
             assert ref.stats().rows == len(expected)
+        assert {entry.version for entry in storage.log(id)} == {*rows}
+        for version in rows:
+            storage.remove(id, version)
+        storage.clean(0, id=id)
+        assert left_of(storage, id) == []
 
 
 def told(storage: Storage, rows: Rows) -> yoga.DataRef:

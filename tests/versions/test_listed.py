@@ -19,7 +19,7 @@ import pytest
 from damaged import resealed
 from golden.make import grown
 from interrupting import calls_of
-from stored import objects_of, short_lists, tidied, told
+from stored import objects_of, short_lists, told
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
@@ -44,37 +44,6 @@ def storage(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
 
 def numbers_of(ref: Any) -> list[int]:
     return [int(row["x"]) for row in ref]
-
-
-@pytest.mark.quick("directory")
-def test_any_history_gives_what_arrays_give(storage: Storage) -> None:
-    """Appends, deletions, compactions, removals and sweeps, for three random histories."""
-    for seed in range(3):
-        random, id, names = np.random.default_rng(seed), f"h{seed}", itertools.count(1)
-        storage.submit({"x": np.arange(3)}, id, "0", format="hdf5")
-        rows = {"0": [0, 1, 2]}
-        for _ in range(20):
-            before = str(random.choice([*rows]))
-            name = str(random.choice(["0", "1"])) if random.random() < 0.2 else str(next(names))
-            if name in rows:
-                continue
-            what = random.choice(["append"] * 6 + ["delete", "compact", "remove", "clean"])
-            if what == "append":
-                new = random.integers(0, 99, int(random.integers(0, 3))).tolist()
-                storage.append({"x": np.array(new, np.int64)}, id, name, after=before)
-                rows[name] = [*rows[before], *new]
-            tidied(storage, id, rows, what, (before, name), random)
-        for version, expected in rows.items():
-            storage.check(id, version)
-            ref = storage.fetch(id, version)
-            assert numbers_of(ref) == expected
-            alone = storage.submit({"x": np.array(expected)}, "alone", f"{seed} {version}")
-            assert ref.fingerprint == alone.fingerprint
-        assert {entry.version for entry in storage.log(id)} == {*rows}
-        for version in rows:
-            storage.remove(id, version)
-        storage.clean(0, id=id)
-        assert left_of(storage, id) == []
 
 
 def left_of(storage: Storage, id: str) -> list[str]:
