@@ -218,7 +218,9 @@ def stream_of(ref: yoga.DataRef, **options: Any) -> list[list[int]]:
     return [[int(row["y"]) for row in batch] for _ in range(3) for batch in stream.batches(BATCH)]
 
 
-def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef) -> None:
+@pytest.mark.parametrize("num_rows", [1, 4, 5, 8, N])  # of a batch or two, and of several
+def test_fit_sees_the_epochs_of_the_stream(tmp_path: Path, num_rows: int) -> None:
+    ref = yoga.Storage(tmp_path).submit({"x": X[:num_rows], "y": Y[:num_rows]}, "some", "1")
     model = recorder()
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     model.fit(dataset, epochs=2, shuffle=False, verbose=0)
@@ -253,19 +255,6 @@ def test_a_loader_trains_as_its_rows_do_and_resumes(tmp_path: Path) -> None:
         make_keras_dataset(loader, BATCH)
     with pytest.raises(SchemaError, match=r"'t'.*not an array of numbers"):
         make_keras_dataset(yoga.DataLoader([{"t": "a"}]))
-
-
-@pytest.mark.parametrize("num_rows", [1, 4, 5, 8])
-def test_datasets_of_a_batch_or_two(tmp_path: Path, num_rows: int) -> None:
-    ref = yoga.Storage(tmp_path).submit({"x": X[:num_rows], "y": Y[:num_rows]}, "few", "1")
-    model = recorder()
-    model.fit(
-        make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")),
-        epochs=3,
-        shuffle=False,
-        verbose=0,
-    )
-    assert model.seen == stream_of(ref)
 
 
 def test_permuted_by_keras_each_epoch_has_its_batches(ref: yoga.DataRef) -> None:
@@ -406,11 +395,21 @@ def test_it_resumes_at_every_step_and_once_more(ref: yoga.DataRef, stop: int) ->
         assert found == whole
 
 
-def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    train(tmp_path / "whole")
-    whole = losses(tmp_path / "whole")
-    assert len(whole) == 18
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The losses of a training that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("trained") / "whole"
+    folder.mkdir()
+    yoga.Storage(folder.parent / "storage").submit({"x": X, "y": Y}, "points", "1")
+    train(folder)
+    found = losses(folder)
+    assert len(found) == 18
+    return found
+
+
+def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(
+    ref: yoga.DataRef, whole: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
     folder.mkdir()
     # In the first epoch, with one batch left of it, and in the second; steps that were not saved are done
@@ -446,10 +445,9 @@ def test_the_place_counts_trained_batches_where_keras_reads_ahead(ref: yoga.Data
     assert places == [(0, 12), (1, 0), (1, 12), (2, 0)]
 
 
-def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.DataRef, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    train(tmp_path / "whole")
-    whole = losses(tmp_path / "whole")
+def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(
+    ref: yoga.DataRef, whole: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
     folder.mkdir()
     for wait in (0.0, 0.013, 0.031):

@@ -46,22 +46,6 @@ def get(proxy: Proxy, path: str, method: str = "GET") -> tuple[int, bytes]:
         connection.close()
 
 
-def test_the_proxy_counts(proxy: Proxy, bucket: str) -> None:
-    filesystem = s3fs_of(proxy)
-    filesystem.pipe_file(f"{bucket}/a b", DATA)
-    assert filesystem.cat_file(f"{bucket}/a b") == DATA
-    assert filesystem.cat_file(f"{bucket}/a b", start=10, end=30) == DATA[10:30]
-    (put,) = proxy.seen("PUT")
-    assert (put.path, put.status, put.sent) == (f"/{bucket}/a b", 200, 0)
-    assert put.received >= len(DATA)
-    assert [(request.status, request.sent) for request in proxy.seen("GET", "a b")] == [
-        (200, len(DATA)),
-        (206, 20),
-    ]
-    proxy.clear()
-    assert proxy.requests == []
-
-
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -154,18 +138,6 @@ def test_faults_apply_to_some_requests_a_number_of_times(proxy: Proxy, bucket: s
     assert [request.fault for request in proxy.requests] == [None, "status", "status", None, None]
     with pytest.raises(ValueError, match="'flap', not one of"):
         Fault("flap")
-
-
-def test_down_and_up_again(proxy: Proxy, bucket: str) -> None:
-    filesystem = once(proxy)
-    filesystem.pipe_file(f"{bucket}/a", b"x")
-    proxy.down()
-    with pytest.raises(botocore.exceptions.BotoCoreError):
-        filesystem.cat_file(f"{bucket}/a")
-    with pytest.raises(ConnectionRefusedError):
-        get(proxy, f"{bucket}/a")
-    proxy.up()
-    assert filesystem.cat_file(f"{bucket}/a") == b"x"
 
 
 @pytest.mark.parametrize("fresh", [True, False])
