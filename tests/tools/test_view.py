@@ -238,20 +238,20 @@ def _received(client: socket.socket) -> bytes:
         return b""
 
 
-def test_ten_thousand_columns() -> None:
+def test_thousands_of_columns() -> None:
     wide = Made(
         5,
-        lambda _: {f"c{n:05}": float("nan") if n % 2 else b"\xff\xd8\xff broken" for n in range(10_000)},
+        lambda _: {f"c{n:05}": float("nan") if n % 2 else b"\xff\xd8\xff broken" for n in range(3000)},
         row_bytes=100,
     )
     with yoga.view(wide) as shown:
         rows = ask(shown.url)
         assert rows.status == 200
-        assert "The first 200 of 10,000 columns" in rows.text
-        assert len(rows.body) < 2_000_000
+        assert "The first 200 of 3,000 columns" in rows.text
+        assert len(rows.body) < 600_000
         row = ask(shown.url + links(rows, "row?")[0])
         assert row.status == 200
-        assert "The first 500 of 10,000 values" in row.text
+        assert "The first 500 of 3,000 values" in row.text
 
 
 def test_a_dataset_that_fails_is_a_page() -> None:
