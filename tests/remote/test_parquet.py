@@ -111,8 +111,13 @@ def test_what_fails_for_a_moment_is_read_again(s3: S3, bucket: str, proxy: Proxy
     assert ref.to_arrow().to_pylist() == TABLE.to_pylist()
 
 
-def test_what_fails_for_good_is_an_error(s3: S3, bucket: str, proxy: Proxy) -> None:
+@pytest.mark.parametrize("is_foreseen", [True, False])
+def test_what_fails_for_good_is_an_error(
+    s3: S3, bucket: str, proxy: Proxy, is_foreseen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
+    if not is_foreseen:  # so that pyarrow asks for ranges itself
+        monkeypatch.setattr("torchyoga.tables.parquet.files._runs_of", lambda *_: [])
     ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options)
     proxy.faults = [Fault("status", status=403)]
     with pytest.raises(RemoteError, match=r"a\.parquet"):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...errors import CorruptError, SchemaError
+from ...errors import CorruptError, RemoteError, SchemaError
 from ...process.digests import hexdigest
 from ...process.lazy import cached_property
 from ...process.messages import warn_user
@@ -228,6 +228,8 @@ class ParquetFiles:
                 yield file, names
         except (pa.ArrowException, OSError) as error:
             footer.check()
+            if isinstance(error, RemoteError):  # of a range that was read when it was asked for
+                raise
             raise _damage(self._where(group), names, error) from error
         footer.check()  # it may have been written over while it was read
 
