@@ -119,7 +119,7 @@ def test_what_fails_for_good_is_an_error(
     if not is_foreseen:  # so that pyarrow asks for ranges itself
         monkeypatch.setattr("torchyoga.tables.parquet.files._runs_of", lambda *_: [])
     ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options)
-    proxy.faults = [Fault("status", status=403)]
+    proxy.faults = [Fault("status", "a.parquet", "GET", status=403, times=2)]
     with pytest.raises(RemoteError, match=r"a\.parquet"):
         list(ref)
 
