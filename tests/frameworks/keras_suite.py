@@ -561,6 +561,8 @@ def test_data_that_keras_cannot_take_is_refused(tmp_path: Path) -> None:
             make_keras_dataset(ref, **{"batch_size": 4, **options})
     with pytest.raises(ValueError, match="a stream already has its shuffle"):
         make_keras_dataset(ref.stream(), 4, shuffle=True, fields=("x", "y"))
+    with pytest.raises(TypeError, match="what make_keras_dataset returns, found a list; make the dataset by"):
+        Checkpoint(tmp_path, [])
     with pytest.raises(TypeError, match=r"a DataRef or a torchyoga\.DataLoader, found list"):
         make_keras_dataset([1])
     with pytest.raises(ValueError, match="found rows of 4 parts"):

@@ -362,6 +362,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         dataset: the one passed to `fit`; it learns from this what was trained on.
         every: save after so many batches, besides the end of each epoch; None for the end alone.
 
+    Raises:
+        TypeError: the dataset is another one, such as one of tf.data.
+
     Example:
         >>> ref = storage.submit({"x": np.zeros((10, 4)), "y": np.arange(10)}, "points", "2.0")
         >>> dataset = make_keras_dataset(ref, batch_size=4, shuffle=True, fields=("x", "y"))
@@ -377,6 +380,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self, directory: str | os.PathLike[str], dataset: KerasDataset, every: int | None = None
     ) -> None:
         super().__init__()
+        if not isinstance(dataset, KerasDataset):
+            raise TypeError(
+                f"Checkpoint takes what make_keras_dataset returns, found a {type(dataset).__name__}; make the "
+                "dataset by that, as only it knows which batches were trained on, and pass it to fit, too"
+            )
         self.directory = Path(directory)
         self.dataset = dataset
         self.every = None if every is None else as_int("every", every, low=1)
