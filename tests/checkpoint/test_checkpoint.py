@@ -171,7 +171,6 @@ def test_workers_end_with_their_program(end: str, method: str, tmp_path: Path) -
     program.write_text(ENDING)
     command = [sys.executable, str(program), end, method, str(tmp_path / "run")]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert started.stdout is not None
     assert started.stdout.readline() == "ends\n"
     assert started.communicate(timeout=30)[0] == ""  # its workers have closed the pipe, too
     assert started.returncode == ENDS[end]

@@ -119,7 +119,6 @@ def test_plain_lmdb_reads_the_blocks_by_key(tmp_path: Path) -> None:
     (path,) = (tmp_path / "a" / "1").glob("*.mdb")
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
         value = transaction.get(b"0000000000/x/values")
-        assert value is not None
         assert np.frombuffer(value[:12_000], "<i4").tolist() == list(range(3000))
 
 
@@ -313,7 +312,6 @@ def test_decompressed_values_are_compared_with_their_checksum(compression: str, 
         data, content["files"][0]["index"], Schema.from_json(content["schema"])
     )
     (extent,) = extents
-    assert extent.decode is not None
     out = np.empty(extent.block_bytes, np.uint8)
     stored = [data[at : at + size] for at, size in zip(extent.offsets, extent.nbytes, strict=True)]
     extent.decode(1, stored[1], out)
@@ -462,7 +460,6 @@ def test_a_growing_file_is_written_to_the_disk_stretch_by_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, asked = formats._sync_range, list[tuple[int, int, int]]()
-    assert real is not None
 
     def noted(handle: int, start: int, nbytes: int, flags: int) -> int:
         asked.append((start, nbytes, real(handle, start, nbytes, flags)))

@@ -147,22 +147,6 @@ def test_resume_after_every_row_and_every_batch(ref: yoga.DataRef) -> None:
     check_resume(Batches)
 
 
-@pytest.mark.parametrize("options", [{"shuffle": True}, *ORDERS])
-def test_other_shards_continue_a_stream(options: Any) -> None:
-    sources = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
-    whole = [row for step in itertools.zip_longest(*sources) for row in step if row is not None]
-    first = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
-    ranks = [list(itertools.islice(stream, 4)) for stream in first]
-    assert len({str(stream.state_dict()) for stream in first}) == 1
-    second = [InFiles().stream(shard_rank=rank, num_shards=2, **options) for rank in range(2)]
-    for stream in second:
-        stream.load_state_dict(first[0].state_dict())
-    rest = [list(stream) for stream in second]
-    got = [row for step in zip(*ranks, strict=True) for row in step]
-    got += [row for step in itertools.zip_longest(*rest) for row in step if row is not None]
-    assert got == whole
-
-
 def test_batches_have_their_columns(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True)
     sizes = []

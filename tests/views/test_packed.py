@@ -6,7 +6,6 @@ import itertools
 import pickle
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -268,9 +267,7 @@ def test_rows_over_the_budget(epoch: int) -> None:
         dropped = ref.packed("ids", 8, long="drop")
     assert (dropped.report().dropped, dropped.report().rows) == (3, 4)
     assert len(kept_tokens(dropped.in_epoch(epoch))) == 17
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        split = ref.packed("ids", 8, long="split")
+    split = ref.packed("ids", 8, long="split")
     assert sorted(kept_tokens(split.in_epoch(epoch))) == everything
     report = split.report()
     assert (report.split, report.rows, report.documents, report.cut, report.dropped) == (3, 7, 11, 0, 0)
@@ -500,9 +497,10 @@ def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
     images = [{"ids": np.arange(3), "image": np.zeros((n, 2))} for n in (1, 2)]
     with pytest.raises(ValueError, match=r"'image' differ in shape.*\.columns"):
         Own(images, yoga.Schema.of(images[0], ragged=["ids", "image"])).packed("ids", 8)
-    named = [{"ids": np.arange(n), "rows": 3} for n in (1, 2)]
-    with pytest.raises(ValueError, match="a column 'rows', which packs have of their own"):
-        Own(named, yoga.Schema.of(named[0], ragged=["ids"])).packed("ids", 8)
+    for name in ("rows", "document_ids"):
+        named = [{"ids": np.arange(n), name: 3} for n in (1, 2)]
+        with pytest.raises(ValueError, match=f"a column '{name}', which packs have of their own"):
+            Own(named, yoga.Schema.of(named[0], ragged=["ids"])).packed("ids", 8)
     pairs = [(np.arange(n), n) for n in (1, 2)]
     with pytest.raises(TypeError, match="rows that are dicts with names, found rows of tuple"):
         Own(pairs, yoga.Schema.of(pairs[0], ragged=["0"])).packed("0", 8)
