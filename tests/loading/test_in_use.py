@@ -539,14 +539,6 @@ def test_asking_for_the_order_fixes_the_seed(ask: str) -> None:
         assert found.tolist() == order if ask == "rows_at" else found == order.index(3)
 
 
-def test_a_state_of_another_given_seed_is_refused() -> None:
-    one = loader(shuffle=True, seed=3)
-    rows(itertools.islice(one, 2))
-    with pytest.raises(StateError, match="the state has seed 3, but here it is 4"):
-        loader(shuffle=True, seed=4).load_state_dict(one.state_dict())
-    assert len(resumed(one.state_dict(), shuffle=True)) == 16
-
-
 @pytest.mark.parametrize(
     ("environment", "several"), [({}, False), ({"WORLD_SIZE": "1"}, False), ({"WORLD_SIZE": "2"}, True)]
 )

@@ -71,19 +71,6 @@ def test_each_row_comes_once(shuffle, workers, versions):
     assert "grown" not in later.state_dict()
 
 
-def test_rows_are_appended_twice_in_an_epoch(versions):
-    seen, state = begun(versions[0], 3)
-    for ref in versions[1:]:
-        loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=5)
-        loader.load_state_dict(saved(state), appended="next")
-        given = iter(loader)
-        seen += numbers(next(given) for _ in range(2))
-        state = loader.state_dict()
-    seen += numbers(given)
-    assert sorted(seen) == list(range(OLD))
-    assert sorted(numbers(loader)) == list(range(OLD + 2 * NEW))
-
-
 def test_without_the_argument_the_error_names_it(versions):
     _, state = begun(versions[0], 3)
     loader = yoga.DataLoader(versions[2], batch_size=4, shuffle=True, seed=5)
@@ -120,25 +107,6 @@ def test_views_row_by_row_are_carried_over(kind, versions):
     expected = [row["x"] if isinstance(row, dict) else row for row in new]
     assert sorted(first + numbers(loader)) == sorted(map(int, expected[:OLD]))
     assert sorted(numbers(loader)) == sorted(map(int, expected))
-
-
-def test_ranks_change_where_rows_were_appended(versions):
-    old, new, _ = versions
-    seen: list[int] = []
-    states = []
-    for rank in range(2):
-        found, state = begun(old, 3, num_replicas=2, rank=rank)
-        seen += found
-        states.append(state)
-    assert states[0]["position"] == states[1]["position"] == 24
-    for rank in range(3):
-        loader = yoga.DataLoader(
-            new, batch_size=4, shuffle=True, seed=5, num_replicas=3, rank=rank, appended="next"
-        )
-        loader.load_state_dict(saved(states[0]))
-        seen += numbers(loader)
-    assert set(seen) == set(range(OLD))
-    assert len(seen) < OLD + 3 * 4  # what evens ranks out comes twice
 
 
 def test_a_sampler_of_ones_own_refuses_the_argument(versions):

@@ -167,15 +167,6 @@ def test_ranks_that_were_given_without_a_group_and_a_seed_share_the_rows(
     assert found[0][0] == list(yoga.ResumableSampler(LENGTH, 2, 0, seed=0)) + found[0][0][half:]
 
 
-def test_rows_do_not_depend_on_how_many_ranks_see_the_same() -> None:
-    rows = deliver(loader())
-    for data, copies in ((2, 3), (1, 4), (2, 1)):
-        ranks = [deliver(loader(num_replicas=data, rank=r // copies)) for r in range(data * copies)]
-        steps = itertools.zip_longest(*ranks[::copies])
-        assert [row for step in steps for row in step if row is not None] == rows
-        assert all(ranks[r] == ranks[r // copies * copies] for r in range(data * copies))
-
-
 def test_processes_without_a_group_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     one = loader()

@@ -104,39 +104,6 @@ def test_stopped_anywhere_and_continued_by_other_ranks_whatever_the_shuffle(
                 assert abs(len(got) - 23) < third
 
 
-def test_the_next_epoch_after_an_elastic_resume_gives_each_rank_its_own_files() -> None:
-    def rows_by_rank(world: int, state: Any, epochs: int) -> list[list[list[int]]]:
-        found = []
-        for rank in range(world):
-            sampler = ResumableSampler(
-                InFiles((5,) * 8),
-                shuffle="block",
-                seed=3,
-                num_replicas=world,
-                rank=rank,
-                remainder="keep",
-                locality="shard",
-            )
-            assert sampler.locality == "shard"
-            if state:
-                sampler.load_state_dict(state)
-            found.append([list(sampler) for _ in range(epochs)])
-        return found
-
-    own = rows_by_rank(4, None, 3)
-    for epochs in own:
-        assert len({row // 5 for rows in epochs for row in rows}) == 2  # the same files in every epoch
-        assert len(set(map(tuple, epochs))) == 3
-    begun = [
-        ResumableSampler(InFiles((5,) * 8), 2, rank, "block", 3, remainder="keep", locality="shard")
-        for rank in (0, 1)
-    ]
-    taken = [list(itertools.islice(sampler, 7)) for sampler in begun]
-    later = rows_by_rank(4, begun[0].state_dict(), 3)
-    assert sorted(sum(taken, []) + [row for epochs in later for row in epochs[0]]) == list(range(40))
-    assert [epochs[1:] for epochs in later] == [epochs[1:] for epochs in own]
-
-
 def test_ranks_of_different_orders_are_told_apart() -> None:
     def two(first: Any, second: Any, **options: Any) -> list[ResumableSampler]:
         return [
@@ -417,16 +384,6 @@ def test_the_rows_of_a_step_are_those_its_ranks_got() -> None:
         assert batches.rows_in_step(step, epoch=0).tolist() == interleaved(list(rows))
     with pytest.raises(ValueError, match=r"step must be in 0\.\.2"):
         batches.rows_in_step(3)
-
-
-def test_rank_and_world_come_from_torch_distributed(tmp_path: Any) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
-    try:
-        sampler = ResumableSampler(10)
-        assert (sampler.num_replicas, sampler.rank) == (1, 0)
-        assert ResumableSampler(10, num_replicas=4, rank=3).rank == 3
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_a_sampler_pickles_with_its_place() -> None:
