@@ -65,6 +65,15 @@ def most_off(of: np.ndarray, weights: dict[str, float]) -> float:
     )
 
 
+def sources_in(view: Any, epoch: int, shuffle: Any = True) -> np.ndarray:
+    """The numbers of the sources in the order in which they come in an epoch."""
+    numbers = view.order(7, shuffle, True, 1).rows(epoch, np.arange(len(view)))
+    found = np.empty(len(numbers), np.int64)
+    for _, number, places, _ in view.dealt(numbers):
+        found[places] = number
+    return found
+
+
 @settings(max_examples=examples(12))
 @given(
     lengths=st.lists(st.lists(st.integers(1, BUDGET), min_size=1, max_size=60), min_size=2, max_size=7),
@@ -340,10 +349,7 @@ def test_a_block_shuffle_keeps_shares_and_blocks() -> None:
     sources = {"a": source_of([16] * 5000 + [9] * 5000, 0), "b": source_of([16] * 5000, 20_000)}
     mix = yoga.mix(sources, {"a": 1, "b": 1}, rows=5000, source_column="source")
     packs = mix.packed("ids", BUDGET)
-    of = np.empty(len(packs), np.int64)
-    for _, number, places, _ in packs.dealt(packs.order(7, "block", True, 1).rows(0, np.arange(len(of)))):
-        of[places] = number
-    assert most_off(of, {"a": 1, "b": 1}) <= 1.5 + 32
+    assert most_off(sources_in(packs, 0, "block"), {"a": 1, "b": 1}) <= 1.5 + 32
     windows = mix.token_windows("ids", BUDGET)
     order = windows.order(7, "block", True, 1)
     numbers = order.rows(0, np.arange(2000))
@@ -383,13 +389,10 @@ def test_stages_begin_in_later_epochs(kind: str) -> None:
     ref: Any = mixed(cell=8)
     made = getattr(ref, kind)("ids", BUDGET)
     early, late = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 0}
-    for position in (0.5, 1, 2.3):
+    for position in (0.5, 1, 2.3, 3, 3.9):
         place = round(position * len(made))
         course = made.staged([(0, early), (place, late), (place * 2, early)])
-        loader = yoga.DataLoader(course, 1, shuffle=True, seed=7, remainder="keep")
-        came = []
-        for _ in range(5):
-            came += [batch["source"].reshape(-1)[0].item() for batch in loader]
+        came = np.concatenate([sources_in(course, epoch) for epoch in range(5)]).tolist()
         first = came.index(1)
         assert place <= first <= place + 8
         assert set(came[:first]) == {0}
