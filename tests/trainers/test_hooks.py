@@ -417,15 +417,13 @@ class TestLightning:
             self.trainer().predict(module, yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized()))
         ) == [[1, 2], [3]]
 
-    def test_overfit_batches_has_the_first_rows(self, module: Any) -> None:
-        self.trainer(overfit_batches=2, max_epochs=2).fit(module, loader())
-        assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
-
-    def test_overfit_batches_keeps_a_loader_without_shuffle(self, module: Any) -> None:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_overfit_batches_has_the_first_rows(self, module: Any, shuffle: bool) -> None:
+        one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self.trainer(overfit_batches=2, max_epochs=2).fit(module, yoga.DataLoader(list(range(LENGTH)), 4))
-        assert not [one for one in caught if "overfit" in str(one.message)]
+            self.trainer(overfit_batches=2, max_epochs=2).fit(module, one)
+        assert shuffle or not [found for found in caught if "overfit" in str(found.message)]
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
     @pytest.mark.parametrize("shuffle", [False, True, "block"])
