@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from own import Mapped, Own
@@ -661,6 +660,5 @@ print([row["ids"].tolist() for row in pickle.load(open(sys.argv[1], "rb")).in_ep
 def test_a_new_process_reads_the_same_packs(storage: yoga.Storage, tmp_path: Path) -> None:
     packed = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False).packed("ids", 16)
     (tmp_path / "view").write_bytes(pickle.dumps(packed))
-    command = [sys.executable, "-c", SPAWNED, str(tmp_path / "view")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = run_program(SPAWNED, str(tmp_path / "view"))
     assert done.stdout.strip() == str([row["ids"].tolist() for row in packed.in_epoch(2)]), done.stderr
