@@ -527,7 +527,7 @@ def test_an_object_that_is_not_a_sampler_is_refused() -> None:
             yoga.DataLoader(Noisy(), sampler=sampler)
     with pytest.raises(TypeError, match="must give indices"):
         yoga.DataLoader(Noisy(), sampler=3)
-    with pytest.raises(ValueError, match="excludes shuffle"):
+    with pytest.raises(ValueError, match="sampler excludes shuffle"):
         yoga.DataLoader(Noisy(), sampler=[1], shuffle=True)
     with pytest.raises(ValueError, match="batch_sampler excludes"):
         yoga.DataLoader(Noisy(), 2, batch_sampler=[[1]])
