@@ -318,8 +318,6 @@ class Server:
         self._number += 1
         meeting = str(self._folder / f"meeting-{self._number}")
         order = {"shape": shape, "folder": str(folder), "log": str(log), "meeting": meeting, **order}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -331,7 +329,6 @@ class Server:
         with contextlib.suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
         self._process.wait(30)
-        assert self._process.stdout is not None
         self._process.stdout.close()
 
 

@@ -40,28 +40,18 @@ def check_same(whole: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> Non
 
 
 FEW = ("nanogpt",)  # of the shapes
-RARELY = [pytest.param(shape, marks=pytest.mark.rest) for shape in SHAPES if shape not in FEW]
+RARELY = [pytest.param(shape, "cpu", marks=pytest.mark.rest) for shape in SHAPES if shape not in FEW]
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+ON_GPU = [pytest.param(shape, "cuda", marks=GPU) for shape in SHAPES]  # dropout draws from its generator
 
 
-@pytest.mark.parametrize("shape", [*FEW, *RARELY])
-def test_killed_three_times(shape: str, server: Server, tmp_path: Path) -> None:
-    assert server.run(shape, tmp_path / "whole", tmp_path / "log") == [0]
+@pytest.mark.parametrize(("shape", "device"), [*((shape, "cpu") for shape in FEW), *RARELY, *ON_GPU])
+def test_killed_three_times(shape: str, device: str, server: Server, tmp_path: Path) -> None:
+    assert server.run(shape, tmp_path / "whole", tmp_path / "log", device=device) == [0]
     for kill_after, workers in [(9, 2), (7, 0), (16, 1)]:  # after so many lines
-        order = {"kill_after": kill_after, "workers": workers}
+        order = {"kill_after": kill_after, "workers": workers if device == "cpu" else 0, "device": device}
         assert server.run(shape, tmp_path / "run", tmp_path / "pieces", **order) == [KILLED]
-    assert server.run(shape, tmp_path / "run", tmp_path / "pieces") == [0]
-    check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", SHAPES)
-def test_killed_on_a_gpu(shape: str, server: Server, tmp_path: Path) -> None:
-    """Dropout draws from the device's generator."""
-    assert server.run(shape, tmp_path / "whole", tmp_path / "log", device="cuda") == [0]
-    for kill_after in (9, 7, 16):
-        order = {"kill_after": kill_after, "device": "cuda"}
-        assert server.run(shape, tmp_path / "run", tmp_path / "pieces", **order) == [KILLED]
-    assert server.run(shape, tmp_path / "run", tmp_path / "pieces", device="cuda") == [0]
+    assert server.run(shape, tmp_path / "run", tmp_path / "pieces", device=device) == [0]
     check_same(lines(tmp_path / "log"), lines(tmp_path / "pieces"))
 
 
@@ -171,7 +161,6 @@ def test_workers_end_with_their_program(end: str, method: str, tmp_path: Path) -
     program.write_text(ENDING)
     command = [sys.executable, str(program), end, method, str(tmp_path / "run")]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert started.stdout is not None
     assert started.stdout.readline() == "ends\n"
     assert started.communicate(timeout=30)[0] == ""  # its workers have closed the pipe, too
     assert started.returncode == ENDS[end]

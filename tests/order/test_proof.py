@@ -102,23 +102,6 @@ def test_the_proof_holds_after_every_step(world: int, remainder: str) -> None:
     assert how in str(proof)
 
 
-def test_the_proof_continues_after_a_resume_with_other_ranks() -> None:
-    for first, second, steps in itertools.product((1, 2, 4), (1, 2, 3), (1, 2)):
-        begun = [loader(r, first) for r in range(first)]
-        for one in begun:
-            delivered(one, steps)
-        states = [one.state_dict() for one in begun]
-        assert all(state == states[0] for state in states)
-        if states[0]["epoch"]:
-            continue
-        resumed = [loader(r, second) for r in range(second)]
-        for one in resumed:
-            one.load_state_dict(states[0])
-        proof = prove([delivered(one) for one in resumed])
-        assert proof, str(proof)
-        assert proof.rows == LENGTH
-
-
 def twins() -> list[Any]:
     return [delivered(loader()), delivered(loader())]
 

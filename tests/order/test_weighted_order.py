@@ -114,7 +114,7 @@ def test_numbers_that_do_not_come() -> None:
 
 
 BAD = {
-    "negative": ([1.0, -0.5], "found -0.5 for row 1"),
+    "negative": ([1.0, -0.5], "weights must be finite and at least 0, found -0.5 for row 1"),
     "not a number": ([1.0, float("nan")], "found nan for row 1"),
     "infinite": ([float("inf"), 1.0], "found inf for row 0"),
     "all 0": ([0, 0, 0], "all 3 weights are 0"),

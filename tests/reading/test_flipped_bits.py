@@ -41,6 +41,7 @@ def row_of(i: int) -> dict[str, Any]:
         "image": rng.integers(0, 256, 30_000, dtype=np.uint8),  # a block has more than CELL
         "label": i,
         "tokens": rng.integers(0, 9, 50 + i % 7, dtype=np.int32),
+        "boxes": rng.random((1 + i % 3, 4)),
         "name": f"row {i}",
     }
 
@@ -50,7 +51,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A storage with one version, in one file of several blocks."""
     folder = tmp_path_factory.mktemp("kept")
     rows = [row_of(i) for i in range(ROWS)]
-    schema = Schema.of(rows[0], ragged=["tokens"])
+    schema = Schema.of(rows[0], ragged=["tokens", "boxes"])
     options = BuildOptions(request.param, schema=schema, progress=False, block_bytes=2**18)
     store = LocalStore(folder)
     with store.lock("data", "1", PATIENCE):
@@ -131,7 +132,8 @@ def in_memory(path: Path) -> None:
 @pytest.mark.parametrize("lies", [in_memory, pytest.param(on_disk, marks=linux)])
 def test_a_flipped_bit_is_found(kept: Path, file: Path, lies: Callable[[Path], None]) -> None:
     assert delivered(loader_of(ref_of(kept))) == (ROWS, False)
-    for place, part, block in flips(kept):
+    places = flips(kept)
+    for place, part, block in places[:: len(places) // 25 + 1]:  # all of them: on the road "take"
         flip(file, place)
         lies(file)
         ref = ref_of(kept)

@@ -453,16 +453,6 @@ def test_schemas_name_their_columns() -> None:
         Schema.of({"k" * 500: 1})
 
 
-def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
-    assert Node("leaf") == Node("leaf")
-    made = namedtuple("made", "a b")
-    rows = Rows(block_of([made(1, "x"), made(2, "y")]))
-    # Its class cannot be found by name, so its rows are of a similar class.
-    for row in (rows[0], rows.exact()[0]):
-        assert (type(row).__name__, row._fields, row) == ("made", ("a", "b"), made(1, "x"))
-        assert pickle.loads(pickle.dumps(row)) == row
-
-
 def ragged_rows() -> list[Any]:
     return [
         {"fixed": np.full(2, i, ">i4"), "text": "é" * (i % 3), "any": np.full((i % 4, i % 3 + 1), i)}

@@ -76,7 +76,6 @@ def assert_known(stats: ColumnStats, values: np.ndarray) -> None:
     assert (stats.inf, stats.minus_inf) == (sum(map(math.isinf, listed)), listed.count(-math.inf))
     assert stats.zeros == finite.count(0)
     assert stats.sampled == len(finite)
-    assert stats.histogram is not None
     if not finite:
         assert (stats.min, stats.max, stats.mean, stats.std) == (None,) * 4
         assert stats.histogram.counts == ()
@@ -86,7 +85,6 @@ def assert_known(stats: ColumnStats, values: np.ndarray) -> None:
     mean = sum(exact) / len(exact)
     variance = sum((value - mean) ** 2 for value in exact) / len(exact)
     size = float(max(map(abs, exact)))
-    assert stats.mean is not None
     assert stats.std is not None
     assert abs(stats.mean - float(mean)) <= 1e-15 * len(exact) * size
     if variance < 2**1000:
@@ -164,14 +162,11 @@ def test_of_wide_rows_some_are_sampled_alike_in_any_parts() -> None:
         assert 2**16 * 0.9 < whole.sampled < values.size
         assert (whole.min, whole.max, whole.count) == (values.min(), values.max(), values.size)
         exact = values.astype(np.float64)
-        assert whole.mean is not None
         assert math.isclose(whole.mean, exact.mean(), rel_tol=1e-6)
-        assert whole.std is not None
         assert math.isclose(whole.std, exact.std(), rel_tol=0.02)
         assert whole.zeros >= 1
         parts = in_parts(block, [1, 17, 90, 333, 350], 0).known()["value"]
         assert (parts.sampled, parts.histogram, parts.zeros) == (whole.sampled, whole.histogram, whole.zeros)
-        assert parts.mean is not None
         assert math.isclose(parts.mean, whole.mean, rel_tol=1e-6)
         assert "the histogram" in str(whole)
 
@@ -184,7 +179,6 @@ def test_of_many_rows_of_any_length_some_are_sampled_alike_in_any_parts() -> Non
     kept = [size for number, size in enumerate(sizes) if number < 1024 or number % 64 == 0]
     assert whole.sampled == sum(kept) < whole.count == sum(sizes)
     assert whole.zeros == len([size for size in kept if size])
-    assert whole.lengths is not None
     assert (whole.lengths.min, whole.lengths.max, whole.lengths.total) == (0, max(sizes), sum(sizes))
     for seed, cuts in enumerate(([5, 700], [1024, 1301, 1499], [1023, 1025, 1900])):
         assert in_parts(block, cuts, seed).to_json() == in_one(block).to_json()
@@ -207,7 +201,6 @@ def test_infinities_and_nan_in_wide_rows_are_all_counted() -> None:
     assert (found.nan, found.inf, found.minus_inf) == (1, 2, 1)
     assert (found.min, found.max) == (1, float(np.float32(3e38)))
     finite = values[np.isfinite(values)].astype(np.float64)
-    assert found.mean is not None
     assert math.isclose(found.mean, finite.mean(), rel_tol=1e-6)
     all_bad = in_one(block_of(list(np.full((400, 1000), np.nan, np.float32)))).known()["value"]
     assert (all_bad.nan, all_bad.count, all_bad.mean) == (400_000, 400_000, None)
@@ -227,7 +220,6 @@ def test_texts_and_none(texts: list[str | None], cuts: list[int]) -> None:
     sizes = [len(text.encode("utf-8", "surrogatepass")) for text in there]
     stats = found["t"]
     assert (stats.rows, stats.nulls, stats.count) == (len(texts), len(texts) - len(there), len(there))
-    assert stats.lengths is not None
     assert stats.lengths.count == len(there)
     if sizes:
         assert (stats.lengths.min, stats.lengths.max, stats.lengths.total) == (

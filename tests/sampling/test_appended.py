@@ -122,25 +122,6 @@ def test_views_row_by_row_are_carried_over(kind, versions):
     assert sorted(numbers(loader)) == sorted(map(int, expected))
 
 
-def test_ranks_change_where_rows_were_appended(versions):
-    old, new, _ = versions
-    seen: list[int] = []
-    states = []
-    for rank in range(2):
-        found, state = begun(old, 3, num_replicas=2, rank=rank)
-        seen += found
-        states.append(state)
-    assert states[0]["position"] == states[1]["position"] == 24
-    for rank in range(3):
-        loader = yoga.DataLoader(
-            new, batch_size=4, shuffle=True, seed=5, num_replicas=3, rank=rank, appended="next"
-        )
-        loader.load_state_dict(saved(states[0]))
-        seen += numbers(loader)
-    assert set(seen) == set(range(OLD))
-    assert len(seen) < OLD + 3 * 4  # what evens ranks out comes twice
-
-
 def test_a_sampler_of_ones_own_refuses_the_argument(versions):
     sampler = torch.utils.data.RandomSampler(range(OLD), generator=torch.Generator().manual_seed(1))
     loader = yoga.DataLoader(versions[0], batch_size=4, sampler=sampler)

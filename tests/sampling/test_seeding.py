@@ -432,17 +432,6 @@ def test_each_rank_and_each_epoch_draws_its_own() -> None:
     ]
     numbers = [tuple(drawn) for loader in found for _ in range(2) for _, drawn in loader]
     assert len(set(numbers)) == len(numbers) == 24
-    state = None
-    for rank, loader in enumerate(found):
-        iterator = iter(loader)
-        got = [next(iterator), next(iterator)]
-        state = loader.state_dict()
-        rest = yoga.DataLoader(
-            Few(), 4, seed=3, collate_fn=mixed_up, num_replicas=3, rank=rank, num_workers=1
-        )
-        rest.load_state_dict(state)
-        assert list(iterator) == list(rest)
-        assert len(got) == 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

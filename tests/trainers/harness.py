@@ -75,7 +75,6 @@ class _Nursery:
         """The exit code; None if it took too long, and was killed."""
         child = None
         try:
-            assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             child = self._answer("child", PATIENCE)  # it imports a lot first
             assert child is not None, f"no process of {order['program']} could be started"
@@ -92,7 +91,6 @@ class _Nursery:
             raise
 
     def _answer(self, what: str, timeout: float) -> int | None:
-        assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
         if not ready:
             return None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import warnings
-import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -208,10 +205,8 @@ def test_a_state_that_is_ahead_warns_once_and_state_after_is_exact(kind: str) ->
             del batches
         with pytest.warns(UserWarning, match=r"save\s+sampler.state_after\(steps, batch_size\)"):
             ahead = sampler.state_dict()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert sampler.state_dict() == ahead
-            exact = sampler.state_after(steps, *arguments)
+        assert sampler.state_dict() == ahead
+        exact = sampler.state_after(steps, *arguments)
         assert (ahead["position"], exact["position"]) == (4 * (steps + 4), 4 * steps)
         resumed, loader = batches_of(kind, 2)
         resumed.load_state_dict(exact)
@@ -223,39 +218,18 @@ def test_a_state_that_is_ahead_warns_once_and_state_after_is_exact(kind: str) ->
 def test_without_workers_no_state_is_ahead(kind: str) -> None:
     sampler, loader = batches_of(kind, 0)
     next(iter(loader))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert sampler.state_dict()["position"] == 4
+    assert sampler.state_dict()["position"] == 4
 
 
 @pytest.mark.parametrize("kind", ["sampler", "batch sampler"])
 def test_at_the_end_of_an_epoch_no_state_is_ahead(kind: str) -> None:
     sampler, loader = batches_of(kind, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in loader:
-            pass
-        assert sampler.state_dict()["epoch"] == 1
-        next(iter(loader))
-        sampler.set_epoch(5)
-        assert sampler.state_dict()["epoch"] == 5
-
-
-@pytest.mark.parametrize("kind", ["sampler", "batch sampler"])
-def test_a_look_at_a_batch_of_workers_moves_nothing(kind: str) -> None:
-    _, loader = batches_of(kind, 0)
-    whole = [batch.tolist() for batch in loader]
-    _, loader = batches_of(kind, 2)
-    gc.disable()  # the workers end when the iterator is dropped, not when the garbage collector runs
-    try:
-        looked = iter(loader)
-        next(looked)
-        held = weakref.ref(looked)
-        del looked
-        assert held() is None
-        assert [batch.tolist() for batch in loader] == whole
-    finally:
-        gc.enable()
+    for _ in loader:
+        pass
+    assert sampler.state_dict()["epoch"] == 1
+    next(iter(loader))
+    sampler.set_epoch(5)
+    assert sampler.state_dict()["epoch"] == 5
 
 
 def test_steps_that_were_not_handed_out_are_refused() -> None:

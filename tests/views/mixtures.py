@@ -14,6 +14,24 @@ def listed(rows: list[Any]) -> list[Any]:
     return rows
 
 
+def batches_of_ranks(
+    ref: yoga.DataRef, batch: int, world: int, steps: int | None, state: Any, **more: Any
+) -> tuple[list[list[Any]], Any]:
+    """The batches of each rank, and the state of all after so many steps from one on."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
+    found, states = [], []
+    for rank in range(world):
+        loader = yoga.DataLoader(ref, batch, num_replicas=world, rank=rank, **options)
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        found.append(list(itertools.islice(batches, steps)))
+        states.append(loader.state_dict())
+        del batches
+    assert all(one == states[0] for one in states)
+    return found, states[0]
+
+
 def delivered(
     ref: yoga.DataRef,
     steps: int | None = None,
@@ -23,18 +41,8 @@ def delivered(
     **more: Any,
 ) -> tuple[list[Any], Any]:
     """The rows of all ranks, and the state after so many steps."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
-    found, states = [], []
-    for rank in range(world):
-        loader = yoga.DataLoader(ref, batch, num_replicas=world, rank=rank, **options)
-        if state is not None:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-        batches = iter(loader)
-        found += [row for rows in itertools.islice(batches, steps) for row in rows]
-        states.append(loader.state_dict())
-        del batches
-    assert all(one == states[0] for one in states)
-    return found, states[0]
+    ranks, state = batches_of_ranks(ref, batch, world, steps, state, **{"collate_fn": listed, **more})
+    return [row for batches in ranks for rows in batches for row in rows], state
 
 
 def ids(rows: list[Any]) -> list[int]:

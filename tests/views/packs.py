@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mixtures import batches_of_ranks
 from own import Own
 
 import torchyoga as yoga
@@ -46,19 +46,15 @@ def texts_of(folder: Path, lengths: list[int]) -> yoga.DataRef:
     return yoga.Storage(folder).submit(rows, "texts", "1", schema=schema, progress=False)
 
 
-def batches_of(ref: yoga.DataRef, world: int = 1, steps: int | None = None, **more: Any) -> tuple[Any, Any]:
+def batches_of(
+    ref: yoga.DataRef,
+    world: int = 1,
+    steps: int | None = None,
+    state: Any = None,
+    batch: int = 1,
+    **more: Any,
+) -> tuple[Any, Any]:
     """The batches of all ranks, one round of ranks after the other, and the state after them."""
-    state, batch_size = more.pop("state", None), more.pop("batch_size", 1)
-    options = {"shuffle": True, "seed": 7, "remainder": "keep", **more}
-    of_ranks, states = [], []
-    for rank in range(world):
-        loader = yoga.DataLoader(ref, batch_size, num_replicas=world, rank=rank, **options)
-        if state is not None:
-            loader.load_state_dict(json.loads(json.dumps(state)))
-        batches = iter(loader)
-        of_ranks.append(list(itertools.islice(batches, steps)))
-        states.append(loader.state_dict())
-        del batches
-    assert all(one == states[0] for one in states)
+    of_ranks, state = batches_of_ranks(ref, batch, world, steps, state, **more)
     rounds = itertools.zip_longest(*of_ranks)
-    return [batch for one in rounds for batch in one if batch is not None], states[0]
+    return [batch for one in rounds for batch in one if batch is not None], state

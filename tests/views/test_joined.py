@@ -104,7 +104,6 @@ def test_any_nesting_becomes_one_step_and_gives_the_rows_that_torch_gives() -> N
         sources: list[DataRef] = [Counting(100, 9), Counting(200, 5), Counting(300, 0)]
         dataset = nest(sources, pick.randint(1, 4), pick)
         found, expected = flattened(dataset), row_by_row(dataset)
-        assert found is not None
         assert list(found) == row_by_row(found) == expected
         assert list(found.take(np.arange(len(found)))) == expected
         if isinstance(dataset, DataRef):
@@ -200,7 +199,6 @@ def test_batches_are_those_of_torch(tmp_path: Path, kind: str, format: str) -> N
     shuffled: Any = Subset(both, np.random.default_rng(3).permutation(2 * N)[:9])
     for dataset in (both, shuffled, Subset(one, [4, 0, 0])):  # type: ignore[arg-type]
         found = flattened(dataset)
-        assert found is not None
         assert found.schema == one.schema
         exact = row_by_row(dataset)
         assert_rows_equal(list(found), exact)
@@ -222,7 +220,6 @@ def test_sources_that_differ_are_read_row_by_row(tmp_path: Path) -> None:
     other = storage.submit([{"x": float(i)} for i in range(4)], "other", "1", progress=False)
     dataset: Any = ConcatDataset([one, other])
     found = flattened(dataset)
-    assert found is not None
     assert found.schema is None
     assert_rows_equal(found[[0, 5, 1]], [{"x": 0}, {"x": 1.0}, {"x": 1}])
     assert_rows_equal(list(yoga.DataLoader(dataset, 8)), [default_collate([dataset[i] for i in range(8)])])
@@ -305,7 +302,6 @@ def test_indices_that_change_are_followed() -> None:
     dataset.indices[0] = 99
     with pytest.raises(IndexError):
         rows()
-    assert before is not None
     assert list(before) == [1, 2, 3]
 
 
@@ -314,7 +310,6 @@ def test_fingerprints_depend_on_sources_and_rows() -> None:
 
     def named(*made: Any) -> Any:
         found = flattened(Subset(ConcatDataset(made[:-1]), made[-1]))
-        assert found is not None
         return found.fingerprint
 
     names = [
@@ -368,10 +363,7 @@ def test_a_block_shuffle_follows_the_files_of_the_sources() -> None:
 def test_announcements_reach_the_source_that_they_are_about() -> None:
     one, other = Counting(0, 9), Counting(9, 9)
     found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
-    assert found is not None
-    assert found._readahead is not None
     prefetch = found._readahead.prefetch
-    assert prefetch is not None
     assert not found._readahead.is_cold
     one.is_cold = True
     assert found._readahead.is_cold
@@ -382,7 +374,6 @@ def test_announcements_reach_the_source_that_they_are_about() -> None:
     assert found._row_bytes == (2 * 1 + 2 * 10) // 4
     assert found.is_thread_safe
     nameless = flattened(ConcatDataset([one, InFiles()]))  # type: ignore[list-item]
-    assert nameless is not None
     assert not nameless.is_thread_safe
     assert nameless._row_bytes == 0
 
@@ -409,7 +400,6 @@ def test_each_source_follows_its_part_of_the_order() -> None:
     rows = np.concatenate([loader.rows_in_step(step, epoch=0) for step in range(140)])
     given = row_by_row(Subset(dataset, rows))  # type: ignore[arg-type]
     for source in sources[:2]:
-        assert isinstance(source, Following)
         source.thread.join(60)
         mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
         assert [row for _, rows in source.announced for row in rows] == mine
@@ -419,7 +409,6 @@ def test_each_source_follows_its_part_of_the_order() -> None:
             next(iterator)
         taken = step
         for source in sources[:2]:
-            assert isinstance(source, Following)
             part = [row for row in given[: 10 * step] if 0 <= row - source.first < source.count]
             assert source.progress() == len(part)
 

@@ -615,20 +615,6 @@ def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:
     assert "7 0.05 and 12 more: " in repr(many)
 
 
-def test_every_rank_proves_a_mixture(sources: Any) -> None:
-    mix = yoga.mix(sources, WEIGHTS, rows=61)
-    loaders = [
-        yoga.DataLoader(
-            mix, 5, shuffle=True, seed=7, num_replicas=3, rank=rank, remainder="keep", collate_fn=listed
-        )
-        for rank in range(3)
-    ]
-    for batches in itertools.zip_longest(*loaders):
-        assert any(batches)
-    proof = yoga.prove([loader.receipt() for loader in loaders])
-    assert str(proof) == "epoch 0: 61 of 61 rows delivered since it began, each exactly once"
-
-
 def test_ranks_have_no_files_of_their_own_in_a_mixture(plain: Any) -> None:
     with pytest.raises(ValueError, match="locality='shard' gives each rank rows of its own"):
         yoga.DataLoader(yoga.mix(plain), 8, shuffle=True, locality="shard")

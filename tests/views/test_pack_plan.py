@@ -192,7 +192,6 @@ def test_pieces_begin_where_they_are_cut() -> None:
     for epoch in range(5):
         members = Members(plan, 1, epoch)
         found = members.documents(np.arange(len(plan)))
-        assert found.begins is not None
         pieces = zip(found.rows.tolist(), found.begins.tolist(), found.costs.tolist(), strict=True)
         assert sorted(pieces) == [(0, 0, 4), (0, 4, 4), (0, 8, 1), (1, 0, 4), (2, 0, 3)]
         alone = [members.documents(np.array([pack])).begins for pack in range(len(plan))]

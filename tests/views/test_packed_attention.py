@@ -212,20 +212,6 @@ def test_packs_are_laid_out_for_models_of_transformers(padded: Any) -> None:
             whole.packed("ids", 24, **{"layout": "transformers", **wrong})
 
 
-def test_filled_packs_are_those_of_torchtune() -> None:
-    """Its PackedDataset fills packs up, which is one more length of a pack; of lengths it makes masks."""
-    for batch in batches("filled packs"):
-        seq_lens = [
-            [n for n in torch.bincount(row + 1, minlength=1).roll(-1).tolist() if n]
-            for row in batch["document_ids"]
-        ]
-        assert torch.equal(batch["cu_seqlens"].diff(), torch.tensor(sum(seq_lens, [])))
-        own = [torch.block_diag(*[torch.ones(n, n).tril() for n in some]) for some in seq_lens]
-        mask = (batch["document_ids"][:, :, None] == batch["document_ids"][:, None]).tril()
-        assert torch.equal(mask, torch.stack(own).bool())
-        assert (batch["labels"][batch["document_ids"] < 0] == -100).all()
-
-
 @pytest.mark.rest
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", KINDS)
@@ -248,12 +234,6 @@ def test_flex_attention_keeps_to_documents(kind: str) -> None:
             own = [x[one].transpose(0, 1)[None] for x in flat]
             alone = torch.nn.functional.scaled_dot_product_attention(*own, is_causal=True)
             assert torch.allclose(found[one], alone[0].transpose(0, 1), rtol=0, atol=1e-12)
-
-
-def test_document_ids_are_a_name_of_packs() -> None:
-    ref = tokens_of(LENGTHS).map_batches(lambda c: {**c, "document_ids": np.arange(len(c["ids"]))})
-    with pytest.raises(ValueError, match="'document_ids', which packs have of their own"):
-        ref.packed("ids", 24)
 
 
 # -- losses and gradients

@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.testing import check_view
-from torchyoga.views.token_batches import BatchMembers, BatchPlan, TokenBatchesRef, planned
+from torchyoga.views.token_batches import BatchMembers, BatchPlan, planned
 
 LENGTHS = [int(n) for n in np.random.default_rng(5).integers(0, 12, 90)]
 ROWS = [{"ids": np.full(length, row, np.int32), "k": row} for row, length in enumerate(LENGTHS)]
@@ -39,12 +39,6 @@ def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         make_files_of(9, patch.setattr)
         storage = yoga.Storage(tmp_path_factory.mktemp("batches"), format=request.param)
         yield storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-
-
-def batches_of(ref: DataRef, *args: Any, **kwargs: Any) -> TokenBatchesRef:
-    found = ref.token_batches(*args, **kwargs)
-    assert isinstance(found, TokenBatchesRef)
-    return found
 
 
 def members(plan: BatchPlan, epoch: int) -> list[list[int]]:
@@ -135,7 +129,7 @@ def test_pools_are_drawn_from_all_rows() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"pool": 20, "max_rows": 5, "multiple_of": 4}])
 def test_batches_are_padded_rows(ref: DataRef, options: dict[str, Any]) -> None:
-    batches = batches_of(ref, "ids", 36, padding=-1, **options)
+    batches = ref.token_batches("ids", 36, padding=-1, **options)
     multiple = options.get("multiple_of", 1)
     seen: list[int] = []
     for batch in batches.in_epoch(2):
@@ -201,7 +195,7 @@ def test_rows_longer_than_the_budget(ref: DataRef) -> None:
     ):
         ref.token_batches("ids", 8)
     with pytest.warns(UserWarning, match="are left out, as long=.drop. asks"):
-        batches = batches_of(ref, "ids", 8, long="drop")
+        batches = ref.token_batches("ids", 8, long="drop")
     assert batches.report().dropped == len(long)
     rows = sorted(row for batch in batches for row in batch["k"].tolist())
     assert rows == [row for row in range(90) if row not in long]
@@ -209,7 +203,7 @@ def test_rows_longer_than_the_budget(ref: DataRef) -> None:
 
 def test_empty_rows_do_not_make_batches_without_bounds() -> None:
     ref = yoga.from_arrays({"x": np.arange(100)})
-    batches = batches_of(ref, np.zeros(100, np.int64), 16)
+    batches = ref.token_batches(np.zeros(100, np.int64), 16)
     assert batches.report()[:3] == (7, 100, 16)
     assert batches.report().padding == 0
 
@@ -257,7 +251,7 @@ def test_states_and_fingerprints_tell_batches_apart(ref: DataRef) -> None:
 
 
 def test_pickles_are_small(ref: DataRef) -> None:
-    batches = batches_of(ref, "ids", 36, pool=20)
+    batches = ref.token_batches("ids", 36, pool=20)
     assert len(pickle.dumps(batches)) < len(pickle.dumps(ref)) + 8 * 90 + 16 * len(batches) + 2048
     assert repr(batches).startswith("<batches of ")
     assert f": {len(batches)} rows" in repr(batches)
@@ -275,4 +269,4 @@ def test_files_of_a_store_are_downloaded_ahead(tmp_path: Any, monkeypatch: pytes
 def test_no_rows_make_no_batches(tmp_path: Any) -> None:
     empty = yoga.Storage(tmp_path).submit([], "none", "1", progress=False)
     assert len(empty.token_batches("ids", 8)) == 0
-    assert batches_of(Own(ROWS, SCHEMA)[:0], "ids", 8).report() == (0, 0, 0, 0, 0.0, 0)
+    assert Own(ROWS, SCHEMA)[:0].token_batches("ids", 8).report() == (0, 0, 0, 0, 0.0, 0)

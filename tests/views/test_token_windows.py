@@ -22,7 +22,6 @@ import torchyoga as yoga
 from torchyoga.reading.dataref import DataRef
 from torchyoga.rows.block import joined_runs
 from torchyoga.testing import check_view
-from torchyoga.views.token_windows import TokenWindowsRef
 
 LENGTHS = (5, 0, 1, 7, 3, 0, 12, 1, 1, 4, 0, 26, 2, 9)
 
@@ -48,12 +47,6 @@ def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         make_files_of(4, patch.setattr)
         storage = yoga.Storage(tmp_path_factory.mktemp("documents"), format=request.param)
         yield storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
-
-
-def windows_of(ref: DataRef, *args: Any, **kwargs: Any) -> TokenWindowsRef:
-    found = ref.token_windows(*args, **kwargs)
-    assert isinstance(found, TokenWindowsRef)
-    return found
 
 
 def of_tokens(row: Any) -> list[tuple[int, int]]:
@@ -92,9 +85,8 @@ def test_windows_are_slices_of_all_documents_end_to_end(
 ) -> None:
     oracle = Oracle(documents_of(LENGTHS), list(range(len(LENGTHS))), separator)
     for size, stride in itertools.product((1, 2, 5, 40), (1, 3, 5, 70)):
-        windows = windows_of(
-            ref, "ids", size, stride=stride, labels=labels, separator=separator, documents=True
-        )
+        options: dict[str, Any] = {"stride": stride, "labels": labels, "separator": separator}
+        windows: Any = ref.token_windows("ids", size, documents=True, **options)
         starts = oracle.starts(size, stride, labels)
         rows = list(windows)
         assert [row["ids"].tolist() for row in rows] == [oracle.tokens[a : a + size] for a in starts]
@@ -107,7 +99,7 @@ def test_windows_are_slices_of_all_documents_end_to_end(
             assert list(rows[0]) == ["ids", *made]
         assert [of_tokens(row) for row in rows] == [oracle.of[a : a + size] for a in starts]
         assert all((row["position_ids"][np.cumsum(row["lengths"])[:-1]] == 0).all() for row in rows)
-        plain = windows_of(ref, "ids", size, stride=stride, labels=labels, separator=separator)
+        plain = ref.token_windows("ids", size, **options)
         if labels:
             assert [row["labels"].tolist() for row in plain] == [
                 oracle.tokens[a + shift :][:size] for a in starts
@@ -135,19 +127,10 @@ def test_windows_of_any_documents_in_any_epoch(
     shift = int(labels == "shifted")
     separator = 1000 if separated else None
     own = own_of(documents_of(lengths), files)
-    whole = windows_of(
-        own,
-        "ids",
-        size,
-        stride=stride,
-        labels=labels,
-        ignore_index=-100 if masked and labels else None,
-        jitter=jitter,
-        separator=separator,
-        seed=3,
-    )
-    windows = whole.in_epoch(epoch)
-    assert isinstance(windows, TokenWindowsRef)
+    options: dict[str, Any] = {"stride": stride, "labels": labels, "separator": separator}
+    options |= {"jitter": jitter, "seed": 3}
+    whole = own.token_windows("ids", size, ignore_index=-100 if masked and labels else None, **options)
+    windows: Any = whole.in_epoch(epoch)
     tokens = sum(lengths) + separated * len(lengths)
     spare = tokens - size - shift
     span = min(stride, spare + 1) if jitter else 1
@@ -174,17 +157,7 @@ def test_windows_of_any_documents_in_any_epoch(
         assert windows["labels"].schema.columns[0].dtype == ("<i8" if masked else "<i4")
     covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + shift)}
     assert windows.tokens_left_out == tokens - len(covered)
-    about = windows_of(
-        own,
-        "ids",
-        size,
-        stride=stride,
-        labels=labels,
-        jitter=jitter,
-        separator=separator,
-        documents=True,
-        seed=3,
-    ).in_epoch(epoch)
+    about = own.token_windows("ids", size, documents=True, **options).in_epoch(epoch)
     begin = (offsets if len(offsets) == 1 else [None])[0]
     for number, window in enumerate(about):
         assert window["ids"].tolist() == flat[number]
@@ -196,14 +169,14 @@ def test_windows_of_any_documents_in_any_epoch(
 
 
 def test_jitter_begins_at_every_token_and_each_epoch_at_one(ref: DataRef) -> None:
-    windows = windows_of(ref, "ids", 5, stride=4, jitter=True, seed=1)
+    windows = ref.token_windows("ids", 5, stride=4, jitter=True, seed=1)
     begun = [int(windows.in_epoch(epoch)[0]["ids"][0]) for epoch in range(60)]
     assert set(begun) == {0, 1, 2, 3}
     assert begun == [int(windows.in_epoch(epoch)[0]["ids"][0]) for epoch in range(60)]
     assert begun != [
-        int(windows_of(ref, "ids", 5, stride=4, jitter=True).in_epoch(e)[0]["ids"][0]) for e in range(60)
+        int(ref.token_windows("ids", 5, stride=4, jitter=True).in_epoch(e)[0]["ids"][0]) for e in range(60)
     ]
-    assert windows_of(ref, "ids", 60, jitter=True)[0]["ids"].shape == (60,)
+    assert ref.token_windows("ids", 60, jitter=True)[0]["ids"].shape == (60,)
 
 
 OPTIONS = [
@@ -216,7 +189,7 @@ OPTIONS = [
 @pytest.mark.quick("*-plain", "lmdb-*")
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "wide"])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
-    expected = list(windows_of(ref, "ids", **options))
+    expected = list(ref.token_windows("ids", **options))
     check_view(lambda base: base.token_windows("ids", **options), ref, expected)
 
 
@@ -251,7 +224,7 @@ def test_rows_made_with_random_numbers_are_those_of_one_epoch(ref: DataRef) -> N
         return {"ids": row["ids"] + np.int32(np.random.randint(1000))}
 
     schema = ref.columns(["ids"]).schema
-    windows = windows_of(ref.map(noisy, schema=schema), "ids", 4)
+    windows = ref.map(noisy, schema=schema).token_windows("ids", 4)
     assert not windows._is_random
     assert [r["ids"].tolist() for r in windows] == [r["ids"].tolist() for r in windows.in_epoch(5)]
 
@@ -329,7 +302,7 @@ def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Except
 
 def test_a_window_longer_than_all_documents_is_warned_of(ref: DataRef) -> None:
     with pytest.warns(UserWarning, match=f"each needs 1000 tokens, and there are {sum(LENGTHS)}"):
-        windows = windows_of(ref, "ids", 1000)
+        windows = ref.token_windows("ids", 1000)
     assert (len(windows), windows.tokens_left_out) == (0, sum(LENGTHS))
 
 
@@ -354,7 +327,7 @@ def test_pickles_hold_lengths_and_no_more() -> None:
 
 
 def test_file_starts_are_where_windows_begin(ref: DataRef) -> None:
-    windows = windows_of(ref, "ids", 4)
+    windows = ref.token_windows("ids", 4)
     begins = np.append(0, np.cumsum(LENGTHS))[ref.file_starts]
     firsts = sorted({min(-(-int(begin) // 4), len(windows)) for begin in begins})
     assert windows.file_starts.tolist() == firsts

@@ -25,7 +25,7 @@ from torchyoga.errors import SchemaError
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_dataref
-from torchyoga.views.windows import Anchors, WindowsRef, gap_stops, group_starts
+from torchyoga.views.windows import Anchors, gap_stops, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:windows. in .* rows follow each other:UserWarning")
@@ -193,7 +193,6 @@ def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> Non
         name = "is_pad" if isinstance(offsets, int) else "x_is_pad"
         masks = [row[name].tolist() for row in rows]
         assert masks == [[a + o not in group for o in listed] for a, group in expected]
-    assert isinstance(windows, WindowsRef)
     numbers, anchors = np.arange(len(expected)), [anchor for anchor, _ in expected]
     assert windows.anchors(numbers).tolist() == anchors
     every = sorted({*listed, 0})
@@ -259,94 +258,74 @@ def test_groups_are_runs_of_any_length_at_borders_of_scans() -> None:
 # -- what cannot be
 
 
-def of_keys(*keys: Any) -> Own:
-    return Own([{"key": key, "x": n} for n, key in enumerate(keys)], yoga.Schema.of({"key": keys[0], "x": 1}))
+NOT_TOGETHER = r"with True are not all together: some begin at row 0, some at row 7; order_by\('done'\)"
 
 
 @pytest.mark.parametrize(
-    ("act", "error", "text"),
+    ("size", "options", "error", "text"),
     [
-        (lambda ref: ref.windows(0), ValueError, "rows of a window must be in 1..16777216, found 0"),
-        (lambda ref: ref.windows(True), ValueError, "must be an int, found True"),
-        (lambda ref: ref.windows(2.0), ValueError, "must be an int, found 2.0"),
-        (lambda ref: ref.windows(2**70), ValueError, "rows of a window must be"),
-        (lambda ref: ref.windows([0, 1]), TypeError, r"or offsets for each column, .* found \[0, 1\]"),
-        (lambda ref: ref.windows("id"), TypeError, "or offsets for each column"),
-        (lambda ref: ref.windows({"id": 5}), TypeError, "the offsets of 'id' are a range or a list"),
-        (lambda ref: ref.windows({"id": {1, 2}}), TypeError, "the offsets of 'id' are a range or a list"),
-        (lambda ref: ref.windows({"id": []}), ValueError, "must be 1 to .* ints; found 0"),
-        (lambda ref: ref.windows({"id": range(0)}), ValueError, "must be 1 to .* ints; found 0"),
-        (lambda ref: ref.windows({"id": range(2**70)}), ValueError, "offset of 'id' must be in"),
-        (lambda ref: ref.windows({"id": range(2**60)}), ValueError, "must be 1 to .* ints; found"),
-        (lambda ref: ref.windows({"id": [2**62]}), ValueError, "offset of 'id' must be in"),
-        (lambda ref: ref.windows({"id": [0, True]}), ValueError, "offset of 'id' must be an int, found True"),
-        (lambda ref: ref.windows({"id": [0, 0.5]}), ValueError, "offset of 'id' must be an int, found 0.5"),
-        (lambda ref: ref.windows({"id": [1, 2, 1]}), ValueError, r"must differ; found \[1, 2, 1\]"),
-        (lambda ref: ref.windows({}), ValueError, "name one or more columns"),
-        (lambda ref: ref.windows({"ids": [0]}), KeyError, "no column 'ids'; there are 'id', "),
-        (lambda ref: ref.windows({"obs": [0], "obs/state": [1]}), ValueError, "'obs/state' is named twice"),
-        (lambda ref: ref.windows({"id": [0]}, static=["id"]), ValueError, "'id' is named twice"),
-        (lambda ref: ref.windows({"id": [0]}, static="id"), TypeError, r"static=\['id'\]"),
-        (lambda ref: ref.windows({"id": [0]}, static=["tsk"]), KeyError, "no column 'tsk'"),
-        (lambda ref: ref.windows(3), ValueError, "'task', 'boxes', 'nothing' cannot be stacked"),
-        (lambda ref: ref.windows({"task": [0]}), ValueError, r"static=\['task'\]"),
-        (lambda ref: ref.windows({"id": [0]}, stride=0), ValueError, "stride must be"),
-        (lambda ref: ref.windows({"id": [0]}, stride=1.5), ValueError, "stride must be an int"),
-        (lambda ref: ref.windows({"id": [0]}, edge="keep"), ValueError, 'must be "drop" or "repeat"'),
-        (lambda ref: ref.windows({"id": [0]}, group_by="key"), KeyError, "no column 'key'"),
-        (lambda ref: ref.windows({"id": [0]}, group_by="boxes"), ValueError, "one number or text a row"),
-        (lambda ref: ref.windows({"id": [0]}, group_by="obs/state"), ValueError, "one number or text"),
-        (lambda ref: ref.windows({"id": [0]}, group_by="obs"), ValueError, "several columns"),
-        (lambda ref: ref.windows({"id": [0]}, group_by="pair/1"), TypeError, "holds float64"),
-        (lambda ref: ref.windows({"id": [0]}, group_by="nothing"), TypeError, "holds None"),
-        (
-            lambda ref: ref.windows({"id": [0]}, group_by="done"),
-            ValueError,
-            r"with True are not all together: some begin at row 0, some at row 7; order_by\('done'\)",
-        ),
-        (lambda ref: ref.windows({"id": [0]}, time="id"), ValueError, "time= and max_gap= go together"),
-        (lambda ref: ref.windows({"id": [0]}, time="id", max_gap=-1), ValueError, "at least 0, found -1"),
-        (
-            lambda ref: ref.windows({"id": [0]}, time="id", max_gap=np.nan),
-            ValueError,
-            "at least 0, found nan",
-        ),
-        (lambda ref: ref.windows({"id": [0]}, time="id", max_gap="1"), TypeError, "a number or a timedelta"),
-        (
-            lambda ref: ref.windows({"id": [0]}, time="id", max_gap=timedelta(1)),
-            TypeError,
-            "holds int64, .* is for times",
-        ),
-        (lambda ref: ref.windows({"id": [0]}, time="task", max_gap=1), TypeError, "is for numbers"),
-        (
-            lambda ref: ref.windows({"id": [0]}, time="boxes", max_gap=1),
-            ValueError,
-            "one number or time a row",
-        ),
-        (lambda ref: ref["id"].windows(3, edge="repeat"), ValueError, "adds 'is_pad', .* the row is a leaf"),
-        (lambda ref: ref["pair"].windows(3, edge="repeat"), ValueError, "the row is a tuple"),
-        (
-            lambda ref: ref.windows({"pair/0": [0]}, edge="repeat"),
-            ValueError,
-            "adds '0_is_pad', .* but 'pair' is a tuple",
-        ),
-        (
-            lambda ref: ref["obs"].windows(2, edge="repeat").windows(2, edge="repeat"),
-            ValueError,
-            "a dict with a key 'is_pad' already",
-        ),
-        (
-            lambda ref: of_keys("a", "b", "b", "c", "b", "a").windows({"x": [0]}, group_by="key"),
-            ValueError,
-            "with 'b' are not all together: some begin at row 1, some at row 4",
-        ),
+        (0, {}, ValueError, "rows of a window must be in 1..16777216, found 0"),
+        (True, {}, ValueError, "must be an int, found True"),
+        (2.0, {}, ValueError, "must be an int, found 2.0"),
+        (2**70, {}, ValueError, "rows of a window must be"),
+        ([0, 1], {}, TypeError, r"or offsets for each column, .* found \[0, 1\]"),
+        ("id", {}, TypeError, "or offsets for each column"),
+        ({"id": 5}, {}, TypeError, "the offsets of 'id' are a range or a list"),
+        ({"id": {1, 2}}, {}, TypeError, "the offsets of 'id' are a range or a list"),
+        ({"id": []}, {}, ValueError, "must be 1 to .* ints; found 0"),
+        ({"id": range(0)}, {}, ValueError, "must be 1 to .* ints; found 0"),
+        ({"id": range(2**70)}, {}, ValueError, "offset of 'id' must be in"),
+        ({"id": range(2**60)}, {}, ValueError, "must be 1 to .* ints; found"),
+        ({"id": [2**62]}, {}, ValueError, "offset of 'id' must be in"),
+        ({"id": [0, True]}, {}, ValueError, "offset of 'id' must be an int, found True"),
+        ({"id": [0, 0.5]}, {}, ValueError, "offset of 'id' must be an int, found 0.5"),
+        ({"id": [1, 2, 1]}, {}, ValueError, r"must differ; found \[1, 2, 1\]"),
+        ({}, {}, ValueError, "name one or more columns"),
+        ({"ids": [0]}, {}, KeyError, "no column 'ids'; there are 'id', "),
+        ({"obs": [0], "obs/state": [1]}, {}, ValueError, "'obs/state' is named twice"),
+        ({"id": [0]}, {"static": ["id"]}, ValueError, "'id' is named twice"),
+        ({"id": [0]}, {"static": "id"}, TypeError, r"static=\['id'\]"),
+        ({"id": [0]}, {"static": ["tsk"]}, KeyError, "no column 'tsk'"),
+        (3, {}, ValueError, "'task', 'boxes', 'nothing' cannot be stacked"),
+        ({"task": [0]}, {}, ValueError, r"static=\['task'\]"),
+        ({"id": [0]}, {"stride": 0}, ValueError, "stride must be"),
+        ({"id": [0]}, {"stride": 1.5}, ValueError, "stride must be an int"),
+        ({"id": [0]}, {"edge": "keep"}, ValueError, 'must be "drop" or "repeat"'),
+        ({"id": [0]}, {"group_by": "key"}, KeyError, "no column 'key'"),
+        ({"id": [0]}, {"group_by": "boxes"}, ValueError, "one number or text a row"),
+        ({"id": [0]}, {"group_by": "obs/state"}, ValueError, "one number or text"),
+        ({"id": [0]}, {"group_by": "obs"}, ValueError, "several columns"),
+        ({"id": [0]}, {"group_by": "pair/1"}, TypeError, "holds float64"),
+        ({"id": [0]}, {"group_by": "nothing"}, TypeError, "holds None"),
+        ({"id": [0]}, {"group_by": "done"}, ValueError, NOT_TOGETHER),
+        ({"id": [0]}, {"time": "id"}, ValueError, "time= and max_gap= go together"),
+        ({"id": [0]}, {"time": "id", "max_gap": -1}, ValueError, "at least 0, found -1"),
+        ({"id": [0]}, {"time": "id", "max_gap": np.nan}, ValueError, "at least 0, found nan"),
+        ({"id": [0]}, {"time": "id", "max_gap": "1"}, TypeError, "a number or a timedelta"),
+        ({"id": [0]}, {"time": "id", "max_gap": timedelta(1)}, TypeError, "holds int64, .* is for times"),
+        ({"id": [0]}, {"time": "task", "max_gap": 1}, TypeError, "is for numbers"),
+        ({"id": [0]}, {"time": "boxes", "max_gap": 1}, ValueError, "one number or time a row"),
+        ({"pair/0": [0]}, {"edge": "repeat"}, ValueError, "adds '0_is_pad', .* but 'pair' is a tuple"),
     ],
 )
 def test_what_cannot_be_is_said(
-    act: Callable[[yoga.DataRef], object], error: type[Exception], text: str, ref: yoga.DataRef
+    size: Any, options: dict[str, Any], error: type[Exception], text: str, ref: yoga.DataRef
 ) -> None:
     with pytest.raises(error, match=text):
-        act(ref)
+        ref.windows(size, **options)
+
+
+def test_what_cannot_be_of_other_rows_is_said(ref: yoga.DataRef) -> None:
+    for rows, text in (
+        (ref["id"], "adds 'is_pad', .* the row is a leaf"),
+        (ref["pair"], "the row is a tuple"),
+        (ref["obs"].windows(2, edge="repeat"), "a dict with a key 'is_pad' already"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            rows.windows(2, edge="repeat")
+    keys = [{"key": key, "x": n} for n, key in enumerate("abbcba")]
+    with pytest.raises(ValueError, match="with 'b' are not all together: some begin at row 1, some at row 4"):
+        Own(keys, yoga.Schema.of(keys[0])).windows({"x": [0]}, group_by="key")
 
 
 def test_values_that_may_be_none_are_read_once_and_are_no_groups(tmp_path: Path) -> None:
@@ -448,9 +427,7 @@ def test_all_rows_of_windows_are_announced_and_followed() -> None:
     base = Followed()
     windows = base.windows({"id": [0, 2], "done": [1]}, static=["task"])
     ahead = windows._readahead
-    assert ahead is not None
     prefetch = ahead.prefetch
-    assert prefetch is not None
     assert (prefetch.is_cold, prefetch.ahead_bytes, ahead.row_bytes) == (True, 100, 40)
     prefetch.announce(np.array([5, 9]), True)
     assert base.announced == [([5, 7, 9, 11], True), ([5, 9], True), ([6, 10], True)]
