@@ -271,7 +271,7 @@ def test_all_kinds_arrive_as_from_torchs_loader_and_stay_unchanged(setting: str)
 def turned(rows: list[int]) -> list[torch.Tensor]:
     x = torch.arange(4.0) + rows[0]
     conjugate = torch.complex(x, x + 1).conj()
-    return [conjugate, conjugate.imag, conjugate.imag[1:], conjugate.reshape(2, 2).t()]
+    return [conjugate, conjugate.imag, conjugate.imag[1:], conjugate.imag[:1], conjugate.reshape(2, 2).t()]
 
 
 @pytest.mark.parametrize("slots", [True, False])
@@ -296,6 +296,7 @@ def ordinary(index: int) -> Any:
         "arrays": [np.arange(3) + index, np.array(index), np.ones((2, 0))],
         "tensors": [x, x.bfloat16(), x.to(torch.complex64), torch.tensor(index), x.to(torch.float8_e5m2)],
         "expanded": x.expand(2, 3),
+        "one of a column": torch.stack([x, x])[:1, 1],  # of stride 3
     }
 
 

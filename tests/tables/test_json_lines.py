@@ -63,7 +63,7 @@ def test_rows_have_all_keys_and_one_type_each(ref: yoga.DataRef) -> None:
 
 def test_kits_views_and_resumes(ref: yoga.DataRef) -> None:
     check_dataref(ref)
-    check_view(lambda base: base[5:80].columns(["score", "ids"]), ref)
+    check_view(lambda base: base[5:80].columns(["score", "ids"]), ref, workers=2)
     check_view(lambda base: base.token_windows("text", 8), ref, reads_ahead=False)
     check_resume(lambda: yoga.DataLoader(ref.columns(["score"]), 16, shuffle="block", seed=7), 4)
 

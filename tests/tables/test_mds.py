@@ -88,7 +88,7 @@ def test_kits_views_and_resumes(plain: Path) -> None:
     ref = yoga.from_mds(plain)
     check_dataref(ref)
     check_dataref(yoga.from_mds(MDS / "all"))
-    check_view(lambda base: base[3:].columns(["y", "n"]), ref)
+    check_view(lambda base: base[3:].columns(["y", "n"]), ref, workers=2)
     check_view(lambda base: base.where("n", lambda n: n % 3 == 0), ref)
     check_resume(lambda: yoga.DataLoader(ref.columns(["n", "y"]), 4, shuffle="block", seed=7), 4)
     assert ref.file_starts.tolist() == [0, 9, 18, 27, 36, 45, 50]

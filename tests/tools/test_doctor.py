@@ -55,6 +55,11 @@ def without_rates(loader: Any) -> Diagnosis:
     return examined(Patient.of(loader), seconds=60, with_rates=False)
 
 
+def test_numbers_that_lie_in_larger_tensors_are_examined() -> None:
+    rows = [torch.eye(3)[:1, number % 3] for number in range(40)]  # contiguous, though their stride is 3
+    assert without_rates(torch.utils.data.DataLoader(rows, 4)).left_out == {}
+
+
 def test_a_batch_of_texts_has_no_tensors() -> None:
     loader = yoga.DataLoader(yoga.from_arrays({"x": np.arange(9)}), batch_size=3, collate_fn=list)
     assert without_rates(loader).measured["batch"] == "3 rows, no tensors"

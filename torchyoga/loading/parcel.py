@@ -467,8 +467,8 @@ def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Blobs]:
         if target is None:
             continue
         if is_tensor:
-            # As bytes: torch cannot copy every one of its types.
-            torch.from_numpy(target).copy_(leaf.reshape(-1).view(torch.uint8))
+            # As bytes: torch cannot copy every one of its types. A single value may have any stride.
+            torch.from_numpy(target).copy_(leaf.as_strided((leaf.numel(),), (1,)).view(torch.uint8))
         else:
             target.view(leaf.dtype).reshape(leaf.shape)[...] = leaf
         found[key] = _Spot.of(leaf, address_of(target) - start)

@@ -240,7 +240,8 @@ def digest(value: object) -> str | None:
 
 def _bytes_of(leaf: object) -> bytes | None:
     if is_dense(leaf):
-        return bytes(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        whole = leaf.detach().resolve_conj().resolve_neg().contiguous()  # a single value of any stride is
+        return bytes(whole.as_strided((whole.numel(),), (1,)).view(torch.uint8).numpy().data)
     if isinstance(leaf, np.ndarray) and leaf.dtype.hasobject:
         return repr(leaf.tolist()).encode()
     if isinstance(leaf, (np.ndarray, np.generic)) or type(leaf).__module__.startswith("PIL."):
