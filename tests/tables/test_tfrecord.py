@@ -295,7 +295,8 @@ def test_any_messages_are_what_protocol_buffers_say(made: tuple[list[dict[str, A
                     if got is None:
                         assert values == []
                         continue
-                    got = got.tolist() if isinstance(got, np.ndarray) else got if type(got) is list else [got]
+                    got = got.tolist() if isinstance(got, np.ndarray | np.generic) else got
+                    got = got if type(got) is list else [got]
                     assert np.array_equal(np.array(got, object), np.array(values, object)) or repr(
                         got
                     ) == repr(values)

@@ -382,8 +382,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         if not isinstance(dataset, KerasDataset):
             raise TypeError(
-                f"Checkpoint takes what make_keras_dataset returns, found a {type(dataset).__name__}; make the "
-                "dataset by that, as only it knows which batches were trained on, and pass it to fit, too"
+                f"Checkpoint takes what make_keras_dataset returns, found a {type(dataset).__name__}; make "
+                "the dataset by that, as only it knows which batches were trained on, and pass it to fit, too"
             )
         self.directory = Path(directory)
         self.dataset = dataset

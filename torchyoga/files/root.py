@@ -217,8 +217,7 @@ class Root:
     def create(self, name: str) -> BinaryIO:
         """A new file, opened for writing; FileExistsError if the name is taken."""
         with self._parent(name) as (folder, last):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            return open(self._opened(folder, last, flags), "wb")
+            return open(self._opened(folder, last, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
     def fill(self, name: str, data: bytes) -> None:
         """Writes a new file, which is on the disk when this returns; FileExistsError if the name is taken."""

@@ -646,8 +646,7 @@ class Outline:
     def inside(self, read: Callable[[FileEntry], bytes], entry: FileEntry) -> tuple[DataFile, ...]:
         """The data files of one of its lists; CorruptError if that is damaged or missing."""
         with telling_damage_of(entry):
-            index = entry.index
-            found = entries_of(read(entry), index["digest"], self.id, "files", index["entries"])
+            found = entries_of(read(entry), entry.index["digest"], self.id, "files", entry.index["entries"])
             return tuple(_file(data["name"], data["of"], data["nbytes"]) for data in found)
 
     @staticmethod
