@@ -1,6 +1,6 @@
 """One run, one table: torchyoga against the limit of the machine and the naive way.
 
-    make bench        (a quarter of an hour and more; 5 GB of temporary files, deleted at the end)
+    make bench        (more than an hour; 5 GB of temporary files, deleted at the end)
 
 Everything is interleaved and repeated; figures are medians, ratios are within this run. The limit is one
 thread of `np.take` from a memory-mapped file into a reused buffer; the naive ways are a Dataset over LMDB
