@@ -115,20 +115,20 @@ class Turns:
     def _over(self, length: int, files: Ints | None) -> _Passes:
         """The passes over so many rows."""
         if not self._shuffle:
-            return _EachPass(Order(length, shuffle=False), length)
+            return _EachPass(Order(length, shuffle=False))
         if length <= _MOST_SORTED:
             return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *self._key), "little"))
         seed = int.from_bytes(keyed_bytes(8, "source", *self._key), "little")
         if files is not None:
-            return _EachPass(BlockOrder(files, seed, "block", window=self._window), length)
-        return _EachPass(Order(length, seed), length)
+            return _EachPass(BlockOrder(files, seed, "block", window=self._window))
+        return _EachPass(Order(length, seed))
 
 
 class _EachPass:
     """Passes over rows, each of which is an epoch of an order."""
 
-    def __init__(self, order: AnyOrder, length: int) -> None:
-        self._order, self._length = order, length
+    def __init__(self, order: AnyOrder) -> None:
+        self._order = order
         self._last: tuple[int, Ints] | None = None  # a short pass, and the row at each of its positions
 
     def turned(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
@@ -143,13 +143,11 @@ class _EachPass:
         return found
 
     def _in(self, number: int, numbers: Ints, forward: bool) -> Ints:
-        if not forward:
-            return self._order.positions(number, numbers)
-        if self._length > _MOST_KEPT or not self._order.shuffle:
-            return self._order.rows(number, numbers)
-        last = self._last
+        order, last = self._order, self._last
+        if not (forward and order.shuffle and order.length <= _MOST_KEPT):
+            return (order.rows if forward else order.positions)(number, numbers)
         if last is None or last[0] != number:
-            last = self._last = number, self._order.rows(number, np.arange(self._length)).astype(np.uint16)
+            last = self._last = number, order.rows(number, np.arange(order.length)).astype(np.uint16)
         return last[1][numbers].astype(np.int64)
 
 
@@ -226,23 +224,26 @@ class MixOrder(ArrangedOrder):
     def __post_init__(self) -> None:
         if self.shuffle and not self.reshuffle:  # every epoch is the first one
             object.__setattr__(self, "mixture", self.mixture.plain)
-        # Each source is asked for its share, which takes long for any number of rows.
-        object.__setattr__(self, "at_once", min(max(2**16, 2**12 * len(self.mixture.sources)), 2**18))
 
     @property
     def length(self) -> int:  # type: ignore[override]
         """Places of an epoch N."""
         return self.mixture.rows
 
+    @property
+    def at_once(self) -> int:  # type: ignore[override]
+        """More for many sources: each is asked for its share of them, which takes long for any number."""
+        return min(max(2**16, 2**12 * len(self.mixture.sources)), 2**18)
+
     def _rows(self, epoch: int, positions: Ints) -> Ints:
         first = self._first(epoch)
         flat = positions + first
         out = np.empty_like(flat)
-        for start in range(0, flat.size, self.at_once):
-            places = flat[start : start + self.at_once]
+        for start in range(0, flat.size, step := self.at_once):
+            places = flat[start : start + step]
             dealt = [self._dealt(places[at : at + _DEALT], first) for at in range(0, len(places), _DEALT)]
             source, key = map(np.concatenate, zip(*dealt, strict=True))
-            out[start : start + self.at_once] = self._numbers(source, key)
+            out[start : start + step] = self._numbers(source, key)
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:

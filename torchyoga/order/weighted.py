@@ -35,7 +35,6 @@ from .full import Order
 _Weights: TypeAlias = npt.NDArray[np.generic]
 MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64
 _MOST_WEIGHT = 2**62  # of all rows
-_CHUNK = 65536  # positions computed at once
 
 
 def whole_ends(weights: _Weights) -> Ints:
@@ -129,9 +128,9 @@ class WeightedOrder(ArrangedOrder):
 
     def _rows(self, epoch: int, positions: Ints) -> Ints:
         draw, out = self._draw(epoch), np.empty_like(positions)
-        for start in range(0, positions.size, _CHUNK):
-            row, copy = draw.rows(positions[start : start + _CHUNK])
-            out[start : start + _CHUNK] = ARRANGED.start + copy * self.num_rows + row
+        for start in range(0, positions.size, step := self.at_once):
+            row, copy = draw.rows(positions[start : start + step])
+            out[start : start + step] = ARRANGED.start + copy * self.num_rows + row
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
