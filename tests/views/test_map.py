@@ -19,6 +19,7 @@ from torchyoga.adapters.numbered import NumberedBatches
 from torchyoga.errors import SchemaError
 from torchyoga.order.place import Place
 from torchyoga.testing import assert_rows_equal
+from torchyoga.views import changed
 from torchyoga.views.changed import Draw
 
 N = 40
@@ -189,7 +190,7 @@ def test_columns_come_and_go_as_they_are(ref: yoga.DataRef) -> None:
 
 
 def test_changes_in_place_are_kept_and_stay_out_of_the_whole(ref: yoga.DataRef) -> None:
-    def changed(c: Any) -> Any:
+    def in_place(c: Any) -> Any:
         c["x"] *= 2
         c["text"][:] = "new"
         c["ids"].values[:] = 9
@@ -198,7 +199,7 @@ def test_changes_in_place_are_kept_and_stay_out_of_the_whole(ref: yoga.DataRef) 
 
     for whole in (ref, ref.columns(["x", "text", "ids", "t"]), ref[5:9], yoga.concat([ref, ref])):
         before = list(whole)
-        for row, old in zip(whole.map_batches(changed), before, strict=True):
+        for row, old in zip(whole.map_batches(in_place), before, strict=True):
             assert row["text"] == "new"
             np.testing.assert_array_equal(row["x"], old["x"] * 2)
             assert torch.equal(row["t"], old["t"] + 1)
@@ -209,6 +210,42 @@ def test_changes_in_place_are_kept_and_stay_out_of_the_whole(ref: yoga.DataRef) 
     doubled = held.map_batches(lambda c: {"x": np.multiply(c["x"], 2, out=c["x"])})
     assert [float(row["x"]) for row in doubled] == [0.0, 2.0, 4.0]
     assert [float(row["x"]) for row in held] == [0.0, 1.0, 2.0]
+
+
+def test_arrays_that_a_function_keeps_are_copied() -> None:
+    whole, kept = yoga.from_arrays({"x": np.arange(20.0)}), {"x": np.empty(5)}
+    for function in (
+        lambda c: {"x": np.add(c["x"], 1, out=kept["x"] if len(c["x"]) == 5 else None)},
+        lambda c: kept.update(x=c["x"] + 1) or kept,
+        lambda c: kept.update(x=c["x"] + 1) or {**kept},
+    ):
+        found = []
+        for batch in yoga.DataLoader(whole.map_batches(function), 5):
+            kept["x"][:] = -1
+            found += batch["x"].tolist()
+        assert found == list(range(1, 21))
+
+
+@pytest.mark.parametrize("threads", [False, True])
+@pytest.mark.parametrize(
+    ("function", "may_join"),
+    [
+        (lambda x: -x, True),
+        (lambda x: x - x.mean(0), False),
+        (lambda x: -x if len(x) != 32 else [][0], False),
+    ],
+)
+def test_rows_that_depend_on_themselves_alone_may_come_in_several_batches(
+    monkeypatch: pytest.MonkeyPatch, threads: bool, function: Callable[[Any], Any], may_join: bool
+) -> None:
+    monkeypatch.setattr(changed, "_QUICK", float("inf"))  # however busy the machine is
+    whole, sizes = yoga.from_arrays({"x": np.arange(4096.0).reshape(1024, 4) % 37}), list[int]()
+    view = whole.map_batches(lambda c: sizes.append(len(c["x"])) or {"x": function(c["x"])}, threads)
+    assert view.is_thread_safe is threads
+    loaders = [yoga.DataLoader(ref, 64, shuffle=True, seed=3) for ref in (view, whole)]
+    for mapped, plain in zip(*loaders, strict=True):
+        assert torch.equal(mapped["x"], function(plain["x"]))
+    assert (max(sizes) > 64) is may_join
 
 
 def test_results_of_every_kind(ref: yoga.DataRef) -> None:
@@ -277,6 +314,7 @@ def test_rows_that_are_values_or_tuples() -> None:
         (lambda c: {"x": [object()] * len(c["id"])}, "'x', which cannot be kept"),
         (lambda c: {"x": [{"a": 1}] * len(c["id"])}, "a list of dict as 'x'"),
         (lambda c: {3: c["x"]}, "a column named 3"),
+        (lambda c: {"nest": {"x": c["x"]}}, r"returned a dict as 'nest'; .*; map makes rows that nest"),
         (lambda c: {"x": yoga.RaggedColumn(np.arange(3), [3])}, "returned 1 rows in 'x'"),
     ],
 )
@@ -347,18 +385,6 @@ def test_a_view_of_random_rows_is_built_as_epoch_0_with_seed_0(ref: yoga.DataRef
     plain = ref.map(lambda row: {"y": row["id"]}, schema=yoga.Schema.of({"y": 1}))
     assert [row["y"] for row in storage.submit(plain, "b", "1", progress=False)] == list(range(N))
     storage.submit(ref.map_batches(lambda c: c), "b", "2", progress=False)
-
-
-def test_a_thread_may_call_the_function_if_it_is_said_so(ref: yoga.DataRef) -> None:
-    def doubled(c: Any) -> Any:
-        return {"id": c["id"], "x": c["x"] * 2}
-
-    assert not ref.map_batches(doubled).is_thread_safe
-    view = ref.map_batches(doubled, threads=True)
-    assert view.is_thread_safe
-    expected = by_id(yoga.DataLoader(ref.map_batches(doubled), 4, shuffle=True, collate_fn=listed))
-    for number, row in by_id(yoga.DataLoader(view, 4, shuffle=True, collate_fn=listed)).items():
-        assert_rows_equal(row, expected[number])
 
 
 # -- draw
@@ -497,12 +523,6 @@ def test_random_numbers_that_nothing_seeds_are_warned_of(draw: Callable[[], floa
         view[3]
     view[4]
     assert ref.map_batches(lambda c: {"x": c["x"] * 2})[4]["x"] == 8
-
-
-def test_a_function_of_columns_makes_no_nests() -> None:
-    ref = yoga.from_arrays({"x": np.arange(9)})
-    with pytest.raises(SchemaError, match=r"returned a dict as 'nest'; .*; map makes rows that nest"):
-        ref.map_batches(lambda c: {"nest": {"x": c["x"]}})[3]
 
 
 def test_packs_have_one_form_whatever_a_function_of_columns_returns(tmp_path: Path) -> None:

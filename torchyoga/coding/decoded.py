@@ -33,7 +33,7 @@ from ..rows.node import WRAPPERS, Node
 from ..rows.schema import Projection, Schema, schema_under, unknown_column
 from ..rows.types import Ints, Row, Seeds
 from ..views.changed import Draw
-from ..views.over import ChangedRows, Over, RowView
+from ..views.over import ChangedRows, Over, Rebuilt, RowView
 from ..views.windows import WindowsRef
 from .decoder import Bytes, Decoder, RowError, Run
 from .decoders import decoder_of
@@ -86,7 +86,7 @@ def _stacks_encoded(ref: DataRef) -> TypeGuard[Over]:
     return isinstance(below, WindowsRef) and bool(below.encoded)
 
 
-class DecodedRef(ChangedRows):
+class DecodedRef(ChangedRows, Rebuilt):
     """The rows of another DataRef with some columns decoded: what `ref.decoded(...)` is.
 
     Args:
@@ -102,7 +102,7 @@ class DecodedRef(ChangedRows):
     def __init__(self, whole: DataRef, decoders: Mapping[int, Decoder], threads: int | None = None) -> None:
         schema = whole.schema
         assert schema is not None
-        super().__init__(whole)
+        super().__init__(whole, decoders, threads)
         self.num_failed = 0
         self._before = schema
         self._decoders = dict(decoders)
@@ -119,9 +119,6 @@ class DecodedRef(ChangedRows):
         self._schema = Schema(tree, tuple(columns))
         self._told: set[int] = set()  # columns of which it was said that something is lost
         self._pool = BufferPool()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return DecodedRef, (self.whole, self._decoders, self._threads)
 
     @property
     def _is_random(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,8 +37,8 @@ def fresh(nbytes: int) -> Array:
     return np.empty(nbytes, np.uint8)
 
 
-def held(arrays: Sequence[Array | None]) -> list[bool]:
-    """For each array, True if anything but this sequence refers to it or to a view of it.
+def held(arrays: Iterable[object]) -> list[bool]:
+    """For each array, True if anything but this collection refers to it or to a view of it.
 
     Reliable if `counts_can_be_trusted`, for arrays that no variable of the caller refers to meanwhile.
     """

@@ -182,7 +182,7 @@ class ReadAhead:
         self, row_bytes: int, prefetch: Prefetch | None = None, most_batches: int = MOST_BATCHES
     ) -> None:
         self.row_bytes = row_bytes
-        self._most_batches = most_batches
+        self.most_batches = most_batches
         self.prefetch = prefetch
         self._wanted: list[int] = []  # what a sampler hands out; compared by identity first, which is fast
         self._numbers = np.empty(0, np.int64)  # the same numbers
@@ -212,7 +212,7 @@ class ReadAhead:
         One, where the size of a row is not known.
         """
         together = (read_bytes or _READ_BYTES) // max(1, self.row_bytes * num_rows) if self.row_bytes else 1
-        return min(max(1, together), MOST_BATCHES, self._most_batches)
+        return min(max(1, together), MOST_BATCHES, self.most_batches)
 
     # -- for readers of batch after batch
 

@@ -12,9 +12,10 @@ import builtins
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import SchemaError
+from ..process.buffers import counts_can_be_trusted, held
 from ..process.digests import hexdigest, splitmix
 from ..process.exceptions import note_batch, note_row
 from ..process.messages import warn_user
@@ -32,9 +34,11 @@ from ..process.stages import Stage, timed
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.instead import advised
+from ..reading.readahead import MOST_BATCHES, ReadAhead
 from ..rows.block import Block, Data, Rows, exact_rows, joined
 from ..rows.collector import block_of
 from ..rows.column import Column, Leaf, encode
+from ..rows.comparing import equal_blocks
 from ..rows.node import VALID, WRAPPERS, Node, leaf_names, outermost, path_name
 from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Array, Ints, Json, Row, RowT, Seeds
@@ -279,6 +283,7 @@ def _fractions(words: Words) -> Floats:
 Function: TypeAlias = Callable[..., Any]
 Given: TypeAlias = Array | RaggedColumn
 MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]
+_QUICK = 0.001  # seconds of a call
 _MOST_SCHEMAS = 64  # that batches have looked like
 _PYTHONS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
 
@@ -344,6 +349,7 @@ class ComputedRef(ChangedRows):
         self.is_thread_safe = threads and whole.is_thread_safe
         self._most_rows = most_rows
         self._draws = _takes_draw(function)
+        self._untried: ReadAhead | None = None  # what may read several batches at once, if rows allow it
         self._seen: Schema | None = None  # what the first rows looked like that it was called with
 
     def __getstate__(self) -> Json:
@@ -360,12 +366,29 @@ class ComputedRef(ChangedRows):
     def _taken(self, rows: Ints, seeds: Seeds | None) -> Rows:
         own = drawn_seeds(len(rows)) if seeds is None and self._draws else seeds
         block = block_of(self._given(rows, seeds), known_schema(self.whole))
-        found, most = [], self._most_rows or len(rows)
+        found, most, started = [], self._most_rows or len(rows), time.perf_counter()
         for start in range(0, len(rows), most):
             some = slice(start, start + most)
             part = block if most >= len(rows) else block.slice(start, min(start + most, len(rows)))
             found.append(self._of_block(rows[some], part, None if own is None else own[some]))
-        return Rows(joined(found))
+        made = Rows(joined(found))
+        if self._untried is not None and len(rows) > 1 and time.perf_counter() - started < _QUICK:
+            self._try_several(self._untried, rows, made.block)
+        return made
+
+    def _try_several(self, reader: ReadAhead, rows: Ints, made: Block) -> None:
+        """Lets the function have several batches at once, if half of these rows are the same alone."""
+        self._untried, half = None, len(rows) // 2
+        with contextlib.suppress(Exception):  # of a function that takes no other number of rows
+            if equal_blocks(self._taken(rows[half:], None).block, made.slice(half, len(rows))):
+                reader.most_batches = MOST_BATCHES
+
+    @cached_property
+    def _readahead(self) -> ReadAhead | None:
+        """The reader of loaders; it reads batch by batch until `_try_several`."""
+        found = super()._readahead
+        self._untried = None if self._is_random else found
+        return found
 
     def _of_block(self, rows: Ints, block: Block, seeds: Seeds | None) -> Block:
         parts = _parts(block)
@@ -374,12 +397,12 @@ class ComputedRef(ChangedRows):
         with timed(Stage.TRANSFORM):
             try:
                 # A dict of its own: the function may put other columns into it.
-                returned = self._called(given[_ITSELF] if _is_single(block) else {**given}, draws)
+                boxed = [self._called(given[_ITSELF] if _is_single(block) else {**given}, draws)]
             except Exception as error:
                 note_batch(error, rows.tolist(), title_of(self))
                 raise
         try:
-            found = _block_from(returned, given, parts, block, self._seen or block.schema)
+            found = _block_from(boxed, given, parts, block, self._seen or block.schema)
             self._check_alike(found)
         except SchemaError as error:
             raise SchemaError(f"map_batches({name_of(self.function)}) of {_numbered(rows)} {error}") from None
@@ -473,12 +496,13 @@ def _is_single(block: Block) -> bool:
 
 
 def _block_from(
-    returned: object, given: Mapping[str, Given], parts: Mapping[str, _Argument], block: Block, like: Schema
+    boxed: list[Any], given: Mapping[str, Given], parts: Mapping[str, _Argument], block: Block, like: Schema
 ) -> Block:
     """The block that a function returned for the columns of a block.
 
     Args:
-        returned: columns by name, or one column, whose values are the rows.
+        boxed: the one thing that it returned: columns by name, or one column, whose values are the rows. No
+            variable refers to it.
         given: what it was given, by name.
         parts: of the block, by name.
         block: the block that was given.
@@ -487,9 +511,11 @@ def _block_from(
     Raises:
         SchemaError: it is another number of rows, or cannot be kept.
     """
+    own, (returned,) = _unshared(boxed), boxed
     known = {} if _is_single(block) else parts
     if not isinstance(returned, Mapping):
-        kept = _kept(_ITSELF, returned, None if known else parts.get(_ITSELF), block.num_rows)
+        part = None if known else parts.get(_ITSELF)
+        kept = _kept(_ITSELF, returned, part, block.num_rows, own)
         return _block(kept.node, [kept], block.num_rows, like)
     made = {}
     for name, value in returned.items():
@@ -499,7 +525,8 @@ def _block_from(
         if part is not None and value is given[name] and _is_own(part):
             made[name] = part
         else:
-            made[name] = _kept(path_name((name,)) if part is None else name, value, part, block.num_rows)
+            title = path_name((name,)) if part is None else name
+            made[name] = _kept(title, value, part, block.num_rows, own)
     if not made:
         raise SchemaError("returned no columns")
     tree, names = _nested(block.schema, known, made)
@@ -555,7 +582,9 @@ def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
     return replace(node, children=tuple(_with_parts(child, parts) for child in node.children))
 
 
-def _kept(name: str, value: object, before: _Argument | None, num_rows: int) -> _Argument:
+def _kept(
+    name: str, value: object, before: _Argument | None, num_rows: int, own: Collection[int]
+) -> _Argument:
     """A returned value as a column of this name; of the kind that it had before, where it can be."""
     if isinstance(value, np.ma.MaskedArray):
         return _masked(name, value, before, num_rows)
@@ -586,7 +615,7 @@ def _kept(name: str, value: object, before: _Argument | None, num_rows: int) -> 
             f"yoga.RaggedColumn{nested}"
         )
     _check_rows(name, len(value) if value.ndim else 1, num_rows if value.ndim else -1)
-    leaf = _encoded(name, value, is_tensor)
+    leaf = _encoded(name, value, is_tensor, own)
     shape = leaf.array.shape[1:]
     kind, dtype = leaf.kind, leaf.dtype
     if kind == "ndarray" and not shape:
@@ -607,7 +636,7 @@ def _masked(name: str, value: MaskedArray, before: _Argument | None, num_rows: i
     if not (rows.all(axis=1) | ~rows.any(axis=1)).all():
         raise SchemaError(f"returned {name!r} with rows that are masked in part; fill them")
     plain = np.where(mask, np.zeros((), value.dtype), value.data)
-    (piece,) = _kept(name, plain, before, num_rows).pieces
+    (piece,) = _kept(name, plain, before, num_rows, ()).pieces
     valid: Array = np.logical_not(rows.any(axis=1))
     nullable = Node("nullable", (), (Node("leaf"), Node("leaf")))
     return _Argument(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
@@ -621,16 +650,32 @@ def _check_rows(name: str, found: int, num_rows: int) -> None:
         )
 
 
-def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool) -> Leaf:
-    """The values as they are kept."""
+def _encoded(name: str, value: Array | torch.Tensor, is_tensor: bool, own: Collection[int] = ()) -> Leaf:
+    """The values as they are kept; a copy, unless it is one of the view's own."""
     if is_tensor and isinstance(value, np.ndarray):
         value = torch.from_numpy(np.ascontiguousarray(value))
     elif isinstance(value, np.ndarray):
         value = np.asarray(value)  # of a subclass
     try:
-        return encode(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        if isinstance(value, torch.Tensor):
+            return encode(value.detach().cpu())
+        return encode(value[:1])._replace(array=value) if id(value) in own else encode(value)
     except SchemaError as error:
         raise SchemaError(f"returned {name!r}, which cannot be kept: {error}") from None
+
+
+def _unshared(boxed: list[Any]) -> set[int]:
+    """The ids of arrays in what a function returned that need no copy, as nothing else refers to them."""
+    if not counts_can_be_trusted() or held(boxed)[0]:
+        return set()
+    values = boxed[0].values() if type(boxed[0]) is dict else boxed
+    found = zip(values, held(values), strict=True)
+    return {id(one) for one, is_held in found if not is_held and _is_plain(one)}
+
+
+def _is_plain(value: object) -> bool:
+    """True for an array that has memory of its own, as a block keeps it."""
+    return type(value) is np.ndarray and value.base is None and value.flags.carray
 
 
 def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn | None:

@@ -129,7 +129,14 @@ class Over(DataRef[RowT]):
         return self.whole.info
 
 
-class GatheredView(Over):
+class Rebuilt(Over[RowT]):
+    """A view that is pickled as what it is made with, without what it has read and keeps."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.whole, *self._how)
+
+
+class GatheredView(Rebuilt):
     """A view whose rows, if those of several views are made alike, are read at once."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -117,12 +117,14 @@ class _ReadLater(RaggedColumn):
 Scanned: TypeAlias = Array | RaggedColumn
 
 
-def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping[str, Scanned]]]:
+def scan(
+    ref: DataRef, names: Sequence[str], step: int | None = None
+) -> Iterator[tuple[int, int, Mapping[str, Scanned]]]:
     """All rows of some columns, thousands at once, in order: first row, row after the last, columns.
 
     A column of numbers is an array (B, ...), masked where it may be None; of text an array (B,) of objects; a
     ragged one, or one of lists of numbers, a `RaggedColumn`; lists of anything else are objects, too. Rows
-    that are made with random numbers are those of epoch 0 with seed 0.
+    that are made with random numbers are those of epoch 0 with seed 0. `step` is how many rows come at once.
 
     Raises:
         KeyError: there is no such column.
@@ -145,7 +147,7 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
     fixed = ref._projected(Projection.of(schema, together)) if together else None
     read = [*ragged.values(), *([fixed] if fixed is not None else [])]
-    step = max(1, min(_ROWS, _BYTES // max(1, *(one._row_bytes or _row_bytes(schema) for one in read))))
+    step = step or rows_at_once(read, schema)
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
         found: dict[str, Scanned] = {name: _ReadLater(one, rows) for name, one in ragged.items()}
@@ -194,9 +196,10 @@ def lengths_of(column: DataRef) -> Ints:
     return found
 
 
-def _row_bytes(schema: Schema) -> int:
-    """Bytes of a row of a DataRef that does not say it, and may read whole rows."""
-    return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in schema.columns)
+def rows_at_once(refs: Iterable[DataRef], schema: Schema) -> int:
+    """How many rows to read of each of some columns; `schema` is that of whole rows."""
+    unsaid = sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in schema.columns)
+    return max(1, min(_ROWS, _BYTES // max(1, *(ref._row_bytes or unsaid for ref in refs))))
 
 
 def _has_lengths(schema: Schema) -> bool:

@@ -34,7 +34,7 @@ from ..rows.collate import Padding, is_ours, jagged
 from ..rows.schema import Projection
 from ..rows.types import Batch, Collate, Ints, Seeds
 from .mix import MixRef, warn_if_arranged
-from .over import Over
+from .over import Rebuilt
 from .scan import lengths_of
 from .token_windows import checked_lengths
 
@@ -307,7 +307,7 @@ def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
     return lengths_of(one)
 
 
-class TokenBatchesRef(Over[Batch]):
+class TokenBatchesRef(Rebuilt[Batch]):
     """Batches of rows, padded or as a function makes them: what `ref.token_batches(...)` is.
 
     Args:
@@ -329,9 +329,6 @@ class TokenBatchesRef(Over[Batch]):
         self._seed = seed
         self._epoch = epoch
         self._members = BatchMembers(plan, seed, epoch)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return TokenBatchesRef, (self.whole, self._plan, self._collate, self._seed, self._epoch)
 
     def __len__(self) -> int:
         return len(self._plan)

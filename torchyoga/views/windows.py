@@ -35,10 +35,10 @@ from ..versions.location import Progress
 from .chosen import RepeatedRef, SelectedRef
 from .joined import Prefetches
 from .mix import warn_if_arranged
-from .over import Over, RowView
+from .over import Over, Rebuilt, RowView
 from .scan import has_none, single_values
 
-Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
+Offsets: TypeAlias = tuple[int, ...]
 
 _MOST_OFFSETS = 2**24  # of a window
 _FURTHEST = 2**61  # so that no row number and offset exceed 64 bits together
@@ -98,13 +98,12 @@ class Stacking:
             offsets_of = _by_column(schema, size_or_offsets, once)
             kept = Projection.of(schema, [*size_or_offsets, *static])
         else:
-            size = range(_size(size_or_offsets))
+            size = tuple(range(_size(size_or_offsets)))
             kept = Projection(schema, tuple(range(len(schema.columns))))
             offsets_of = {number: size for number in kept.columns if number not in once}
             ends.append(size[-1])  # even if all columns are static
         for offsets in offsets_of.values():
-            some = (offsets[0], offsets[-1]) if isinstance(offsets, range) else offsets
-            ends += [min(some), max(some)]
+            ends += [min(offsets), max(offsets)]
         _refuse_wrapped(kept, offsets_of)
         found = _stacked(
             (WindowSource(number, offsets_of.get(number)), column)
@@ -156,11 +155,7 @@ class Stacking:
     @property
     def pin(self) -> str:
         """A name for how rows are made: the same in every process."""
-        made = [
-            [column, [offsets.start, offsets.stop, offsets.step] if isinstance(offsets, range) else offsets]
-            for column, offsets in self.sources
-        ]
-        return json.dumps([made, self.schema.to_json()])
+        return json.dumps([self.sources, self.schema.to_json()])
 
 
 _Found: TypeAlias = tuple[WindowSource, Column]
@@ -192,7 +187,7 @@ def _by_column(
 
 
 def _offsets(name: str, given: Sequence[int]) -> Offsets:
-    """Offsets that were checked, as a range if they are one; it ends where the next one would be."""
+    """Offsets that were checked."""
     try:
         is_list = isinstance(given, range) or np.ndim(given) == 1
     except ValueError:  # of what is no array: lists in lists
@@ -200,21 +195,14 @@ def _offsets(name: str, given: Sequence[int]) -> Offsets:
     if not is_list:
         raise TypeError(f"the offsets of {name!r} are a range or a list of ints; found {given!r:.100}")
     if isinstance(given, range) and given:  # before its length, which may not fit an int64
-        ends = [as_int(f"an offset of {name!r}", end, -_FURTHEST, _FURTHEST) for end in (given[0], given[-1])]
+        for end in (given[0], given[-1]):
+            as_int(f"an offset of {name!r}", end, -_FURTHEST, _FURTHEST)
     if not 0 < len(given) <= _MOST_OFFSETS:
         raise ValueError(f"the offsets of {name!r} must be 1 to {_MOST_OFFSETS} ints; found {len(given)}")
-    if isinstance(given, range):
-        return _as_range(ends[0], ends[1], len(given))
     found = [as_int(f"an offset of {name!r}", each, -_FURTHEST, _FURTHEST) for each in given]
     if len(set(found)) < len(found):
         raise ValueError(f"the offsets of {name!r} must differ; found {found!r:.100}")
-    alike = _as_range(found[0], found[-1], len(found))
-    return alike if list(alike) == found else tuple(found)
-
-
-def _as_range(first: int, last: int, count: int) -> range:
-    step = (last - first) // (count - 1) if count > 1 else 1
-    return range(first, first + count * step, step or 1)
+    return tuple(found)
 
 
 def _stacked(given: Iterable[_Found]) -> list[_Found]:
@@ -496,7 +484,7 @@ def _warn_of_gaps(ref: RowView, starts: Ints, group_by: str | None) -> None:
         )
 
 
-class WindowsRef(Over):
+class WindowsRef(Rebuilt):
     """Windows of rows of another DataRef: what `ref.windows(...)` is.
 
     Args:
@@ -506,26 +494,19 @@ class WindowsRef(Over):
 
     Attributes:
         whole: the other DataRef.
+        encoded: columns that must be decoded before the windows can be read.
     """
 
     def __init__(self, whole: DataRef, anchors: Anchors, stacking: Stacking | None) -> None:
         super().__init__(whole, anchors, stacking)
-        self._anchors = anchors
-        self._stacking = stacking
+        self._anchors, self._stacking = anchors, stacking
+        self.encoded = [] if stacking is None else stacking.encoded
 
     def __len__(self) -> int:
         return len(self._anchors)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return WindowsRef, (self.whole, self._anchors, self._stacking)
-
     view_name = "windows"
     _keeps_rows = Over._keeps_rows
-
-    @cached_property
-    def encoded(self) -> list[str]:
-        """Columns that must be decoded before the windows can be read."""
-        return [] if self._stacking is None else self._stacking.encoded
 
     def over(self, whole: DataRef) -> WindowsRef:
         """The same windows of rows that may be decoded."""
@@ -575,8 +556,7 @@ class WindowsRef(Over):
         wanted: dict[Offsets, list[tuple[int, int, bool]]] = {}
         for column, (number, offsets) in enumerate(self._stacking.sources):
             if number >= 0:
-                at = range(1) if offsets is None else offsets
-                wanted.setdefault(at, []).append((column, number, offsets is not None))
+                wanted.setdefault(offsets or (0,), []).append((column, number, offsets is not None))
         schema = self.whole.schema
         assert schema is not None, "else there is no stacking"
         whole = Projection(schema, tuple(range(len(schema.columns))))
@@ -588,7 +568,7 @@ class WindowsRef(Over):
                 names = [name for name, _, own in _values(whole) if not set(own).isdisjoint(numbers)]
                 one = self.whole._projected(Projection.of(schema, names))
             placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
-            reads.append(_Read(one, _array(offsets), placed))
+            reads.append(_Read(one, np.array(offsets), placed))
         return reads
 
     @cached_property
@@ -596,7 +576,7 @@ class WindowsRef(Over):
         """The columns that are masks, and their offsets."""
         sources = () if self._stacking is None else self._stacking.sources
         return [
-            (column, _array(offsets))
+            (column, np.array(offsets))
             for column, (number, offsets) in enumerate(sources)
             if number < 0 and offsets is not None
         ]
@@ -750,12 +730,6 @@ def _repeated(data: Data, which: Ints) -> Data:
     first, last = data.offsets[which], data.offsets[which + 1]
     shapes = None if data.shapes is None else data.shapes[which]
     return Data(taken_runs(data.values, first, last), bounds_of(last - first), shapes)
-
-
-def _array(offsets: Offsets) -> Ints:
-    if isinstance(offsets, range):
-        return np.arange(offsets.start, offsets.stop, offsets.step, dtype=np.int64)
-    return np.array(offsets, np.int64)
 
 
 def _seeds_of_members(seeds: Seeds, distances: Ints) -> Seeds:

@@ -240,7 +240,7 @@ class Layout:
             made_of["input_ids"] = along[0]
             added = ["input_ids", "labels", "position_ids", *(["document_ids"] * documents), PACK_LENGTHS]
             tree, found = Node("dict", (), ()), []
-        numbers = {path_name(path): first for path, _, first in _places(schema)}
+        numbers = {path_name(path): first for path, _, first in places(schema)}
         found += [_made(name, numbers.get(made_of.get(name, ""), -1)) for name in added]
         keys, children = (*tree.keys, *added), (*tree.children, *[_LEAF] * len(added))
         tree = replace(tree, keys=keys, children=children)
@@ -266,8 +266,7 @@ class Layout:
     @property
     def pin(self) -> str:
         """A name for how rows are made: the same in every process."""
-        more = [self.measure, self.first_position, self.ignored, self.width, self.fills]
-        more += [True] * self.shifted
+        more = [self.measure, self.first_position, self.ignored, self.width, self.fills, self.shifted]
         return json.dumps([self.sources, self.schema.to_json(), self.schema.packed, *more])
 
     def block(
@@ -376,7 +375,7 @@ def _unknown_labels(found: str, kinds: Sequence[str], along: Sequence[str]) -> V
 
 def sequences(schema: Schema) -> list[str]:
     """The columns that may have a value for each token: ragged ones of numbers, and lists of numbers."""
-    return [path_name(path) for path, node, first in _places(schema) if are_tokens(schema, node, first)]
+    return [path_name(path) for path, node, first in places(schema) if are_tokens(schema, node, first)]
 
 
 def are_tokens(schema: Schema, node: Node, first: int) -> bool:
@@ -491,7 +490,7 @@ def _counts(data: Data) -> Ints:
 _Found: TypeAlias = tuple[PackSource, Column]
 
 
-def _places(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Node, int]]:
+def places(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Node, int]]:
     """The values that a row is made of: path, node, number of the first column."""
     first = 0
     for path, node in outermost(schema.tree):

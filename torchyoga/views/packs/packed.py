@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
@@ -26,13 +25,13 @@ from ...reading.dataref import DataRef
 from ...reading.readahead import Grouped, Prefetch
 from ...rows.block import Rows, bounds_of, numbered_within
 from ...rows.collector import block_of
-from ...rows.node import outermost, path_name
+from ...rows.node import path_name
 from ...rows.schema import Projection, Schema, of_one_length, unknown_column
 from ...rows.types import Ints, Json, Row, Seeds
 from ..mix import MixRef, warn_if_arranged
 from ..over import GatheredView, Over, RowsOf
-from ..scan import RaggedColumn, Scanned, lengths_of, scan
-from .layout import LabelKind, Layout, PackNames, are_tokens, sequences
+from ..scan import RaggedColumn, Scanned, lengths_of, rows_at_once, scan
+from .layout import LabelKind, Layout, PackNames, are_tokens, places, sequences
 from .plan import Documents, Members, PackPlan, documents_of_each, planned
 
 
@@ -99,8 +98,6 @@ Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of ro
 
 _MOST = 2**31 - 1  # tokens: what cu_seqlens, which are int32, may count
 _AT_ONCE = 2**20  # rows
-_PROBED = 64  # rows, to see which columns a function looks at
-_Given: TypeAlias = Mapping[str, Scanned]
 
 
 @dataclass(frozen=True)
@@ -251,12 +248,13 @@ class _Fitting(NamedTuple):
 
 def _costs_of(ref: DataRef, request: Request) -> tuple[tuple[str, ...], Ints]:
     """The columns that are measured, and (N, D) what all rows cost."""
-    names = tuple(request.budgets)
-    if request.cost is None:
-        whole = (_of_columns(given, names, start) for start, _, given in scan(ref, names))
-        return names, _together(whole, len(ref), len(names))
-    looked, of_all = _by_function(ref, names, request.cost)
-    return looked, _together(of_all, len(ref) if of_all else 0, len(names))
+    names, looked = tuple(request.budgets), dict.fromkeys(request.budgets)
+    whole: Iterator[Ints] = (_of_columns(given, names, start) for start, _, given in scan(ref, names))
+    if request.cost is not None:
+        looked.clear()
+        whole = _by_function(ref, names, request.cost, looked)
+    costs = _together(whole, len(ref), len(names))
+    return tuple(looked), costs
 
 
 def _together(whole: Iterable[Ints], count: int, budgets: int) -> Ints:
@@ -305,24 +303,20 @@ def _costs(given: object, count: int, start: int, what: str) -> Ints:
 # -- costs by a function
 
 
-class _MoreError(Exception):
-    """A function has looked at a column that was not read."""
+class _Columns(Mapping[str, Scanned]):
+    """Columns of some rows, each read when it is first looked at."""
 
-
-class _Observed(Mapping[str, Scanned]):
-    """Columns of some rows, which notes those that are looked at."""
-
-    def __init__(self, schema: Schema, given: Mapping[str, Scanned], looked: dict[str, None]) -> None:
-        self._schema, self._given, self._looked = schema, given, looked
+    def __init__(self, schema: Schema, rows: DataRef) -> None:
+        self._schema, self._rows = schema, rows
+        self.looked: dict[str, Scanned] = {}
 
     def __getitem__(self, name: str) -> Scanned:
-        if name not in self._given:
+        if name not in self.looked:
             if not isinstance(name, str):
                 raise unknown_column(self._schema, name)
-            Projection.at(self._schema, name)
-            self._looked[name] = None
-            raise _MoreError
-        return self._given[name]
+            ((_, _, given),) = scan(self._rows, [name], len(self._rows))
+            self.looked |= given
+        return self.looked[name]
 
     def __iter__(self) -> Iterator[str]:
         return (column.name for column in self._schema.columns)
@@ -331,34 +325,24 @@ class _Observed(Mapping[str, Scanned]):
         return len(self._schema.columns)
 
 
-def _by_function(ref: DataRef, names: tuple[str, ...], cost: PackCost) -> tuple[tuple[str, ...], list[Ints]]:
-    """The columns that a function looks at, and (B, D) what it says of some rows at a time."""
+def _by_function(
+    ref: DataRef, names: tuple[str, ...], cost: PackCost, looked: dict[str, None]
+) -> Iterator[Ints]:
+    """(B, D) what a function says of some rows at a time; adds the columns that it looks at to `looked`."""
     schema = ref.schema
-    if schema is None or not len(ref):
-        return (), []
-    looked: dict[str, None] = {}
-    whole: list[Ints] = []
-    few = ref[: min(len(ref), _PROBED)]
-    for some in (few, ref):  # columns are found one after the other, in few rows first
-        is_done = False
-        while not is_done:
-            read = scan(some, tuple(looked)) if looked else iter([(0, len(some), cast(_Given, {}))])
-            whole = []
-            with suppress(_MoreError):
-                for start, stop, given in read:
-                    found = cost(_Observed(schema, given, looked))
-                    whole.append(_small(_checked(found, names, stop - start, start)))
-                is_done = True
+    if schema is None:
+        return
+    step = rows_at_once([ref], schema)
+    for start in range(0, len(ref), step):
+        given = _Columns(schema, ref[start : start + step])
+        found = cost(given)
+        looked |= dict.fromkeys(given.looked)
         if not looked:
             raise ValueError(
                 "cost looks at no column, so it cannot say what each row costs; it is called with columns of "
                 'many rows, as in lambda c: c["ids"].lengths'
             )
-    return tuple(looked), whole
-
-
-def _small(costs: Ints) -> Ints:
-    return cast(Ints, costs.astype(np.uint32)) if int(costs.max(initial=0)) < 2**32 else costs
+        yield _checked(found, names, min(step, len(ref) - start), start)
 
 
 def _checked(found: object, names: tuple[str, ...], count: int, start: int) -> Ints:
@@ -621,9 +605,6 @@ class PackedRef(GatheredView):
     def __len__(self) -> int:
         return self._packing.report.packs
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
-
     _keeps_rows = Over._keeps_rows
 
     def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
@@ -695,14 +676,11 @@ class PackedRef(GatheredView):
         schema, layout = self.whole.schema, self._layout
         assert schema is not None, "else there is no layout"
         assert layout is not None
-        wanted, names, first = set(layout.wanted), [], 0
+        wanted = set(layout.wanted)
         if len(wanted) == len(schema.columns):
             return self.whole, {number: number for number in wanted}
-        for path, node in outermost(schema.tree):
-            if wanted & set(range(first, first + node.num_leaves)):
-                names.append(path_name(path))
-            first += node.num_leaves
-        of = Projection.of(schema, names)
+        own = {path_name(path): range(first, first + node.num_leaves) for path, node, first in places(schema)}
+        of = Projection.of(schema, [name for name, numbers in own.items() if not wanted.isdisjoint(numbers)])
         is_all = len(of.columns) == len(schema.columns)
         ref = self.whole if is_all else self.whole._projected(of)
         return ref, {number: place for place, number in enumerate(of.columns)}
@@ -770,8 +748,7 @@ class PackedRef(GatheredView):
 
     def _pinned(self, whole: str) -> str:
         packing, made = self._packing, self._made
-        told = {**packing.told, "budgets": list(packing.told["budgets"].items())}
-        return hexdigest(json.dumps([whole, "packed", packing.plan.pin, told, self._seed, made]))
+        return hexdigest(json.dumps([whole, "packed", packing.plan.pin, packing.told, self._seed, made]))
 
     @property
     def schema(self) -> Schema | None:
