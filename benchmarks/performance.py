@@ -6,7 +6,6 @@ Called by run.py; writes benchmarks/results.md and the picture of docs/performan
 from __future__ import annotations
 
 import gc
-import json
 import mmap
 import os
 import platform
@@ -433,32 +432,15 @@ def many_files(folder: Path, repetitions: int) -> list[list[str]]:
 # -- the page
 
 
-def write_page(found: dict[str, Any]) -> None:
-    """Puts the figures into results.md, and draws the picture of docs/performance.md."""
+def write_curve(found: list[dict[str, Any]]) -> None:
+    """Puts the rates of each size of a row into results.md, and draws the picture of docs/performance.md."""
     columns = ["limit", PLAIN, LOADER, STREAM]
     points = [["bytes of a row", "batch", *columns]]
-    for point in found["curve"]:
+    for point in found:
         shares = [f"{point[way]:,.0f} ({point[way] / point['limit']:.2f})" for way in columns[1:]]
         points.append([f"{point['row_bytes']:,}", str(point["batch"]), f"{point['limit']:,.0f}", *shares])
-    tables = {
-        "machine": found["machine"] + ".",
-        "curve": as_table(points),
-        "engine": as_table([HEADING, *found["engine"]]),
-        "reading": as_table(found["reading"]),
-        "building": as_table([HEADING, *found["building"]]),
-        "frameworks": as_table([HEADING, *found["frameworks"]]),
-        "remote": as_table([HEADING, *found["remote"]]),
-        "views": as_table([HEADING, *found["views"]]),
-        "mixtures": as_table([HEADING, *found["mixtures"]]),
-        "packs": as_table([HEADING, *found["packs"]]),
-        "history": as_table([HEADING, *found["history"]]),
-        "differing": as_table([HEADING, *found["differing"]]),
-        "tables": as_table([HEADING, *found["tables"]]),
-        "codecs": as_table([HEADING, *found["codecs"]]),
-        "tools": as_table([HEADING, *found["tools"]]),
-    }
-    put_tables(tables)
-    draw(found["curve"])
+    put_tables({"curve": as_table(points)})
+    draw(found)
 
 
 def put_tables(tables: dict[str, str]) -> None:
@@ -507,7 +489,3 @@ def draw(points: list[dict[str, Any]]) -> None:
     figure.tight_layout()
     figure.savefig(DOCS / "images" / "performance.svg", metadata={"Date": None})
     plt.close(figure)
-
-
-if __name__ == "__main__":
-    write_page(json.loads((Path(__file__).parent / "results" / "latest.json").read_text()))

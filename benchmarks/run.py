@@ -1,6 +1,9 @@
 """One run, one table: torchyoga against the limit of the machine and the naive way.
 
     make bench        (more than an hour; 5 GB of temporary files, deleted at the end)
+    python benchmarks/run.py --only mixtures,packs
+
+Each part writes its table when it is measured.
 
 Everything is interleaved and repeated; figures are medians, ratios are within this run. The limit is one
 thread of `np.take` from a memory-mapped file into a reused buffer; the naive ways are a Dataset over LMDB
@@ -303,83 +306,102 @@ def seeding() -> list[list[Any]]:
     return [["-", "seed_rows: cost of a row", f"{cost:.1f} us", "", "", "", ""]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repetitions", type=int, default=5)
-    repetitions = parser.parse_args().repetitions
-    few = max(3, repetitions // 2)
-    first_epochs = epochs.measure(few)  # before this process has read anything
-    engine: list[list[str]] = []
+def machine_of(_: int) -> str:
+    return performance.machine() + "."
+
+
+def curve(repetitions: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as name:
+        return performance.curve(Path(name), few(repetitions))
+
+
+def engine(repetitions: int) -> list[list[Any]]:
+    found: list[list[Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        points = performance.curve(folder, few)
         for measure in (performance.cold, performance.ragged, performance.workers, performance.sizes):
-            engine += measure(folder, few)
-        engine += performance.many_files(folder, few) + many.measure(folder, few)
-    table = [["rows of", "what", "median", "of limit", "x naive", "x h5py", "goal"]]
+            found += measure(folder, few(repetitions))
+        found += performance.many_files(folder, few(repetitions)) + many.measure(folder, few(repetitions))
+    return found
+
+
+def both_formats(repetitions: int) -> list[list[Any]]:
+    """Every way to read, with LMDB and HDF5."""
+    table: list[list[Any]] = [["rows of", "what", "median", "of limit", "x naive", "x h5py", "goal"]]
     with tempfile.TemporaryDirectory() as folder:
-        first = None
+        refs = []
         for size in SIZES:
             rows, ref = reading(Path(folder), size, repetitions)
             table += rows
-            first = first or ref
-        assert first is not None
-        table += first_batch(first)
+            refs.append(ref)
+        table += first_batch(refs[0])
         table += compressed(Path(folder), min(3, repetitions))
-    table += states() + order_of_a_billion() + seeding()
-    builds = building.measure(few) + appending.measured(few)
-    others = frameworks.in_processes(few)
-    far = remote.measure(few)
-    shown = views.measure(few) + token_windows.measure(few)
-    packs = packing.measure(few)
-    apart = differing.measure(few)
-    mixed = mixtures.measure(few)
-    past = history.measure(few) + history.grown() + history.columns() + by_many.measure(3)
-    lying = tables.measure(few) + parquet.measure(few)
-    encoded = decoding.measure(repetitions)
-    people = tools.measure(few)
-    show(
-        [
-            performance.HEADING,
-            *engine,
-            *builds,
-            *others,
-            *far,
-            *shown,
-            *packs,
-            *past,
-            *apart,
-            *mixed,
-            *lying,
-            *encoded,
-            *people,
-        ]
-    )
-    show(table)
-    results = Path(__file__).parent / "results"
-    results.mkdir(exist_ok=True)
-    found = {
-        "machine": performance.machine(),
-        "epochs": first_epochs,
-        "curve": points,
-        "engine": engine,
-        "reading": table,
-        "building": builds,
-        "frameworks": others,
-        "remote": far,
-        "views": shown,
-        "packs": packs,
-        "history": past,
-        "differing": apart,
-        "mixtures": mixed,
-        "tables": lying,
-        "codecs": encoded,
-        "tools": people,
-    }
-    (results / "latest.json").write_text(json.dumps(found, indent=1))
-    performance.write_page(found)
-    epochs.write_page(first_epochs)
+    return table + states() + order_of_a_billion() + seeding()
+
+
+def of_versions(repetitions: int) -> list[list[Any]]:
+    parts = (history.measure(few(repetitions)), history.grown(), history.columns(), by_many.measure(3))
+    return [row for part in parts for row in part]
+
+
+def busy(_: int) -> None:
+    """The table of busy machines, which a process of its own writes."""
     subprocess.run([sys.executable, str(Path(__file__).with_name("busy.py"))], check=True)
+
+
+def few(repetitions: int) -> int:
+    return max(3, repetitions // 2)
+
+
+# By the name of its table in results.md; the first one before this process has read anything.
+PARTS: dict[str, Callable[[int], Any]] = {
+    "epochs": lambda n: epochs.measure(few(n)),
+    "machine": machine_of,
+    "curve": curve,
+    "engine": engine,
+    "reading": both_formats,
+    "building": lambda n: building.measure(few(n)) + appending.measured(few(n)),
+    "frameworks": lambda n: frameworks.in_processes(few(n)),
+    "remote": lambda n: remote.measure(few(n)),
+    "views": lambda n: views.measure(few(n)) + token_windows.measure(few(n)),
+    "packs": lambda n: packing.measure(few(n)),
+    "differing": lambda n: differing.measure(few(n)),
+    "mixtures": lambda n: mixtures.measure(few(n)),
+    "history": of_versions,
+    "tables": lambda n: tables.measure(few(n)) + parquet.measure(few(n)),
+    "codecs": decoding.measure,
+    "tools": lambda n: tools.measure(few(n)),
+    "busy": busy,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
+    arguments = parser.parse_args()
+    wanted = [name for name in arguments.only.split(",") if name]
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    for name in wanted or PARTS:
+        started = time.perf_counter()
+        found = PARTS[name](arguments.repetitions)
+        write(name, found)
+        print(f"{name}: {time.perf_counter() - started:.0f} s\n", flush=True)
+
+
+def write(name: str, found: Any) -> None:
+    """Puts what a part has found into results.md, and draws its picture; prints a table."""
+    if name == "epochs":
+        epochs.write_page(found)
+    elif name == "curve":
+        performance.write_curve(found)
+    elif name == "machine":
+        performance.put_tables({name: found})
+    elif name != "busy":
+        table = found if name == "reading" else [performance.HEADING, *found]
+        performance.put_tables({name: performance.as_table(table)})
+        show(table)
 
 
 def show(table: list[list[Any]]) -> None:
