@@ -187,6 +187,7 @@ def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
         ({"keep_best": ("score", 1)}, ValueError, "keep_best names 'score', which values lacks"),
         ({"signals": ["TERM"]}, ValueError, "names such as 'SIGTERM'"),
         ({"model": object()}, TypeError, "without state_dict and load_state_dict"),
+        ({"train": yoga.DataLoader([1])}, TypeError, "train is a DataLoader; pass loaders as loaders="),
         ({"loaders": {"train": [1, 2]}}, TypeError, "make a torchyoga.DataLoader"),
         ({"loaders": [loader_of()]}, TypeError, r"loaders is a dict by names, .*'train'.*found a list"),
         ({"loaders": loader_of()}, TypeError, "loaders is a dict by names, .*found a DataLoader"),

@@ -129,13 +129,13 @@ class Checkpoint:
                 f"keep_best names {self._best[0]!r}, which values lacks; give it there from the start"
             )
         for name, part in parts.items():
-            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            is_stateful = hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+            if not is_stateful or isinstance(part, (DataLoader, DeviceLoader)):
                 raise TypeError(
-                    f"{name} is a {type(part).__name__} without state_dict and load_state_dict; keep plain "
-                    "numbers in values={...}, loaders in loaders={...}"
+                    f"{name} is a {type(part).__name__}; pass loaders as loaders={{...}}, and plain values "
+                    "without state_dict and load_state_dict as values={...}"
                 )
-        self._parts = parts
-        self._place = saving.steps_at(folder, storage_options)
+        self._parts, self._place = parts, saving.steps_at(folder, storage_options)
         self._ranks, self._stops = Processes(), Stops(signals)
         known = {name: _known_loader(name, loader) for name, loader in (loaders or {}).items()}
         self._optimizers = _counted(parts, steps) if known and not num_held else {}
