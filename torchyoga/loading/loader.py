@@ -564,7 +564,7 @@ def _with_random_access(dataset: object) -> MapStyle:
         )
     if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
-            f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
+            f"a {type(dataset).__name__} has no random access, as others have by __getitem__ and __len__; "
             "cache it by Storage.submit(dataset, id, version), or open its files, as yoga.webdataset does tar"
         )
     return dataset
