@@ -83,6 +83,10 @@ CALLS: dict[str, tuple[Callable[[Any, Any], object], str]] = {  # with a storage
     "no storage": (lambda s, ref: yoga.Storage(None), r"found None; write Storage\("),  # type: ignore[arg-type]
     "no dataset": (lambda s, ref: yoga.DataLoader(None), r"found None; pass what storage\.fetch"),  # type: ignore[arg-type]
     "the name of one": (lambda s, ref: yoga.DataLoader("d@1"), r"found 'd@1'; pass what storage\.fetch"),
+    "arrays": (
+        lambda s, ref: yoga.DataLoader({"x": np.arange(9)}),
+        r"; pass .*, yoga\.from_arrays\(arrays\)",
+    ),
     "no length": (lambda s, ref: yoga.DataLoader(Dataset()), "by __getitem__ and"),
     "map of None": (lambda s, ref: ref.map(lambda row: None)[3], r"returned None for .*return the row"),
     "a build of None": (lambda s, ref: s.submit(lambda: None, "e", "1"), "let it return the dataset"),

@@ -187,8 +187,7 @@ class Checkpoint:
             StateError: a part or a loader is not in the save, or refuses its saved state; or the files are
                 not those of a Checkpoint.
         """
-        answers = self._said("nothing was loaded", self._names, by_first=True)
-        names: list[str] = answers[0]["names"]
+        names: list[str] = self._said("nothing was loaded", self._names, by_first=True)[0]["names"]
         are_damaged = False
         for name in names:
             found, damage = None, None
@@ -229,6 +228,8 @@ class Checkpoint:
                 if loop.pending is not None:
                     generators.put_back(loop.pending)
                 yield epoch
+                if not loop.steps and not loop.watched:
+                    warn_user("no step was counted, so none is saved: pass loaders=, or call run.stepped()")
                 loop.next_body()
                 if self._is_due() and loop.is_clean:
                     self._finish()
