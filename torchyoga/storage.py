@@ -208,6 +208,7 @@ class Storage:
         At the end three rows of a map-style dataset are read twice more. If they differ, as augmented rows
         do, a warning says so.
         """
+        as_int("num_workers", num_workers, low=0)
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
         lineage = _lineage.lineage_of(data, record, message)

@@ -98,8 +98,7 @@ def test_lists_are_padded_and_what_may_be_none_is_refused_unless_left_out(tmp_pa
     rows = [{"ids": list(range(n)), "age": n or None, "y": n} for n in range(4)]
     ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
     order, shard = Order(4, shuffle=False), Shard()
-    made = NumberedBatches(ref, order, shard, 4, False, ("ids", "y"), -1)
-    ids, y = made.batch(Place(0, 0), 0)
+    ids, y = NumberedBatches(ref, order, shard, 4, False, ("ids", "y"), -1).batch(Place(0, 0), 0)
     assert ids.tolist() == [[-1, -1, -1], [0, -1, -1], [0, 1, -1], [0, 1, 2]]
     assert y.tolist() == [0, 1, 2, 3]
     for fields in (None, ("age", "y")):

@@ -67,6 +67,10 @@ def test_data_that_is_not_a_dataset_is_refused(storage: yoga.Storage) -> None:
         storage.submit({"a": np.zeros(3), "b": np.zeros(4)}, "a", "1")
     with pytest.raises(ValueError, match="each worker all its rows"):
         storage.submit(Endless(), "a", "1", num_workers=2)
+    with pytest.raises(ValueError, match="num_workers must be at least 0, found -1"):
+        storage.submit([1], "a", "1", num_workers=-1)
+    with pytest.raises(ValueError, match=r"version must be a non-empty str, found \[1, 2\]"):
+        storage.submit("a", "1", [1, 2])  # type: ignore[arg-type]
     assert storage.list() == []
 
 

@@ -208,8 +208,7 @@ def test_models_divided_among_ranks(how: str, server: Server, tmp_path: Path) ->
         log = tmp_path / f"pieces-{world}"
         assert server.run("sharded", tmp_path / "run", log, world=world, how="load") == [0] * world
     for rank in range(2):
-        whole = lines(tmp_path / "log", rank)
-        assert lines(tmp_path / "pieces-2", rank) == whole[5:]
+        assert lines(tmp_path / "pieces-2", rank) == lines(tmp_path / "log", rank)[5:]
     begun = [row for rank in (0, 1) for line in lines(tmp_path / "log", rank)[:5] for row in line["rows"]]
     rest = [row for line in lines(tmp_path / "pieces-1") for row in line["rows"]]
     assert sorted(begun + rest) == list(range(42))

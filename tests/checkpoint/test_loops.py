@@ -342,8 +342,7 @@ def check(loop: Callable[[Story], None], folder: Path, kill: int, whole: list[An
 def test_a_kill_at_any_step(loop: Callable[[Story], None], step: int, tmp_path: Path) -> None:
     whole = told(loop, tmp_path / "whole").lines
     for kill in range(1, len(whole) + 1, step):
-        then = {"workers": kill % 2} if kill < 4 else {}
-        check(loop, tmp_path / str(kill), kill, whole, **then)
+        check(loop, tmp_path / str(kill), kill, whole, **({"workers": kill % 2} if kill < 4 else {}))
     assert told(loop, tmp_path / "whole").lines in ([], *(whole[n:] for n in range(len(whole))))
 
 

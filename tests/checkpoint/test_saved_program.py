@@ -134,6 +134,11 @@ def test_the_best_stay(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["step-2", "step-4", "step-5", "step-6"]
 
 
+def test_an_epoch_without_a_counted_step_warns(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="no step was counted, so none is saved: pass loaders="):
+        assert list(yoga.Checkpoint(tmp_path, every=1).epochs(1)) == [0]
+
+
 def test_a_step_saved_twice_is_two(tmp_path: Path) -> None:
     run = yoga.Checkpoint(tmp_path, keep=2)
     for value in (1, 2, 3):
@@ -170,8 +175,7 @@ def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
         run = yoga.Checkpoint(tmp_path)
         run.save()
         expected = drawn()
-        run = yoga.Checkpoint(tmp_path)
-        run.resume()
+        yoga.Checkpoint(tmp_path).resume()
         assert drawn() == expected
     finally:
         np.random.set_bit_generator(mine)  # type: ignore[attr-defined]
@@ -187,6 +191,7 @@ def test_generators_come_back(kind: Any, tmp_path: Path) -> None:
         ({"keep_best": ("score", 1)}, ValueError, "keep_best names 'score', which values lacks"),
         ({"signals": ["TERM"]}, ValueError, "names such as 'SIGTERM'"),
         ({"model": object()}, TypeError, "without state_dict and load_state_dict"),
+        ({"train": yoga.DataLoader([1])}, TypeError, "train is a DataLoader; pass loaders as loaders="),
         ({"loaders": {"train": [1, 2]}}, TypeError, "make a torchyoga.DataLoader"),
         ({"loaders": [loader_of()]}, TypeError, r"loaders is a dict by names, .*'train'.*found a list"),
         ({"loaders": loader_of()}, TypeError, "loaders is a dict by names, .*found a DataLoader"),

@@ -71,38 +71,31 @@ def test_a_class_may_be_both() -> None:
 # -- names and calls of other libraries
 
 
-CALLS: dict[str, tuple[Callable[[yoga.Storage, yoga.DataRef], object], str]] = {
-    "where of a text": (lambda storage, ref: ref.where("y == 1"), r"write ref\.where\("),  # type: ignore[call-arg]
-    "where of a mask": (
-        lambda storage, ref: ref.where("y", ref["y"]),
-        r"found <DataRef .*; write ref\.where\(",
-    ),  # type: ignore[arg-type]
-    "cacheable without arguments": (
-        lambda storage, ref: storage.cacheable(lambda: [1]),  # type: ignore[call-arg,arg-type]
-        r"write @storage\.cacheable\(",
+CALLS: dict[str, tuple[Callable[[Any, Any], object], str]] = {  # with a storage and a version in it
+    "where of a text": (lambda s, ref: ref.where("y == 1"), r"write ref\.where\("),
+    "where of a mask": (lambda s, ref: ref.where("y", ref["y"]), r"found <DataRef .*; write ref\.where\("),
+    "cacheable without arguments": (lambda s, ref: s.cacheable(lambda: [1]), r"write @storage\.cacheable\("),
+    "transform": (lambda s, ref: yoga.DataLoader(ref, transform=abs), r"'transform'; use ref\.map\("),
+    "transform of a build": (lambda s, ref: s.submit(ref, "e", "1", transform=abs), r"use ref\.map\("),
+    "batchsize": (lambda s, ref: yoga.DataLoader(ref, batchsize=4), "'batchsize'; use batch_size="),
+    "batched": (lambda s, ref: ref.map(abs, batched=True), r"use ref\.map_batches\("),
+    "test_size": (lambda s, ref: ref.split(test_size=0.1), r"use .*ref\.split\("),
+    "no storage": (lambda s, ref: yoga.Storage(None), r"found None; write Storage\("),  # type: ignore[arg-type]
+    "no dataset": (lambda s, ref: yoga.DataLoader(None), r"found None; pass what storage\.fetch"),  # type: ignore[arg-type]
+    "the name of one": (lambda s, ref: yoga.DataLoader("d@1"), r"found 'd@1'; pass what storage\.fetch"),
+    "arrays": (
+        lambda s, ref: yoga.DataLoader({"x": np.arange(9)}),
+        r"; pass .*, yoga\.from_arrays\(arrays\)",
     ),
-    "transform": (lambda storage, ref: yoga.DataLoader(ref, transform=abs), r"'transform'; use ref\.map\("),
-    "transform of a build": (
-        lambda storage, ref: storage.submit(ref, "e", "1", transform=abs),  # type: ignore[call-arg]
-        r"use ref\.map\(",
-    ),
-    "batchsize": (lambda storage, ref: yoga.DataLoader(ref, batchsize=4), "'batchsize'; use batch_size="),
-    "batched": (lambda storage, ref: ref.map(abs, batched=True), r"use ref\.map_batches\("),  # type: ignore[call-arg,arg-type]
-    "test_size": (lambda storage, ref: ref.split(test_size=0.1), r"use .*ref\.split\("),  # type: ignore[call-arg]
-    "no storage": (lambda storage, ref: yoga.Storage(None), r"found None; write Storage\("),  # type: ignore[arg-type]
-    "no dataset": (lambda storage, ref: yoga.DataLoader(None), r"found None; pass what storage\.fetch"),  # type: ignore[arg-type]
-    "the name of one": (
-        lambda storage, ref: yoga.DataLoader("d@1"),
-        r"found 'd@1'; pass what storage\.fetch",
-    ),
-    "map of None": (lambda storage, ref: ref.map(lambda row: None)[3], r"returned None for .*return the row"),
-    "a build of None": (
-        lambda storage, ref: storage.submit(lambda: None, "e", "1"),
-        "let it return the dataset",
-    ),
-    "columns in brackets": (lambda storage, ref: ref[["x", "y"]], r"by ref\.columns\("),  # type: ignore[list-item]
-    "concat of None": (lambda storage, ref: yoga.concat(None), r"\[one, other\], found None"),  # type: ignore[arg-type]
-    "no columns": (lambda storage, ref: ref.columns(None), r"columns\(\[\"label\"\]\), found None"),  # type: ignore[arg-type]
+    "no length": (lambda s, ref: yoga.DataLoader(Dataset()), "by __getitem__ and"),
+    "map of None": (lambda s, ref: ref.map(lambda row: None)[3], r"returned None for .*return the row"),
+    "a build of None": (lambda s, ref: s.submit(lambda: None, "e", "1"), "let it return the dataset"),
+    "cacheable None": (lambda s, ref: s.cacheable("e", "1")(lambda: None)(), "from None.*, or return one"),
+    "columns in brackets": (lambda s, ref: ref[["x", "y"]], r"by ref\.columns\("),
+    "concat of None": (lambda s, ref: yoga.concat(None), r"\[one, other\], found None"),  # type: ignore[arg-type]
+    "no columns": (lambda s, ref: ref.columns(None), r"columns\(\[\"label\"\]\), found None"),
+    "split": (lambda s, ref: ref.split(0.8, 0.2), "split takes a list of the share of each part"),
+    "padded": (lambda s, ref: list(yoga.DataLoader(ref, collate_fn=yoga.padded)), r"collate_fn=padded\(0\)"),
 }
 
 

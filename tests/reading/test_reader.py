@@ -67,8 +67,7 @@ def write(folder: Path, cuts: list[list[int]], row: Any = row_of) -> Reader:
             writer.write(block_of(schema, range(number, number + size), row))
             number += size
         location = writer.close()
-        size = (folder / name).stat().st_size
-        entries.append(FileEntry(name, FORMAT, sum(blocks), size, location, ()))
+        entries.append(FileEntry(name, FORMAT, sum(blocks), (folder / name).stat().st_size, location, ()))
     return Reader(str(folder), schema, entries)
 
 
@@ -182,8 +181,7 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     rng = np.random.default_rng(most)
     reader.open()
     for _ in range(60):
-        numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
-        assert_rows(reader, numbers)
+        assert_rows(reader, rng.integers(0, reader.num_rows, rng.integers(1, 4)))
         assert len(mapped_files(tmp_path)) <= max(most, 3)  # as many as one batch needs
     assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
     assert reader.verify_all() == []

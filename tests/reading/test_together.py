@@ -79,8 +79,7 @@ def test_rows_are_those_of_each_version(tmp_path: Path, kind: str, together: lis
             assert_rows_equal(row, expected[number])
     assert joined.columns(["y"])[[0, 25]] == [{"y": 0.0}, {"y": 5.0}]
     assert joined["empty"][5].shape == (0,)
-    again = pickle.loads(pickle.dumps(joined))
-    assert_rows_equal(again[[3, 30]], joined[[3, 30]])
+    assert_rows_equal(pickle.loads(pickle.dumps(joined))[[3, 30]], joined[[3, 30]])
     assert len(together) >= 5, "rows were not read together"
 
 

@@ -153,7 +153,7 @@ def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
         yoga.from_parquet(tmp_path, filters=[("idd", ">", 1)])
     with pytest.raises(KeyError, match="names a column 'idd'"):
         yoga.from_parquet(tmp_path, filters=pa.compute.field("idd") > 1)
-    with pytest.raises(TypeError, match="filters= takes terms such as"):
+    with pytest.raises(TypeError, match=r"filters= takes terms such as .* found \[\('id', '>'\)\]"):
         yoga.from_parquet(tmp_path, filters=[("id", ">")])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"filters= does not fit the columns of .*abc\.parquet"):
         yoga.from_parquet(tmp_path, filters=[("text", ">", 1)])

@@ -227,6 +227,6 @@ def test_nothing_of_the_users_runs_unless_named(tmp_path: Path, monkeypatch: pyt
     for more in ((), ("fast",)):
         said_so = said("doctor", "images.py", *more, "-s", "data", code=2)
         assert f"write yoga doctor -- python {' '.join(('images.py', *more))}" in said_so
-    assert "the format of 'images.py' is not told" in said(
+    assert "the format of 'images.py' is not recognised" in said(
         "append", "images", "2", "images.py", "-s", "data", code=2
     )

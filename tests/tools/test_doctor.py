@@ -201,6 +201,8 @@ def test_a_slow_batch_is_no_hang_and_what_a_loader_does_already_is_not_advised()
 def test_what_is_no_loader_is_refused() -> None:
     with pytest.raises(TypeError, match="doctor takes a DataLoader or a dataset, found int; pass the loader"):
         yoga.doctor(3)
+    with pytest.raises(TypeError, match="found str; pass the loader"):
+        yoga.doctor("shards")
     for seconds in (0, -1, float("inf"), "1"):
         with pytest.raises(ValueError, match="seconds must be a positive number"):
             yoga.doctor([1], seconds=seconds)  # type: ignore[arg-type]

@@ -161,7 +161,9 @@ def test_urls_tell_their_format() -> None:
         memory.put(str(FOREIGN / name), f"/told/{name}", recursive=True)
         assert parsed("head", f"memory://told/{name}", "1")["total"] == 12
         assert parsed("head", f"{name.partition('/')[0]}://memory://told/{name}", "1")["total"] == 12
-    with pytest.raises(ValueError, match="the format of 'memory://told' is not told: it has litdata/zstd/"):
+    with pytest.raises(
+        ValueError, match="the format of 'memory://told' is not recognised: it has litdata/zstd/"
+    ):
         read_at("memory://told")
     memory.rm("/told", recursive=True)
 

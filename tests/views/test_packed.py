@@ -397,7 +397,7 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("long='cut' needs one budget", "ids", 9, long="cut", cost=lambda c: c["ids"].lengths)
     refused("cost takes a function", "ids", 9, cost=3, error=TypeError)
     refused('labels=\'text\' must be one of "same", "shifted", "ids"', "ids", 16, labels="text")
-    refused('labels=\'shift\' must be one of "shifted", "same"', "ids", 16, labels="shift")
+    refused('labels=\'shift\' must be one of "shifted", "same".*"same" as the', "ids", 16, labels="shift")
     refused("labels='text' must be a column of \"ids\",", "ids", 16, labels={"text": "same"})
     for labels in ({"ids": "moved"}, {}, {"ids": "same", "mask": "same"}, 3):
         refused('labels must be "same", "shifted", a column, or a dict', "ids", 16, labels=labels)

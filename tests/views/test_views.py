@@ -99,11 +99,8 @@ def test_lengths_are_found_without_values(tmp_path: Path) -> None:
         (lambda ref: ref.where("id", lambda y: y), ValueError, "rows 0 to 59 .*it returned int64 of shape"),
         (lambda ref: ref.where("id", lambda y: y[1:] > 3), ValueError, r"it returned bool of shape \(59,\)"),
         (lambda ref: ref.where("id", lambda y: None), ValueError, "it returned None"),
-        (
-            lambda ref: ref.where("ids", lambda y: y.any(y.lengths > 3)),
-            ValueError,
-            "a bool for each of the 120",
-        ),
+        (lambda r: r.where("ids", lambda y: y.any(y.lengths > 3)), ValueError, "a bool for each of the 120"),
+        (lambda r: r.where(["id"], lambda c: c == 3), ValueError, r"shape \(\); names in a list .* dict of"),
         (lambda ref: ref.select([0, 60]), IndexError, "row 60 of a dataset of 60"),
         (lambda ref: ref.select([True, False]), TypeError, r"use where\(...\), or np.flatnonzero\(mask\)"),
         (lambda ref: ref.order_by("ids"), ValueError, "one number or text a row"),
@@ -114,7 +111,7 @@ def test_lengths_are_found_without_values(tmp_path: Path) -> None:
         (lambda ref: yoga.concat(ref), TypeError, "a list of DataRefs"),
         (lambda ref: ref.where([], lambda c: c), ValueError, "at least one column"),
         (
-            lambda ref: yoga.concat([ref, ref["meta"]]),
+            lambda r: yoga.concat([r, r["meta"]]),
             SchemaError,
             r"DataRef 0 has the columns .*DataRef 1 \['half'",
         ),

@@ -63,7 +63,7 @@ def dataset_and_source(
     while source is None:
         if not callable(data):
             raise TypeError(
-                f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
+                f"no rows can be read from {data!r:.99}; pass a Dataset, array or iterable, or return one"
             )
         function, data = data, data()
         if data is None:

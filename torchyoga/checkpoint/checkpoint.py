@@ -129,13 +129,13 @@ class Checkpoint:
                 f"keep_best names {self._best[0]!r}, which values lacks; give it there from the start"
             )
         for name, part in parts.items():
-            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            is_stateful = hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+            if not is_stateful or isinstance(part, (DataLoader, DeviceLoader)):
                 raise TypeError(
-                    f"{name} is a {type(part).__name__} without state_dict and load_state_dict; keep plain "
-                    "numbers in values={...}, loaders in loaders={...}"
+                    f"{name} is a {type(part).__name__}; pass loaders as loaders={{...}}, and plain values "
+                    "without state_dict and load_state_dict as values={...}"
                 )
-        self._parts = parts
-        self._place = saving.steps_at(folder, storage_options)
+        self._parts, self._place = parts, saving.steps_at(folder, storage_options)
         self._ranks, self._stops = Processes(), Stops(signals)
         known = {name: _known_loader(name, loader) for name, loader in (loaders or {}).items()}
         self._optimizers = _counted(parts, steps) if known and not num_held else {}
@@ -187,8 +187,7 @@ class Checkpoint:
             StateError: a part or a loader is not in the save, or refuses its saved state; or the files are
                 not those of a Checkpoint.
         """
-        answers = self._said("nothing was loaded", self._names, by_first=True)
-        names: list[str] = answers[0]["names"]
+        names: list[str] = self._said("nothing was loaded", self._names, by_first=True)[0]["names"]
         are_damaged = False
         for name in names:
             found, damage = None, None
@@ -229,6 +228,8 @@ class Checkpoint:
                 if loop.pending is not None:
                     generators.put_back(loop.pending)
                 yield epoch
+                if not loop.steps and not loop.watched:
+                    warn_user("no step was counted, so none is saved: pass loaders=, or call run.stepped()")
                 loop.next_body()
                 if self._is_due() and loop.is_clean:
                     self._finish()

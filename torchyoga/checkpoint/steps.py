@@ -125,8 +125,7 @@ class Steps(ABC):
     def finish(self, name: str, index: Saved) -> None:
         """Publishes a step with its index."""
         body = {"version": 1, **index}
-        found = {"index": body, "crc32": crc32(json.dumps(body).encode())}
-        self.publish(name, json.dumps(found).encode())
+        self.publish(name, json.dumps({"index": body, "crc32": crc32(json.dumps(body).encode())}).encode())
 
     def read(self, name: str, index: Saved, file: str) -> BinaryIO:
         """A file of a step; CorruptError if it is not as it was written."""

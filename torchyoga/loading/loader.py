@@ -557,14 +557,15 @@ def _with_random_access(dataset: object) -> MapStyle:
     """A dataset, or the DataRef of a table; TypeError if its rows cannot be asked for by number."""
     table = recognised(dataset)
     dataset = dataset if table is None else table
-    if dataset is None or isinstance(dataset, (str, bytes)):
+    has_names = isinstance(dataset, dict) and isinstance(next(iter(dataset), None), str)
+    if dataset is None or has_names or isinstance(dataset, (str, bytes)):
         raise TypeError(
             f"a loader takes a dataset, found {dataset!r:.80}; pass what storage.fetch(id, version) or "
-            "storage.submit(dataset, id, version) returns, or any map-style dataset"
+            "storage.submit(dataset, id, version) returns, yoga.from_arrays(arrays), or a map-style dataset"
         )
     if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
-            f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
+            f"a {type(dataset).__name__} has no random access, as others have by __getitem__ and __len__; "
             "cache it by Storage.submit(dataset, id, version), or open its files, as yoga.webdataset does tar"
         )
     return dataset

@@ -90,8 +90,7 @@ def _opened(data: bytes, count: int) -> Batch:
         lack = _lack_of_files(error)
         if lack is None and isinstance(error, (OSError, EOFError, MemoryError)):
             raise  # the worker has ended, or the system lacks something: torch says what
-        failure = Raised(lack or error, "when what a worker process has sent was unpickled")
-        return [failure] * count
+        return [Raised(lack or error, "when what a worker process has sent was unpickled")] * count
 
 
 def _lack_of_files(error: Exception) -> RuntimeError | None:

@@ -245,6 +245,6 @@ def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
     if world != len(ranks) or ranks != list(range(world)):
         raise StateError(
             f"expected the receipts of ranks 0 to {world - 1}, one of each, found those of {ranks}: two "
-            "processes have the same rank, or one is missing"
+            "processes have the same rank, or one is missing: yoga.prove takes the loader.receipt() of each"
         )
     return each

@@ -520,13 +520,14 @@ def padded(
         >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
         ([[0, 1, 2], [0, 1, -1]], [3, 2])
     """
+    if isinstance(padding, (list, tuple)):  # of rows: the function itself was given to a loader
+        raise TypeError("padded takes the value to fill rows up with, found rows; pass collate_fn=padded(0)")
     return Padding(padding, multiple_of, width)
 
 
 def is_ours(collate: object) -> bool:
     """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
-    is_torchs = collate is default_collate or collate is default_convert
-    return is_torchs or collate is jagged or isinstance(collate, Padding)
+    return collate in (default_collate, default_convert, jagged) or isinstance(collate, Padding)
 
 
 class Padding:

@@ -218,8 +218,7 @@ def differing(one: Block, other: Block) -> Bools:
 
 def equal_blocks(one: Block, other: Block) -> bool:
     """True if both are the same rows, bit by bit."""
-    is_alike = one.schema == other.schema and one.num_rows == other.num_rows
-    return is_alike and not differing(one, other).any()
+    return one.schema == other.schema and one.num_rows == other.num_rows and not differing(one, other).any()
 
 
 def _differing(column: Column, one: Data, other: Data, num_rows: int) -> Bools:

@@ -481,25 +481,24 @@ class Store(ABC):
         """The bytes of a list that a version names; FileNotFoundError or NotFoundError if it is gone."""
         return list_bytes(self.files(Manifest(id, version, "", "", None, "")), entry)
 
-    def manifest(self, id: str, version: str) -> Manifest:
+    def manifest(self, id: str, version: str | None) -> Manifest:
         """The manifest of a published version.
 
         Raises:
-            NotFoundError: it is not published; says which versions are.
+            NotFoundError: it is not published, or None is asked for; says which versions are.
             CorruptError: its manifest is damaged.
         """
-        text = self.read_manifest(id, version)
-        if text is not None:
+        text = None if version is None else self.read_manifest(id, version)
+        if version is not None and text is not None:
             return self.parsed(id, version, text, Manifest)
-        if similar := nearest(version, self.versions(id)):
+        if similar := nearest(version or "", self.versions(id)):
             what = f"its versions are {some(similar)}"
         elif ids := self.ids_like(id):
             what = f"the storage holds {some(ids)}"
         else:
             what = "the storage holds nothing"
-        raise NotFoundError(
-            f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
-        )
+        named = "versions" if version is None else f"version {version!r}"
+        raise NotFoundError(f"{id!r} has no {named} in {self.name}: {what}. Submit it, or fetch one of these")
 
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; only some if there are many."""

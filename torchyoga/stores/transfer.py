@@ -331,7 +331,7 @@ def _chosen(store: Store, id: str, version: str | None) -> list[str]:
     """The versions to copy, the oldest first."""
     nodes, damaged = Sharing(store, id).outlines()
     if version not in nodes and (version is not None or (not damaged and not nodes)):
-        store.manifest(id, version or "latest")  # its error lists what is published
+        store.manifest(id, version)  # its error lists what is published
     line = None if version is None else line_of(nodes[version], nodes)
     for name, error in damaged.items():
         if line is None or name in line:

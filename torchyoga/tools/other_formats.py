@@ -110,7 +110,7 @@ def format_at(place: str) -> str:
         f", or a file of tokens {_TOKENS[0]}://{place}" if names is None else ", or a storage with --storage"
     )
     raise ValueError(
-        f"the format of {place!r} is not told: {problem}. Looked for "
+        f"the format of {place!r} is not recognised: {problem}. Looked for "
         f"{', '.join(of.said for of in _FORMATS.values())}; name the format, as in "
         f"{(known or ['mds'])[0]}://{place}{more}"
     )

@@ -23,11 +23,9 @@ def natural(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
     """
     parts = _DIGITS.split(name)  # texts at even places, digits at odd ones
     digits = [part.lstrip("0") for part in parts]
-    key = ((len(digits[n]), digits[n]) if n % 2 else part for n, part in enumerate(parts))
-    return tuple(key), name
+    return tuple((len(digits[n]), digits[n]) if n % 2 else part for n, part in enumerate(parts)), name
 
 
-@lru_cache(2**15)  # a look at a history asks for those of all its versions
 def encoded(what: str, text: str) -> str:
     """A file name for an id or version (`what`) that cannot lead out of its folder on any system.
 
@@ -35,7 +33,12 @@ def encoded(what: str, text: str) -> str:
         ValueError: the text is empty, too long or not valid.
     """
     if not isinstance(text, str) or not text:
-        raise ValueError(f"{what} must be a non-empty str, found {text!r}")
+        raise ValueError(f"{what} must be a non-empty str, found {text!r:.100}")
+    return _encoded(what, text)
+
+
+@lru_cache(2**15)  # a look at a history asks for those of all its versions
+def _encoded(what: str, text: str) -> str:
     try:
         name = quote(text, safe=" !#$&'()+,;=@[]{}~^")
     except UnicodeEncodeError:
@@ -55,8 +58,7 @@ def encoded(what: str, text: str) -> str:
 def decoded(name: str) -> str | None:
     """The id or version that a name stands for; None for foreign names, and for our own folders."""
     try:
-        found = unquote(name)
-        return found if encoded("name", found) == name else None
+        return found if encoded("name", found := unquote(name)) == name else None
     except ValueError:
         return None
 

@@ -367,5 +367,6 @@ def _checked(found: object, start: int, stop: int) -> Mask:
             f"the condition must return a bool for each row: for rows {start} to {stop - 1} an array of "
             f"shape ({stop - start},); it returned "
             + (f"{mask.dtype} of shape {mask.shape}" if mask.dtype != object else f"{found!r:.100}")
+            + ("" if mask.shape else "; names in a list give it a dict of columns")
         )
     return mask

@@ -62,8 +62,8 @@ def split(
         >>> {int(r["user"]) for r in train} & {int(r["user"]) for r in test}
         set()
     """
-    seed = as_int("seed", seed)
     shares = _listed(shares)
+    seed = as_int("seed", seed)
     if by is not None and stratify is not None:
         raise ValueError("split by a key or stratify by a label, not both; split twice for that")
     counts = _counts_of(shares, len(ref))

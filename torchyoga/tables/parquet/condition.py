@@ -62,7 +62,7 @@ class Condition:
             told = []
             for term in terms:
                 if not _is_term(term):
-                    raise TypeError(f"filters= takes terms such as ('x', '>', 3), found {term!r:.100}")
+                    raise TypeError(f"filters= takes terms such as ('x', '>', 3), found {filters!r:.100}")
                 name, comparison, value = term
                 if name not in fields.names:
                     raise unknown_name(name, fields)

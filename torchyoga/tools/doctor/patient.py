@@ -63,7 +63,8 @@ class Patient:
         if isinstance(thing, TorchLoader):
             return Patient(thing.dataset, thing, names=tuple(names), **seen)
         has_rows = hasattr(thing, "__getitem__") or hasattr(thing, "__getitems__")
-        if (isinstance(thing, Sized) and has_rows) or isinstance(thing, IterableDataset):
+        is_sized = isinstance(thing, Sized) and not isinstance(thing, str)
+        if (is_sized and has_rows) or isinstance(thing, IterableDataset):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of few CPUs
                 loader = TorchLoader(cast("Dataset[Any]", thing), _BATCH, num_workers=_WORKERS)

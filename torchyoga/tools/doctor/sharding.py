@@ -181,8 +181,7 @@ def _is_part(value: Any, world: int) -> bool:
     if isinstance(value, Subset):
         steps = np.diff(np.asarray([*islice(value.indices, _NUMBERED)]))
         return len(steps) > 0 and bool((steps == world).all())
-    kept = getattr(value, "__dict__", {})
-    return any(kept.get(name) == world for name in _COUNTS)
+    return any(getattr(value, "__dict__", {}).get(name) == world for name in _COUNTS)
 
 
 def first_rows(patient: Patient) -> list[str]:

@@ -78,7 +78,7 @@ class _Watch:
 
     def see(self, loader: Any, frame: FrameType) -> None:
         """Keeps a loader that is being iterated by the code of a frame."""
-        if os.getpid() != self._process or type(loader).__name__ == "_Inner":  # within one of torchyoga's
+        if os.getpid() != self._process or type(loader).__name__ == "_TorchLoader":  # below ours
             return
         seen = next((one for one in self._seen if one.loader is loader), None)
         if seen is None:

@@ -367,9 +367,7 @@ def _unknown_labels(found: str, kinds: Sequence[str], along: Sequence[str]) -> V
     known = [*kinds, *along]
     near = difflib.get_close_matches(found, known, len(known), 0.5)
     listed = ", ".join(f'"{name}"' for name in dict.fromkeys([*near, *known]))
-    what = (
-        f"one of {listed}: as the tokens, shifted by one, or a column" if kinds else f"a column of {listed},"
-    )
+    what = f'one of {listed}: "same" as the tokens, or a column' if kinds else f"a column of {listed},"
     return ValueError(f"labels={found!r:.100} must be {what} with a value for each token")
 
 
