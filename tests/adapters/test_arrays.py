@@ -217,8 +217,10 @@ def test_files_that_do_not_hold_arrays_are_refused(tmp_path: Path) -> None:
         from_arrays(tmp_path / "x.npz")
     np.save(path, np.arange(1000))
     data = path.read_bytes()
-    for size in (0, 5, 20, 200, len(data) - 1):
-        path.write_bytes(data[:size])
+    cut = [data[:size] for size in (0, 5, 20, 200, len(data) - 1)]
+    said = [data.replace(b"(1000,)", shape) for shape in (b"(1000, ", b"(True,)")]
+    for bad in (*cut, *said):
+        path.write_bytes(bad)
         with pytest.raises(CorruptError, match=r"x\.npy cannot be read"):
             from_arrays(path)
     with pytest.raises(SchemaError, match=r"'x': expected an array.*by np.asarray.*\"y\": y}"):
@@ -241,6 +243,7 @@ def test_which_data_counts_as_arrays() -> None:
         ({"x": np.zeros(3), "y": torch.tensor(1)}, "'y' has 0 dimensions"),
         ({"x": np.zeros(3), "y": torch.zeros(4)}, r"different numbers of rows: \{'x': 3, 'y': 4\}"),
         (np.array([1, None]), "dtype object"),
+        (np.zeros((0, 2**40)), "is too large"),
         ({"x": np.zeros(2, [("o", "O")])}, "'x' is an array of dtype .* cannot be kept"),
         (np.zeros(3, "i4,f4"), "turn structured arrays into a dict"),
         (np.zeros(3, "V8"), "use a numeric dtype"),

@@ -139,7 +139,7 @@ def test_hidden_and_other_files_are_ignored(folder: Path) -> None:
     assert ref.schema.columns[0].meaning.codec is None
     with pytest.raises(NotFoundError, match=r"no files with \.flac; it has .*\.jpg.*extensions="):
         yoga.image_folder(folder, extensions=[".flac"])
-    for extensions in ("jpg", ["jpg"], []):
+    for extensions in ("jpg", ["jpg"], [], False):
         with pytest.raises(ValueError, match="list of endings"):
             yoga.image_folder(folder, extensions=extensions)
     with pytest.raises(NotFoundError, match="no folder"):

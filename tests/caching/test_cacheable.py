@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -63,13 +64,11 @@ def test_a_version_is_not_read_for_other_arguments(storage: yoga.Storage) -> Non
         lambda: mnist("True"),
         lambda: mnist(train=None),
     ):
-        with pytest.raises(
-            ExistsError, match=r"'mnist' '1' is published already, made with another train than"
-        ):
+        text = r"'mnist' '1' is published already, made with another train than"
+        with pytest.raises(ExistsError, match=text):
             call()
-    with pytest.raises(
-        ExistsError, match=r"another train and another count than .*ignore=\['train', 'count'\]"
-    ):
+    text = r"another train and another count than .*ignore=\['train', 'count'\]"
+    with pytest.raises(ExistsError, match=text):
         mnist(False, 4)
     with pytest.raises(TypeError, match="unexpected keyword argument 'test'"):
         mnist(test=True)
@@ -168,9 +167,8 @@ def test_ignored_arguments_may_be_anything(storage: yoga.Storage) -> None:
     assert list(made("secret", hook=lambda: 1)) == list(made(token="other", hook=object())) == [2]
     with pytest.raises(ExistsError, match=r"another count than .*ignore=\['count'\]"):
         made("secret", 3)
-    with pytest.raises(
-        ValueError, match=r"ignore names \['tokne'\], but rows_of has the arguments \['train', 'c"
-    ):
+    text = r"ignore names \['tokne'\], but rows_of has the arguments \['train', 'c"
+    with pytest.raises(ValueError, match=text):
         storage.cacheable("a", "1", ignore=["tokne"])(rows_of)
     with pytest.raises(TypeError, match=r"ignore must be names of arguments, such as \['token'\]"):
         storage.cacheable("a", "1", ignore="token")(rows_of)
@@ -297,9 +295,8 @@ def test_an_argument_without_a_digest_is_an_error_before_anything_is_built(stora
         iter([]),
         torch.nn.ReLU(),
     ):
-        with pytest.raises(
-            TypeError, match=r"made: nothing shows .* same 'transform'.*ignore=\['transform'\]"
-        ) as caught:
+        text = r"made: nothing shows .* same 'transform'.*ignore=\['transform'\]"
+        with pytest.raises(TypeError, match=text) as caught:
             made(odd)
         assert "{transform}" not in str(caught.value)  # these would be refused as well
         with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
@@ -319,9 +316,8 @@ def test_an_argument_without_a_digest_is_an_error_before_anything_is_built(stora
 def test_a_version_without_recorded_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
     storage.submit([5], "a", "1")
     made = storage.cacheable("a", "1")(rows_of)
-    with pytest.warns(
-        UserWarning, match="'a' '1' does not say what made it.*, so train, count could not be compared"
-    ):
+    text = "'a' '1' does not say what made it.*, so train, count could not be compared"
+    with pytest.warns(UserWarning, match=text):
         assert list(made()) == [5]
     assert list(made()) == [5]
     assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # warned once, whatever call asks
@@ -555,23 +551,20 @@ def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage
     assert list(storage.cacheable("a", "1", stale="error")(loaded(tmp_path, same).rows)(3)) == [0, 1, 2]
     changed = loaded(tmp_path, WRITTEN.replace("range(count)", "range(1, count)")).rows
     made = storage.cacheable("a", "1")(changed)
-    with pytest.warns(
-        UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
-    ) as warned:
+    text = "rows is written otherwise than when it made 'a' '1'. It is read"
+    with pytest.warns(UserWarning, match=text) as warned:
         assert list(made(3)) == [0, 1, 2]
     assert warned[0].filename == __file__
     assert list(made(3)) == [0, 1, 2]  # warned once
     assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
-    with pytest.raises(
-        ExistsError, match=r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
-    ) as caught:
+    text = r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
+    with pytest.raises(ExistsError, match=text) as caught:
         storage.cacheable("a", "1", stale="error")(changed)(3)
     assert "read as it is" not in str(caught.value)
     storage.remove("a", "1")
     assert list(storage.cacheable("a", "1", stale="error")(changed)(3)) == [1, 2]
-    with pytest.raises(
-        ValueError, match="stale must be 'warn', 'error', 'ignore' or 'rebuild', found 'fail'"
-    ):
+    text = "stale must be 'warn', 'error', 'ignore' or 'rebuild', found 'fail'"
+    with pytest.raises(ValueError, match=text):
         storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
 
 
@@ -620,10 +613,16 @@ def test_numbers_captured_by_decorators_count(storage: yoga.Storage) -> None:
     def rows() -> list[int]:
         return [1, 2]
 
+    def wrapped(n: int) -> Any:
+        return functools.lru_cache(types.MethodType(lambda self: [n], storage))
+
     assert list(storage.cacheable("a", "1")(scaled(2)(rows))()) == [2, 4]
     assert list(storage.cacheable("a", "1", stale="error")(scaled(2)(rows))()) == [2, 4]
     with pytest.raises(ExistsError, match="another factor around it"):
         storage.cacheable("a", "1", stale="error")(scaled(3)(rows))()
+    assert list(storage.cacheable("b", "1")(wrapped(2))()) == [2]
+    with pytest.raises(ExistsError, match="another n around it"):
+        storage.cacheable("b", "1", stale="error")(wrapped(3))()
 
 
 def test_a_decorator_may_give_arguments(storage: yoga.Storage) -> None:

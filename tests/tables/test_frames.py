@@ -61,8 +61,9 @@ def test_an_index_with_a_name_is_a_column() -> None:
 
 
 def test_columns_of_several_types_are_refused() -> None:
-    with pytest.raises(errors.SchemaError, match=r"the DataFrame cannot be kept.*odd"):
-        yoga.from_arrow(pd.DataFrame({"odd": pd.Series([1, "a", object()], dtype=object)}))
+    for values, text in (([1, "a", object()], "odd"), ([2**63, -1], "too large")):
+        with pytest.raises(errors.SchemaError, match=f"the DataFrame cannot be kept.*{text}"):
+            yoga.from_arrow(pd.DataFrame({"odd": pd.Series(values, dtype=object)}))
 
 
 def test_polars_comes_in_and_back() -> None:

@@ -212,9 +212,8 @@ def test_images_have_the_size_of_the_schema(petastorm: Any, tmp_path: Path) -> N
     odd = yoga.from_petastorm(
         write(tmp_path / "y", schema_of(petastorm), image=other), ["image"], trust_pickle=True
     )
-    with pytest.raises(
-        CorruptError, match=r"row 7, column 'image': its shape is \(3, 4, 3\).*says \(5, 4, 3\)"
-    ):
+    text = r"row 7, column 'image': its shape is \(3, 4, 3\).*says \(5, 4, 3\)"
+    with pytest.raises(CorruptError, match=text):
         odd.decoded()[7]
     assert odd.decoded({"image": yoga.codecs.image(size=6)})[7]["image"].shape == (6, 6, 3)
 
@@ -335,9 +334,8 @@ def test_a_damaged_value_is_named_by_file_column_and_row(name: str, petastorm: A
     good = [packed(one) if column == "packed" else saved(one) for one in values]
     folder = write(tmp_path / "x", schema_of(petastorm), **{column: [*good[:1], value, *good[2:]]})
     ref = yoga.from_petastorm(folder, trust_pickle=True)
-    with pytest.raises(
-        CorruptError, match=rf"x\.parquet, row group 0, column '{column}', row 1: .*{message}"
-    ):
+    text = rf"x\.parquet, row group 0, column '{column}', row 1: .*{message}"
+    with pytest.raises(CorruptError, match=text):
         ref[0]
 
 

@@ -558,9 +558,8 @@ def test_images_without_an_extension_are_counted_and_named(way: str, tmp_path: P
     path.write_bytes(tar(files) if way == "in place" else gzip.compress(tar(files)))
     columns = ["cls"] if way == "some columns" else None
     storage = yoga.Storage(tmp_path / "storage")
-    with pytest.raises(
-        CorruptError, match=r"1 of \d+ samples are bad.*'.*train/0001' begins as an image does"
-    ):
+    text = r"1 of \d+ samples are bad.*'.*train/0001' begins as an image does"
+    with pytest.raises(CorruptError, match=text):
         storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.0), "x", "1")
     with pytest.warns(UserWarning, match="1 of 41 samples are bad and left out"):
         ref = storage.submit(yoga.webdataset(path, columns=columns, max_bad=0.03), "x", "1")

@@ -148,14 +148,12 @@ def test_what_is_not_there_is_named(store: Path, tmp_path: Path) -> None:
     for name in ("a", "train/x", "train/deep/y"):
         grouped.create_array(f"in/{name}", shape=(3,), dtype="i1")
     where = re.escape(str(tmp_path / "groups.zarr"))
-    with pytest.raises(
-        NotFoundError, match=rf"lie in groups: name one of these, as in {where}/in, or arrays"
-    ):
+    text = rf"lie in groups: name one of these, as in {where}/in, or arrays"
+    with pytest.raises(NotFoundError, match=text):
         yoga.from_zarr(tmp_path / "groups.zarr")
     assert len(yoga.from_zarr(tmp_path / "groups.zarr" / "in")) == 3
-    with pytest.raises(
-        NotFoundError, match=r"has no 'in/train/xx'; its arrays are 'in/train/x' \(3,\), .*'in/a'"
-    ):
+    text = r"has no 'in/train/xx'; its arrays are 'in/train/x' \(3,\), .*'in/a'"
+    with pytest.raises(NotFoundError, match=text):
         yoga.from_zarr(tmp_path / "groups.zarr", {"x": "in/train/xx"})
     zarr.open_group(tmp_path / "none.zarr", mode="w").create_group("inner")
     with pytest.raises(NotFoundError, match=r"has no arrays$"):

@@ -39,6 +39,7 @@ VALUES: dict[pa.DataType, list[object]] = {
     pa.list_(pa.int32()): [[1, 2], [], [3], [4, 5, 6]],
     pa.large_list(pa.float32()): [[1.0, 2.0], [], [3.0], [4.0]],
     pa.list_view(pa.int16()): [[1, 2], [], [3], [4]],
+    pa.list_view(pa.list_(pa.string_view())): [[["a"], ["longer than a view"]], [], [[]], [["b"]]],
     pa.list_(pa.int64(), 2): [[1, 2], [3, 4], [5, 6], [7, 8]],
     pa.list_(pa.list_(pa.int8(), 2), 2): [[[1, 2], [3, 4]]] * 4,
     pa.list_(pa.list_(pa.int8(), 2)): [[[1, 2], [3, 4]], [], [[5, 6]], [[7, 8]]],

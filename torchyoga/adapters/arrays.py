@@ -79,10 +79,8 @@ def _over(arrays: dict[Hashable, ArrayOrTensor], packed: dict[Hashable, _Packed]
     firsts = {name: _first_row(array) for name, array in arrays.items()}
     schema = Schema.of(firsts if in_dicts else firsts["the array"])
     pool = BufferPool()
-    columns = [
-        _column(column, _readable(array), pool)
-        for column, array in zip(schema.columns, arrays.values(), strict=True)
-    ]
+    pairs = zip(schema.columns, map(_readable, arrays.values()), strict=True)
+    columns = [_column(column, array, pool) for column, array in pairs]
     length = next(iter(lengths.values()))
     return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)), has_runs=True)
 
@@ -100,7 +98,9 @@ def _loaded(name: Hashable, value: object) -> ArrayOrTensor:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path}; pass the path of a .npy file") from None
-    except (ValueError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # of any kind: a damaged header is read as Python's text
         raise CorruptError(f"{path} cannot be read as a .npy file of numbers, or is cut: {error}") from error
     if not isinstance(found, np.ndarray):
         found.close()
@@ -115,7 +115,7 @@ def _first_row(array: ArrayOrTensor) -> Row:
         return array[0]
     if isinstance(array, torch.Tensor):
         return array.new_zeros(array.shape[1:])
-    return np.zeros((1, *array.shape[1:]), array.dtype)[0]
+    return np.broadcast_to(np.zeros((), array.dtype), (1, *array.shape[1:]))[0]  # a row may be large
 
 
 def _readable(array: ArrayOrTensor) -> Array:

@@ -163,8 +163,8 @@ def _schema(formats: set[str], classes: Sequence[str] | None) -> Schema:
 def _extensions(given: Sequence[str] | None) -> frozenset[str]:
     if given is None:
         return frozenset(IMAGES)
-    are_endings = all(isinstance(ext, str) and ext[:1] in (".", "") for ext in given)
-    if isinstance(given, str) or not given or not are_endings:
+    are_endings = bool(given) and all(isinstance(ext, str) and ext[:1] in (".", "") for ext in given)
+    if isinstance(given, str) or not are_endings:
         raise ValueError(f"extensions={given!r:.100} must be a list of endings such as ['.jpg', '.png']")
     return frozenset(ext.lower() for ext in given)
 

@@ -148,7 +148,7 @@ class Function:
         found: dict[str, bytes] = {}
         function: Callable[..., object] | None = self._written
         for _ in range(_MOST_LAYERS):
-            for name, value in captured_by(function):
+            for name, value in captured_by(getattr(function, "__func__", function)):
                 if type(value) in _PLAIN and name not in self._ignore:
                     found.setdefault(f"{_CAPTURED}{name}", encoded(value))
             function = getattr(function, "__wrapped__", None)

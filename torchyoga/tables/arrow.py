@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptError, SchemaError
-from ..rows.block import Block, bounds_of, joined
+from ..rows.block import Block, bounds_of, joined, numbered_within
 from ..rows.collector import Collector
 from ..rows.column import MOST_DIGITS, PLAIN, Meaning
 from ..rows.node import ITEMS, Path, path_name
@@ -217,10 +217,11 @@ def _unwrapped(array: pa.Array) -> pa.Array:
 
 
 def _in_order(array: pa.Array) -> pa.Array:
-    """Views of lists as lists: their items in the order of the rows. Arrow's own cast heeds no offset."""
-    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(bounds_of(lengths))
-    return pa.LargeListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
+    """Views of lists as lists: their items in the order of the rows. Arrow's cast heeds no offset, and its
+    `flatten` takes no texts that are views."""
+    counts = np.asarray(array.value_lengths().fill_null(0))
+    items = without_views(array.values).take(np.repeat(array.offsets, counts) + numbered_within(counts))
+    return pa.LargeListArray.from_arrays(bounds_of(counts), items, mask=array.is_null())
 
 
 def _plain(array: pa.Array) -> pa.Array:

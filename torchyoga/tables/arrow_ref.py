@@ -36,7 +36,7 @@ def _of_pandas(frame: Frame) -> pa.Table:
     named = None if any(name is not None for name in frame.index.names) else False
     try:
         table = pa.Table.from_pandas(frame, preserve_index=named)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         names = list(map(str, frame.columns))
         twice = sorted({name for name in names if names.count(name) > 1})
         do = f"rename one of the columns {twice[:5]}" if twice else "give the column one type, with astype"
