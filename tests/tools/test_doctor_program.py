@@ -80,9 +80,7 @@ def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: P
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    "is_group", [False, pytest.param(True, marks=pytest.mark.rest)], ids=["one", "group"]
-)
+@pytest.mark.parametrize("is_group", [False, True], ids=["one", "group"])
 def test_an_interrupted_program_is_examined_and_ends_as_interrupted(program: Path, is_group: bool) -> None:
     with begun(program, "wait") as running:
         assert running.stdin is not None
@@ -229,9 +227,8 @@ def test_ranks_that_torchrun_starts_are_compared_row_by_row(tmp_path: Path, kind
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = process(*DOCTOR, "--json", "--", *run, str(tmp_path / "train.py"), kind)
     assert done.returncode == 0, done.stderr
-    severities = [
-        one["severity"] for one in json.loads(done.stdout)["findings"] if one["name"] == "not-sharded"
-    ]
+    found = json.loads(done.stdout)["findings"]
+    severities = [one["severity"] for one in found if one["name"] == "not-sharded"]
     assert severities == ([] if "split" in kind else ["wrong"])
 
 

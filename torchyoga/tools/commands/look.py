@@ -59,15 +59,8 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
         asked.write({"storage": store.name, "datasets": datasets}, table if datasets else empty)
         return
     entries = [(id, entry) for id in versions for entry in log_of(store, id)]
-    plain = [
-        {
-            "id": id,
-            **picked(entry, "version rows bytes"),
-            "created": entry.created or None,
-            **picked(entry, "tags problem"),
-        }
-        for id, entry in entries
-    ]
+    names = "version rows bytes created tags problem"
+    plain = [{"id": id, **picked(entry, names), "created": entry.created or None} for id, entry in entries]
     rows = [
         (
             id,
@@ -392,14 +385,9 @@ def log(id: str, limit: int | None, asked: Asked) -> None:
     places.known_versions(store, id)
     found = log_of(store, id, limit)
     titles, rows = found.table()
+    names = "version parents rows added bytes created fingerprint tags who code message problem"
     plain = [
-        {
-            "version": entry.version,
-            "parents": entry.parents[-1:],
-            **picked(entry, "rows added bytes"),
-            "created": entry.created or None,
-            **picked(entry, "fingerprint tags who code message problem"),
-        }
+        picked(entry, names) | {"parents": entry.parents[-1:], "created": entry.created or None}
         for entry in found
     ]
     more = [f"and {count_of(found.left_out, 'older version')}"] if found.left_out else []

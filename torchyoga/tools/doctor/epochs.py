@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -29,12 +31,12 @@ def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
         shuffles = True
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
     is_list = is_list and len(first) < len(patient.dataset)  # rows that were chosen
-    was_set = any(_epochs_at(_sampler(loader)).values()) or patient.sets_epoch
+    was_set = any(_epochs_at(sampler_of(loader)).values()) or patient.sets_epoch
     is_same = len(first) >= _FEWEST and first == second and not (is_list or was_set)
     return {"shuffles": shuffles, "same": is_same}
 
 
-def _sampler(loader: Any) -> Any:
+def sampler_of(loader: Any) -> Any:
     """The sampler that decides the order: one of batches of the user's own, or the one within torch's."""
     outer = loader.batch_sampler
     if outer is None:
@@ -52,7 +54,7 @@ def _epochs_at(sampler: Any) -> dict[str, int]:
 
 def order_stands(loader: Any) -> str:
     """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
-    sampler = _sampler(loader)
+    sampler = sampler_of(loader)
     if hasattr(sampler, "set_epoch"):
         return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs_at(sampler).items())
     generator = getattr(sampler, "generator", None) or loader.generator or torch.default_generator
@@ -60,7 +62,7 @@ def order_stands(loader: Any) -> str:
 
 
 def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
-    sampler, starts = _sampler(patient.loader), patient.starts
+    sampler, starts = sampler_of(patient.loader), patient.starts
     has_epoch = hasattr(sampler, "set_epoch")
     began_alike = len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0])
     # How an epoch began says more than how two are drawn.
@@ -85,7 +87,8 @@ def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterat
 
 
 def _has_order(patient: Patient) -> bool:
-    return not (patient.is_ours or patient.is_iterable or patient.is_evaluation)
+    counts = patient.is_ours and hasattr(sampler_of(patient.loader), "set_epoch")  # which our loader calls
+    return not (counts or patient.is_iterable or patient.is_evaluation)
 
 
 ORDER = Check("order", _has_order, _ordered, _judged_order)
@@ -165,7 +168,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.
     keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
-    spied = patient.probe(_record_of, keys, workers)
+    spied = patient.probe(partial(_record_of, patient.loader.collate_fn), keys, workers)
     epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
     one, other, later = (
         [record for record in epochs[epoch] if record["worker"] == worker]
@@ -206,15 +209,17 @@ def _is_equal(some: list[Record], others: list[Record]) -> bool:
     return bool(rows) and all(a is not None and a == b for a, b in rows)
 
 
-def _record_of(batch: Any) -> Record:
-    """A `collate_fn` that gives a digest of a row, and where the generators stand after it."""
+def _record_of(collate_fn: Any, batch: Any) -> Record:
+    """A digest of a row, as it is and in a batch of its own, and where the generators stand after it."""
     info = get_worker_info()
     assert info is not None
-    row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
-    return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
+    row = [digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])]
+    with suppress(Exception):  # it may need more rows
+        row.append(digest(collate_fn(batch)))
+    return {"worker": info.id, "row": row[0] and digest(row), "stood": _states(info.dataset, collate_fn)}
 
 
-def _states(dataset: object) -> dict[str, str | None]:
+def _states(dataset: object, collate_fn: object = None) -> dict[str, str | None]:
     """Where the generators that all code shares stand, and those that the dataset holds or names."""
     legacy: Any = np.random.get_state()
     found: dict[str, object] = {
@@ -222,7 +227,7 @@ def _states(dataset: object) -> dict[str, str | None]:
         "numpy.random": legacy,
         "torch": torch.get_rng_state(),
     }
-    for path, value, is_ours in walk(dataset, with_globals=True):
+    for path, value, is_ours in walk(dataset, with_globals=True, collate_fn=collate_fn):
         if is_ours:
             continue
         if isinstance(value, np.random.Generator):

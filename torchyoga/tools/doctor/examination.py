@@ -202,7 +202,8 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
 
 def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
     wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
-    has_all = patient.num_workers >= wanted or (hang.is_busy and not hang.is_idle)  # as far as is known
+    more = wanted - patient.num_workers  # workers that compute take turns; what others take is not known
+    has_all = more <= 0 if hang.is_idle else more == 0 or (more > 0 and hang.is_busy)
     ways = [] if has_all else [f"num_workers={wanted}"]
     if not isinstance(patient.dataset, DataRef):
         ways.append(KEPT)

@@ -45,7 +45,7 @@ def _handle(value: object) -> str | None:
     return None
 
 
-def _is_not_closed(ask: Callable[[], object]) -> bool:
+def _is_open(ask: Callable[[], object]) -> bool:
     try:
         ask()
     except Exception as error:  # also of another thread's connection
@@ -71,12 +71,9 @@ def _has_begun(pool: Any) -> bool:
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **{f"h5py.{name}": (f"an open h5py.{name}", bool) for name in ("File", "Group", "Dataset")},
-    "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_not_closed(value.info)),
-    "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_not_closed(lambda: value.total_changes)),
-    "sqlite3.Cursor": (
-        "a sqlite3.Cursor",
-        lambda value: _is_not_closed(lambda: value.connection.total_changes),
-    ),
+    "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_open(value.info)),
+    "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_open(lambda: value.total_changes)),
+    "sqlite3.Cursor": ("a sqlite3.Cursor", lambda value: _is_open(lambda: value.connection.total_changes)),
     "socket.socket": ("an open socket", lambda value: value.fileno() >= 0),
     "io.IOBase": ("an open file", _is_file),
     "torch.Tensor": ("a tensor on an accelerator", lambda value: value.is_cuda),

@@ -39,17 +39,17 @@ class HeldObject(NamedTuple):
     is_ours: bool
 
 
-def walk(thing: object, name: str = "dataset", with_globals: bool = False) -> Iterator[HeldObject]:
+def walk(dataset: object, with_globals: bool = False, **others: object) -> Iterator[HeldObject]:
     """The object itself, and what its attributes, items and closures hold. Nothing of it is called.
 
     Args:
-        thing: the object.
-        name: what its path begins with.
+        dataset: the object.
         with_globals: True for attributes of classes, and the globals that methods and functions name, too.
+        others: objects besides, by what their paths begin with.
     """
     ends = time.monotonic() + _SECONDS
-    waiting = deque([(HeldObject(name, thing, False), 0)])
-    seen = {id(thing)}
+    waiting = deque((HeldObject(name, one, False), 0) for name, one in {"dataset": dataset, **others}.items())
+    seen = {id(dataset)}
     for _ in range(_MOST):
         if not waiting or time.monotonic() > ends:
             return
@@ -109,8 +109,9 @@ def is_library_file(file: str) -> bool:
 
 def _globals(value: object) -> Iterator[tuple[str, object]]:
     """The globals that a function of the user's, or the methods of an object of the user's class, name."""
-    functions = [value] if isinstance(value, FunctionType) else []
-    kinds = () if functions or is_of_library(type(value)) else type(value).__mro__
+    is_function = isinstance(value, FunctionType)
+    functions = [value] if is_function and not is_library_file(value.__code__.co_filename) else []
+    kinds = () if is_function or is_of_library(type(value)) else type(value).__mro__
     for kind in kinds:
         for name, one in vars(kind).items() if not is_of_library(kind) else ():
             if isinstance(one, (FunctionType, staticmethod, classmethod)):
