@@ -172,6 +172,7 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert same(yoga.DataLoader(Drawing(kind), num_workers=2, worker_init_fn=seeded_alike)) == []
     # Nothing is drawn from it.
     assert same(DataLoader(Drawing("torch"), num_workers=2, worker_init_fn=seeded_alike)) == []
+    assert same(DataLoader(Drawing("coin"), num_workers=2)) == []
 
 
 # -- handles

@@ -73,9 +73,8 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
         for id, entry in entries
     ]
     titles = ("id", "version", "rows", "bytes", "tags", "problem")
-    shown = Table(titles, rows, right=("rows", "bytes"))
-    if not any(entry.problem for _, entry in entries):
-        shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
+    end = None if any(entry.problem for _, entry in entries) else -1
+    shown = Table(titles[:end], [row[:end] for row in rows], right=("rows", "bytes"))
     asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)
 
 
@@ -433,9 +432,8 @@ def diff(
     found = compared(before, after, None if key is None else key.split(","))
     kinds = {name: getattr(found, name) for name in ("added", "removed", "changed")}
     lines = [str(found).replace("pass key=", "pass --key")]
-    for name, rows in kinds.items():
-        if len(rows[:most]):
-            lines.append(f"{name}: {_listed(rows[:most])}{', ...' if len(rows) > most else ''}")
+    listed = {name: _listed(rows[:most]) for name, rows in kinds.items() if len(rows[:most])}
+    lines += [f"{name}: {text}{', ...' if len(kinds[name]) > most else ''}" for name, text in listed.items()]
     plain = {
         "id": before.manifest.id,
         "old": before.manifest.version,

@@ -152,7 +152,7 @@ STALE_EPOCH = Check(
 # In both workers, and in both epochs, the same two rows are made, each twice. A row that differs from itself
 # in one worker is random. If both workers, or both epochs, then have the same numbers, they are equal and
 # should differ, which proves it; where the generators stood says which one it was.
-_ROWS, _TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 2, 2
+_ROWS, _TIMES, _MANY_TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 16, 2, 2
 _SHARED = ("random", "numpy.random", "torch")
 Record = dict[str, Any]
 
@@ -165,17 +165,8 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too; and
         `alike`, the shared generators that rows seed with the same number.
     """
-    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
-    # Batches go to the workers in turn, so that each row reaches each of them.
-    keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
-    spied = patient.probe(partial(_record_of, patient.loader.collate_fn), keys, workers)
-    epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
-    one, other, later = (
-        [record for record in epochs[epoch] if record["worker"] == worker]
-        for epoch, worker in ((0, 0), (0, 1), (1, 0))
-    )
-    if patient.is_evaluation:  # its epochs should be alike
-        later = []
+    is_stream = patient.is_iterable
+    one, other, later = _spied(patient, _TIMES)
     twice = [*zip(one[::_TIMES], one[1::_TIMES], strict=False)]
     if not is_stream and all(a["row"] is not None and a["row"] == b["row"] for a, b in twice):
         return {"stood": [], "alike": [] if patient.is_ours else _seeded_alike(patient)}
@@ -187,9 +178,23 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         names -= {*_SHARED}
     stood = [[name, *(_stood_alike(one, some, name) for some in (other, later))] for name in sorted(names)]
     stood = [fact for fact in stood if any(fact[1:])]
-    if not stood and not patient.is_ours and any(equal):
-        stood = [["a generator that was not found", *equal]]
+    if not stood and not patient.is_ours and any(equal):  # a coin may have fallen so
+        first, *rest = _spied(patient, _MANY_TIMES)
+        equal = [was and _is_equal(first, some) for was, some in zip(equal, rest, strict=True)]
+        stood = [["a generator that was not found", *equal]] * any(equal)
     return {"stood": stood, "equal": equal, "alike": []}
+
+
+def _spied(patient: Patient, times: int) -> Iterator[list[Record]]:
+    """What two workers gave in an epoch, and the first of them in another: a few rows so many times."""
+    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
+    # Batches go to the workers in turn, so that each row reaches each of them.
+    keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * times)]
+    spied = patient.probe(partial(_record_of, patient.loader.collate_fn), keys, workers)
+    epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
+    for epoch, worker in ((0, 0), (0, 1), (1, 0)):
+        is_alike = epoch and patient.is_evaluation  # as its epochs should be
+        yield [record for record in epochs[epoch] if record["worker"] == worker and not is_alike]
 
 
 def _stood_alike(some: list[Record], others: list[Record], name: str) -> bool:

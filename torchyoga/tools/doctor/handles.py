@@ -21,18 +21,20 @@ _SAMPLE, _DEEP = 32, 3
 _STANDARD = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
 
 
-def open_handles(dataset: object) -> list[tuple[str, str]]:
-    """(path, what it is) of each open handle, without those inside of others."""
-    found: list[tuple[str, str]] = []
+def _outermost(dataset: object, kind: Callable[[object], Any]) -> list[tuple[str, Any]]:
+    """(path, kind) of each object that is of a kind, without those inside of others."""
+    found: list[tuple[str, Any]] = []
     for path, value, is_ours in walk(dataset, with_globals=True):
-        what = None if is_ours or any(_is_in(path, outer) for outer, _ in found) else _handle(value)
+        is_inner = any(path.startswith((f"{outer}.", f"{outer}[")) for outer, _ in found)
+        what = None if is_ours or is_inner else kind(value)
         if what is not None:
             found.append((path, what))
-    return found[:_MOST_NAMED]
+    return found
 
 
-def _is_in(path: str, outer: str) -> bool:
-    return path.startswith((f"{outer}.", f"{outer}["))
+def open_handles(dataset: object) -> list[tuple[str, str]]:
+    """(path, what it is) of each open handle."""
+    return _outermost(dataset, _handle)[:_MOST_NAMED]
 
 
 def _handle(value: object) -> str | None:
@@ -106,15 +108,17 @@ HANDLES = Check("handles", _forks, lambda patient, seconds: open_handles(patient
 
 def _largest(patient: Patient, seconds: float) -> list[Any] | None:
     """[path, objects, bytes] of the largest container of Python objects, as estimated from a sample of it."""
-    found: list[list[Any]] = []
-    for path, value, is_ours in walk(patient.dataset, with_globals=True):
-        if is_ours or any(_is_in(path, outer) for outer, *_ in found):
-            continue
-        if isinstance(value, _CONTAINERS) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
-            objects, nbytes = _weight([*value.flat] if isinstance(value, np.ndarray) else value)
-            if objects >= _MOST_FREE:
-                found.append([path, int(objects), int(nbytes)])
+    found: list[list[Any]] = [
+        [path, *map(int, weight)] for path, weight in _outermost(patient.dataset, _heavy)
+    ]
     return max(found, key=lambda one: one[2], default=None)
+
+
+def _heavy(value: Any) -> tuple[float, float] | None:
+    """The weight of a container of many Python objects; None for any other object."""
+    is_array = isinstance(value, np.ndarray) and value.dtype.hasobject
+    weight = _weight(value.ravel().tolist() if is_array else value)
+    return weight if weight[0] >= _MOST_FREE else None
 
 
 def _weight(value: Any, depth: int = 0) -> tuple[float, float]:

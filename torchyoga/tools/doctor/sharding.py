@@ -115,12 +115,13 @@ def _of_ranks(patient: Patient, seconds: float) -> list[list[str | None]]:
     return found
 
 
-def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
+def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = (), *seen: Seen) -> Iterator[Finding]:
     """A finding if a loader gives all rows to each process of a job, or some twice to an evaluation.
 
     Args:
         patient: the loader.
         ranks: the first rows of a stream on two ranks.
+        seen: what other checks have measured.
     """
     count, loader = world(), patient.loader
     sampler: Any = loader.sampler
@@ -210,9 +211,4 @@ def alike(ranks: Sequence[Sequence[str]], must_differ: bool) -> Iterator[Finding
     yield _not_sharded(len(ranks), measured, change, "wrong" if must_differ else "maybe")
 
 
-RANKS = Check(
-    "ranks",
-    lambda patient: world() > 1 or replicas(patient.loader) > 1,
-    _of_ranks,
-    lambda patient, ranks, seen: dealt(patient, ranks),
-)
+RANKS = Check("ranks", lambda patient: world() > 1 or replicas(patient.loader) > 1, _of_ranks, dealt)

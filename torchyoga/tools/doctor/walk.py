@@ -109,9 +109,8 @@ def is_library_file(file: str) -> bool:
 
 def _globals(value: object) -> Iterator[tuple[str, object]]:
     """The globals that a function of the user's, or the methods of an object of the user's class, name."""
-    is_function = isinstance(value, FunctionType)
-    functions = [value] if is_function and not is_library_file(value.__code__.co_filename) else []
-    kinds = () if is_function or is_of_library(type(value)) else type(value).__mro__
+    functions = [value] if isinstance(value, FunctionType) else []
+    kinds = () if functions or is_of_library(type(value)) else type(value).__mro__
     for kind in kinds:
         for name, one in vars(kind).items() if not is_of_library(kind) else ():
             if isinstance(one, (FunctionType, staticmethod, classmethod)):
@@ -120,7 +119,7 @@ def _globals(value: object) -> Iterator[tuple[str, object]]:
                 functions.append(one)
             elif not hasattr(type(one), "__get__") or hasattr(one, "cache_info"):
                 yield f"{kind.__module__}.{kind.__name__}.{name}", one
-    for function in functions:
+    for function in (one for one in functions if not is_library_file(one.__code__.co_filename)):
         for name in dict.fromkeys(names_in(function.__code__)):
             if name in function.__globals__:
                 yield f"{function.__module__}.{name}", function.__globals__[name]
