@@ -108,10 +108,9 @@ HANDLES = Check("handles", _forks, lambda patient, seconds: open_handles(patient
 
 def _largest(patient: Patient, seconds: float) -> list[Any] | None:
     """[path, objects, bytes] of the largest container of Python objects, as estimated from a sample of it."""
-    found: list[list[Any]] = [
-        [path, *map(int, weight)] for path, weight in _outermost(patient.dataset, _heavy)
-    ]
-    return max(found, key=lambda one: one[2], default=None)
+    found = _outermost(patient.dataset, _heavy)
+    path, weight = max(found, key=lambda one: int(one[1][1]), default=("", None))
+    return [path, *map(int, weight)] if weight else None
 
 
 def _heavy(value: Any) -> tuple[float, float] | None:
