@@ -61,12 +61,8 @@ class Drawing(Dataset[float]):
         if self.kind == "coin":  # that falls alike in all workers at first, by chance
             self.generator += 1
             return float(torch.rand(())) if self.generator > 4 else float(self.generator % 2)
-        draws: dict[str, Callable[[], float]] = {
-            "numpy": np.random.random,
-            "random": random.random,
-            "torch": lambda: float(torch.rand(())),
-        }
-        return draws[self.kind]()
+        draws: dict[str, Callable[[], float]] = {"numpy": np.random.random, "random": random.random}
+        return draws[self.kind]() if self.kind in draws else float(torch.rand(()))
 
 
 class Hanging(Slow):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
+from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient, batch_digest, digest, made, numbers, rows_of
 from .walk import walk
@@ -153,7 +154,7 @@ STALE_EPOCH = Check(
 # in one worker is random. If both workers, or both epochs, then have the same numbers, they are equal and
 # should differ, which proves it; where the generators stood says which one it was.
 _ROWS, _TIMES, _MANY_TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 16, 2, 2
-_SHARED = ("random", "numpy.random", "torch")
+_SHARED, _UNKNOWN = ("random", "numpy.random", "torch"), "a generator that was not found"
 Record = dict[str, Any]
 
 
@@ -181,7 +182,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
     if not stood and not patient.is_ours and any(equal):  # a coin may have fallen so
         first, *rest = _spied(patient, _MANY_TIMES)
         equal = [was and _is_equal(first, some) for was, some in zip(equal, rest, strict=True)]
-        stood = [["a generator that was not found", *equal]] * any(equal)
+        stood = [[_UNKNOWN, *equal]] * any(equal)
     return {"stood": stood, "equal": equal, "alike": []}
 
 
@@ -226,12 +227,8 @@ def _record_of(collate_fn: Any, batch: Any) -> Record:
 
 def _states(dataset: object, collate_fn: object = None) -> dict[str, str | None]:
     """Where the generators that all code shares stand, and those that the dataset holds or names."""
-    legacy: Any = np.random.get_state()
-    found: dict[str, object] = {
-        "random": random.getstate(),
-        "numpy.random": legacy,
-        "torch": torch.get_rng_state(),
-    }
+    found: dict[str, object] = {"random": random.getstate(), "torch": torch.get_rng_state()}
+    found["numpy.random"] = np.random.get_state()
     for path, value, is_ours in walk(dataset, with_globals=True, collate_fn=collate_fn):
         if is_ours:
             continue
@@ -265,7 +262,8 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
             "leave seeding out of __getitem__, or seed by row and epoch; yoga.DataLoader seeds each row",
             "maybe",
         )
-    for name, among, again in facts["stood"]:
+    is_changed = seen.get(IN_PLACE.name)  # then rows differ from themselves without a generator
+    for name, among, again in (one for one in facts["stood"] if not (is_changed and one[0] == _UNKNOWN)):
         is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
         proof = "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
         held = name.replace("dataset", "get_worker_info().dataset", 1)
