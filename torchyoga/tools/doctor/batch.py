@@ -54,7 +54,8 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     whole = time.perf_counter() - began if ended else None
     rows = 1 if came else sum(1 for _ in rows_of(patient, 1)) if patient.is_iterable else len(patient.dataset)
     source: Any = patient.dataset if patient.is_iterable else sampler_of(patient.loader)
-    spent = ended and (patient.is_iterable or (rows > 0 and not patient.is_ours)) and not [*islice(source, 1)]
+    is_here = not patient.num_workers if patient.is_iterable else rows > 0 and not patient.is_ours
+    spent = ended and is_here and not [*islice(source, 1)]  # a stream of workers may need them
     sizes = {"bytes": nbytes, "used": used, "shared": shared}
     return {**sizes, "came": came, "rows": rows, "spent": spent, "first": first, "whole": whole}
 
