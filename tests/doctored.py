@@ -47,13 +47,8 @@ class Drawing(Dataset[float]):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.generator: Any = None
-        if kind == "own":
-            self.generator = np.random.default_rng(0)
-        elif kind == "own random":
-            self.generator = random.Random(0)
-        elif kind == "own torch":
-            self.generator = torch.Generator().manual_seed(0)
+        own = {"own": np.random.default_rng(0), "own random": random.Random(0)}
+        self.generator: Any = {**own, "own torch": torch.Generator().manual_seed(0)}.get(kind, 0)
 
     def __len__(self) -> int:
         return 64
@@ -63,12 +58,11 @@ class Drawing(Dataset[float]):
             return float(self.generator.random())
         if self.kind == "own torch":
             return float(torch.rand((), generator=self.generator))
-        draws: dict[str, Callable[[], float]] = {
-            "numpy": np.random.random,
-            "random": random.random,
-            "torch": lambda: float(torch.rand(())),
-        }
-        return draws[self.kind]()
+        if self.kind == "coin":  # that falls alike in all workers at first, by chance
+            self.generator += 1
+            return float(torch.rand(())) if self.generator > 4 else float(self.generator % 2)
+        draws: dict[str, Callable[[], float]] = {"numpy": np.random.random, "random": random.random}
+        return draws[self.kind]() if self.kind in draws else float(torch.rand(()))
 
 
 class Hanging(Slow):

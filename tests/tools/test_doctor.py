@@ -25,8 +25,7 @@ from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.meter_advice import most_workers
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked on Linux only")
-pytestmark = linux
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked")
 GOLDEN = Path(__file__).parents[1] / "golden"
 CHANCE = {"few-cpus", "num-workers", "short-epochs"}  # of the machine, or measured on a busy one
 
@@ -178,9 +177,8 @@ def test_what_raises_a_row_again_is_a_line_that_runs() -> None:
 
 def test_an_epoch_that_was_set_to_0_was_set() -> None:
     rows = list(range(200))
-    loader = torch.utils.data.DataLoader(
-        rows, 8, sampler=torch.utils.data.DistributedSampler(rows, num_replicas=1, rank=0)
-    )
+    sampler = torch.utils.data.DistributedSampler(rows, num_replicas=1, rank=0)
+    loader = torch.utils.data.DataLoader(rows, 8, sampler=sampler)
     scope = {"yoga": yoga, "loader": loader}
     for code, found in (("", {"same-order"}), ("loader.sampler.set_epoch(0); ", set())):
         exec(f"def main():\n    {code}return yoga.doctor(loader, seconds=6)", scope)
@@ -196,6 +194,10 @@ def test_a_slow_batch_is_no_hang_and_what_a_loader_does_already_is_not_advised()
     assert re.match(r"a row takes 0\.\d+ s; an epoch: not within 2 s", slow.measured)
     wanted = most_workers(usable_cpus())  # which wait at once
     assert slow.change.startswith(f"num_workers={wanted}; or make the rows once")
+    loader = torch.utils.data.DataLoader(Slow(0.0), 8, num_workers=1, collate_fn=lambda _: sum(range(9**11)))
+    loader.num_workers += usable_cpus()  # torch warns of so many
+    (slow,) = (one for one in yoga.doctor(loader, seconds=6).findings if one.name == "slow-rows")
+    assert slow.change.startswith(f"num_workers={usable_cpus()}; or make the rows once")  # they take turns
 
 
 def test_what_is_no_loader_is_refused() -> None:
@@ -253,14 +255,8 @@ def test_the_worst_comes_first_and_all_of_it_is_plain_data() -> None:
     assert not diagnosis
     assert Diagnosis([])
     plain = diagnosis.to_dict()
-    assert plain["findings"][0] == {  # type: ignore[index]
-        "name": "wrong",
-        "measured": "1",
-        "why": "2",
-        "change": "3",
-        "severity": "wrong",
-        "loader": "",
-    }
+    first = {"name": "wrong", "measured": "1", "why": "2", "change": "3", "severity": "wrong", "loader": ""}
+    assert plain["findings"][0] == first  # type: ignore[index]
     assert Diagnosis.together([diagnosis, diagnosis]) == diagnosis
     both = Diagnosis.together([diagnosis.of("train_loader"), diagnosis.of("val_loader")])
     assert [one.loader for one in both.findings] == 3 * ["train_loader", "val_loader"]

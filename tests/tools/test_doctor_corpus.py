@@ -17,9 +17,7 @@ from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.trial import tried
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="trials are forked on Linux only"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="trials are forked")
 CORPUS = Path(__file__).parents[1] / "doctor_corpus"
 BROKEN, HEALTHY = sorted(CORPUS.glob("broken/*.py")), sorted(CORPUS.glob("healthy/*.py"))
 LEAST = 40  # of 43 broken ones that are named

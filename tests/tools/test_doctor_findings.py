@@ -29,13 +29,13 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Su
 
 import torchyoga as yoga
 from torchyoga.process.control_group import usable_cpus
-from torchyoga.tools.doctor.batch import small_shared_memory
-from torchyoga.tools.doctor.contents import VALUES
+from torchyoga.tools.doctor.batch import EPOCH, small_shared_memory
+from torchyoga.tools.doctor.contents import IN_PLACE, VALUES
 from torchyoga.tools.doctor.diagnosis import Check
 from torchyoga.tools.doctor.epochs import ORDER, RANDOM_NUMBERS, STALE_EPOCH
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
-from torchyoga.tools.doctor.sharding import dealt
+from torchyoga.tools.doctor.sharding import RANKS, STREAMS, dealt
 from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
 from torchyoga.tools.doctor.workers import WORKERS, counts, enough
 from torchyoga.tools.meter_advice import most_workers
@@ -93,10 +93,8 @@ def test_what_other_processes_take_of_the_cpus_is_known() -> None:
     assert seconds_of_all() - before >= 0.9  # it counts in hundredths
     facts = {"usable": 2, "rates": [(0, 100.0), (2, 190.0)], "others": 0.3, "waits": False}
     (busy,) = WORKERS.judge(Patient.of(DataLoader([1])), facts, {})
-    assert busy == (
-        "workers",
-        "other processes took 30% of the CPUs: too much to tell how many workers are enough",
-    )
+    said = "other processes took 30% of the CPUs: too much to tell how many workers are enough"
+    assert busy == ("workers", said)
     _, found = WORKERS.judge(Patient.of(DataLoader([1])), {**facts, "others": 0.1}, {})
     assert (found.name, found.change) == ("num-workers", "num_workers=2")
 
@@ -122,20 +120,14 @@ def test_a_small_shared_memory_is_a_finding() -> None:
     print([one.name for one in found.findings if one.name == "small-shm"])
     """
     mounted = "mount -t tmpfs -o size=2m tmpfs /dev/shm"
-    if (
-        not shutil.which("unshare")
-        or subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True).returncode
-    ):
+    inside = ["unshare", "-rm", "sh", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*inside, mounted], capture_output=True).returncode:
         pytest.skip("no file system can be mounted in a namespace here")
     script = f'{mounted} && exec "$0" -c "$1"'
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script, sys.executable, textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    command = [*inside, script, sys.executable, textwrap.dedent(code)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     lines = done.stdout.splitlines()
     assert len(lines) == 3, done.stderr
     assert "5 batches of" in lines[1]
@@ -180,6 +172,10 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert same(yoga.DataLoader(Drawing(kind), num_workers=2, worker_init_fn=seeded_alike)) == []
     # Nothing is drawn from it.
     assert same(DataLoader(Drawing("torch"), num_workers=2, worker_init_fn=seeded_alike)) == []
+    assert same(DataLoader(Drawing("coin"), num_workers=2)) == []
+    # Rows that are changed in place differ from themselves, too.
+    facts = {"stood": [["a generator that was not found", True, True]], "equal": [True, True], "alike": []}
+    assert not [*RANDOM_NUMBERS.judge(Patient.of([1]), facts, {IN_PLACE.name: {"path": "dataset.images"}})]
 
 
 # -- handles
@@ -188,38 +184,30 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
 @contextlib.contextmanager
 def handle(kind: str, folder: Path) -> Iterator[Any]:
     """An open handle of a kind."""
-    if kind == "h5py":
-        with h5py.File(folder / "a.h5", "w") as file:
-            yield file
-    elif kind == "h5py dataset":
-        with h5py.File(folder / "a.h5", "w") as file:
-            yield file.create_dataset("x", data=[1])
-    elif kind == "lmdb":
-        with lmdb.open(str(folder / "a.lmdb")) as environment:
-            yield environment
-    elif kind == "sqlite3":
-        with contextlib.closing(sqlite3.connect(folder / "a.db")) as connection:
-            yield connection
-    elif kind == "socket":
-        with socket.socket() as found:
-            yield found
-    elif kind == "file":
-        with open(folder / "a", "wb") as opened_file:
-            yield opened_file
-    elif kind == "lock":
-        lock = threading.Lock()
-        with lock:
+    with contextlib.ExitStack() as opened:
+        if kind.startswith("h5py"):
+            file = opened.enter_context(h5py.File(folder / "a.h5", "w"))
+            yield file if kind == "h5py" else file.create_dataset("x", data=[1])
+        elif kind == "lmdb":
+            yield opened.enter_context(lmdb.open(str(folder / "a.lmdb")))
+        elif kind in ("sqlite3", "cursor"):
+            connection = opened.enter_context(contextlib.closing(sqlite3.connect(folder / "a.db")))
+            yield connection if kind == "sqlite3" else connection.cursor()
+        elif kind == "socket":
+            yield opened.enter_context(socket.socket())
+        elif kind == "file":
+            yield opened.enter_context(open(folder / "a", "wb"))
+        elif kind == "lock":
+            lock = threading.Lock()
+            opened.enter_context(lock)
             yield lock
-    elif kind == "cursor":
-        with contextlib.closing(sqlite3.connect(folder / "a.db")) as connection:
-            yield connection.cursor()
-    elif kind == "thread":
-        end = threading.Event()
-        thread = threading.Thread(target=end.wait)
-        thread.start()
-        yield thread
-        end.set()
-        thread.join()
+        elif kind == "thread":
+            end = threading.Event()
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            yield thread
+            end.set()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -270,9 +258,10 @@ def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
 
 
 class Shuffled(IterableDataset[int]):
-    """A stream whose order follows from an epoch."""
+    """A stream whose order follows from an epoch; without one, workers shuffle it in orders of their own."""
 
-    epoch = 0
+    def __init__(self, epoch: int | None = 0) -> None:
+        self.epoch = epoch
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -281,17 +270,39 @@ class Shuffled(IterableDataset[int]):
         return iter(np.random.default_rng(self.epoch).permutation(100).tolist())
 
 
+class Once(Shuffled):
+    rows = iter(range(64))
+
+    def __iter__(self) -> Iterator[int]:
+        return self.rows
+
+
+def scaled(generator: np.random.Generator, rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(rows) * generator.random()
+
+
+SCALED = partial(DataLoader, Slow(0.0), num_workers=2, collate_fn=partial(scaled, np.random.default_rng(0)))
+PADDED = DistributedSampler(Slow(0.0), num_replicas=5, rank=0, shuffle=False)
+
+
 @pytest.mark.parametrize(
     ("check", "loader", "name"),
     [
         (VALUES, lambda: DataLoader(TensorDataset(torch.arange(1e4).sub(3001).log())), "not-finite"),
         (STALE_EPOCH, lambda: DataLoader(Shuffled(), 4), "same-order"),
         (ORDER, lambda: DataLoader(Slow(0.0), sampler=torch.randperm(64).tolist()), "same-order"),
+        (ORDER, lambda: yoga.DataLoader(Slow(0.0), 4, sampler=torch.randperm(64).tolist()), "same-order"),
+        (STREAMS, lambda: DataLoader(Shuffled(None), 4, num_workers=2), "rows-twice"),
+        (EPOCH, lambda: DataLoader(Once(), 4), "no-batches"),
+        (EPOCH, lambda: DataLoader(Slow(0.0), 4, sampler=iter(range(64)), drop_last=True), "no-batches"),
+        (RANDOM_NUMBERS, SCALED, "same-random-numbers"),
+        (RANKS, lambda: DataLoader(Slow(0.0), sampler=PADDED), "padded-evaluation"),
     ],
-    ids=["one row of many", "a stream", "a list"],
 )
 def test_what_few_rows_or_a_fixed_order_have_is_a_finding(check: Check, loader: Any, name: str) -> None:
-    assert name in [one.name for one in in_trial(check, Patient.of(loader()))]
+    patient = Patient.of(loader())
+    assert check.needs(patient)
+    assert name in [one.name for one in in_trial(check, patient)]
 
 
 # -- sharding
@@ -353,8 +364,7 @@ def test_the_smallest_number_of_workers_as_good_as_the_best_is_recommended() -> 
     assert (few.change, few.severity) == ("num_workers=2", "maybe")  # no loop was seen that waits
     for current in (2, 4, 3):
         assert len([*WORKERS.judge(of(current), facts, {})]) == 1
-    assert counts(6, 0) == [0, 1, 2, 4, 6]
-    assert counts(1, 3) == [0, 1, 3]
+    assert (counts(6, 0), counts(1, 3)) == ([0, 1, 2, 4, 6], [0, 1, 3])
 
 
 def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:

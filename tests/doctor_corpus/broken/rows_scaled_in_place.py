@@ -2,6 +2,7 @@
 
 says: changed-in-place wrong
 names: dataset.images
+not: shared-buffer
 """
 
 import torch

@@ -67,14 +67,8 @@ def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
         )
         for entry in entries
     ]
-    plain = [
-        {
-            **picked(entry, "number version fingerprint"),
-            "when": entry.when.isoformat(),
-            **picked(entry, "who message"),
-        }
-        for entry in entries
-    ]
+    names = "number version fingerprint when who message"
+    plain = [picked(entry, names) | {"when": entry.when.isoformat()} for entry in entries]
     table = Table(("tag", "version", "when", "who", "message"), rows)
     asked.write({"id": entries[0].id, "tag": entries[0].tag, "moves": plain}, table)
 

@@ -59,15 +59,8 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
         asked.write({"storage": store.name, "datasets": datasets}, table if datasets else empty)
         return
     entries = [(id, entry) for id in versions for entry in log_of(store, id)]
-    plain = [
-        {
-            "id": id,
-            **picked(entry, "version rows bytes"),
-            "created": entry.created or None,
-            **picked(entry, "tags problem"),
-        }
-        for id, entry in entries
-    ]
+    names = "version rows bytes created tags problem"
+    plain = [{"id": id, **picked(entry, names), "created": entry.created or None} for id, entry in entries]
     rows = [
         (
             id,
@@ -80,9 +73,8 @@ def ls(place: str | None, long: bool, asked: Asked) -> None:
         for id, entry in entries
     ]
     titles = ("id", "version", "rows", "bytes", "tags", "problem")
-    shown = Table(titles, rows, right=("rows", "bytes"))
-    if not any(entry.problem for _, entry in entries):
-        shown = Table(titles[:-1], [row[:-1] for row in rows], right=("rows", "bytes"))
+    end = None if any(entry.problem for _, entry in entries) else -1
+    shown = Table(titles[:end], [row[:end] for row in rows], right=("rows", "bytes"))
     asked.write({"storage": store.name, "versions": plain}, shown if rows else empty)
 
 
@@ -392,14 +384,9 @@ def log(id: str, limit: int | None, asked: Asked) -> None:
     places.known_versions(store, id)
     found = log_of(store, id, limit)
     titles, rows = found.table()
+    names = "version parents rows added bytes created fingerprint tags who code message problem"
     plain = [
-        {
-            "version": entry.version,
-            "parents": entry.parents[-1:],
-            **picked(entry, "rows added bytes"),
-            "created": entry.created or None,
-            **picked(entry, "fingerprint tags who code message problem"),
-        }
+        picked(entry, names) | {"parents": entry.parents[-1:], "created": entry.created or None}
         for entry in found
     ]
     more = [f"and {count_of(found.left_out, 'older version')}"] if found.left_out else []
@@ -445,9 +432,8 @@ def diff(
     found = compared(before, after, None if key is None else key.split(","))
     kinds = {name: getattr(found, name) for name in ("added", "removed", "changed")}
     lines = [str(found).replace("pass key=", "pass --key")]
-    for name, rows in kinds.items():
-        if len(rows[:most]):
-            lines.append(f"{name}: {_listed(rows[:most])}{', ...' if len(rows) > most else ''}")
+    listed = {name: _listed(rows[:most]) for name, rows in kinds.items() if len(rows[:most])}
+    lines += [f"{name}: {text}{', ...' if len(kinds[name]) > most else ''}" for name, text in listed.items()]
     plain = {
         "id": before.manifest.id,
         "old": before.manifest.version,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from ...process.messages import bytes_text
 from .contents import VALUES
 from .diagnosis import Check, Finding, Measured, Seen
+from .epochs import sampler_of
 from .patient import Patient, is_dense, leaves, rows_of
 from .trial import BUSY, Others
 
@@ -34,9 +36,8 @@ def _run(patient: Patient, seconds: float) -> dict[str, Any]:
     again = _epoch(patient, seconds)
     if again["whole"] is None or others.share >= BUSY:  # other work makes all of it longer
         return {**once, "whole": None, "busy": True}
-    rest = min(one["whole"] - one["first"] for one in (once, again))
-    first = min(once["first"], again["first"])
-    return {**once, "first": first, "whole": first + rest}
+    quicker = min(once, again, key=lambda one: one["whole"])
+    return {**once, "first": quicker["first"], "whole": quicker["whole"]}
 
 
 def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
@@ -52,8 +53,11 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
         ended = next(batches, None) is None
     whole = time.perf_counter() - began if ended else None
     rows = 1 if came else sum(1 for _ in rows_of(patient, 1)) if patient.is_iterable else len(patient.dataset)
+    source: Any = patient.dataset if patient.is_iterable else sampler_of(patient.loader)
+    is_here = not patient.num_workers if patient.is_iterable else rows > 0 and not patient.is_ours
+    spent = ended and is_here and not [*islice(source, 1)]  # a stream of workers may need them
     sizes = {"bytes": nbytes, "used": used, "shared": shared}
-    return {**sizes, "came": came, "rows": rows, "first": first, "whole": whole}
+    return {**sizes, "came": came, "rows": rows, "spent": spent, "first": first, "whole": whole}
 
 
 def _sizes(batch: object) -> tuple[int, int, int]:
@@ -99,15 +103,20 @@ def _judged(patient: Patient, epoch: dict[str, Any], seen: Seen) -> Iterator[Fin
     loader, used, shared = patient.loader, epoch["used"], epoch["shared"]
     size = bytes_text(epoch["bytes"], 0) if epoch["bytes"] else "no tensors"
     yield Measured("batch", f"{epoch['size'] or 1} rows, {size}")
-    if not epoch["came"] and epoch["rows"]:
+    if epoch["spent"] or (not epoch["came"] and epoch["rows"]):
         given = f"; batch_size is {loader.batch_size} and drop_last is {loader.drop_last}"
+        where = "stream" if patient.is_iterable else "sampler"
         yield Finding(
             "no-batches",
-            f"an epoch gives no batch, of {epoch['rows']:,} rows or more in the dataset"
+            f"the {where} was iterated to its end, and gives nothing when it is iterated again"
+            if epoch["spent"]
+            else f"an epoch gives no batch, of {epoch['rows']:,} rows or more in the dataset"
             + (given if loader.batch_size else ""),
             "The training loop runs through its epochs without one step.",
-            "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
-            "wrong",
+            f"let the {where}'s __iter__ begin anew: make files, generators and iterators there"
+            if epoch["spent"]
+            else "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
+            "maybe" if epoch["spent"] else "wrong",
         )
     if patient.num_workers:
         yield from small_shared_memory(loader, shared)

@@ -47,12 +47,12 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
     count, loader, seen = len(kept), patient.loader, 0
     is_batch = not patient.is_alone and loader.batch_size != 1 and loader.batch_sampler is not None
     grown = [path for path, size in _sizes(dataset).items() if size - sizes.get(path, size) >= _EACH * count]
-    for row in rows_of(patient, _MOST_SEEN):  # more of them, which are not kept
+    changed = sum(first is not None and digest(row) != first for row, first in kept)
+    for row in rows_of(patient, _MOST_SEEN):  # more of them, which are not kept; some are made again
         seen += 1
         not_finite |= dict.fromkeys(path for path, leaf in leaves(row) if not _is_finite(path, leaf))
         if time.monotonic() > ends + most:
             break
-    changed = sum(first is not None and digest(row) != first for row, first in kept)
     if hasattr(dataset, "__getitems__") and is_batch:
         changed = _alike_at_once(patient)
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
+from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient, batch_digest, digest, made, numbers, rows_of
 from .walk import walk
@@ -29,12 +32,12 @@ def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
         shuffles = True
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
     is_list = is_list and len(first) < len(patient.dataset)  # rows that were chosen
-    was_set = any(_epochs_at(_sampler(loader)).values()) or patient.sets_epoch
+    was_set = any(_epochs_at(sampler_of(loader)).values()) or patient.sets_epoch
     is_same = len(first) >= _FEWEST and first == second and not (is_list or was_set)
     return {"shuffles": shuffles, "same": is_same}
 
 
-def _sampler(loader: Any) -> Any:
+def sampler_of(loader: Any) -> Any:
     """The sampler that decides the order: one of batches of the user's own, or the one within torch's."""
     outer = loader.batch_sampler
     if outer is None:
@@ -52,7 +55,7 @@ def _epochs_at(sampler: Any) -> dict[str, int]:
 
 def order_stands(loader: Any) -> str:
     """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
-    sampler = _sampler(loader)
+    sampler = sampler_of(loader)
     if hasattr(sampler, "set_epoch"):
         return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs_at(sampler).items())
     generator = getattr(sampler, "generator", None) or loader.generator or torch.default_generator
@@ -60,7 +63,7 @@ def order_stands(loader: Any) -> str:
 
 
 def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
-    sampler, starts = _sampler(patient.loader), patient.starts
+    sampler, starts = sampler_of(patient.loader), patient.starts
     has_epoch = hasattr(sampler, "set_epoch")
     began_alike = len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0])
     # How an epoch began says more than how two are drawn.
@@ -85,7 +88,8 @@ def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterat
 
 
 def _has_order(patient: Patient) -> bool:
-    return not (patient.is_ours or patient.is_iterable or patient.is_evaluation)
+    counts = patient.is_ours and hasattr(sampler_of(patient.loader), "set_epoch")  # which our loader calls
+    return not (counts or patient.is_iterable or patient.is_evaluation)
 
 
 ORDER = Check("order", _has_order, _ordered, _judged_order)
@@ -149,8 +153,8 @@ STALE_EPOCH = Check(
 # In both workers, and in both epochs, the same two rows are made, each twice. A row that differs from itself
 # in one worker is random. If both workers, or both epochs, then have the same numbers, they are equal and
 # should differ, which proves it; where the generators stood says which one it was.
-_ROWS, _TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 2, 2
-_SHARED = ("random", "numpy.random", "torch")
+_ROWS, _TIMES, _MANY_TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 16, 2, 2
+_SHARED, _UNKNOWN = ("random", "numpy.random", "torch"), "a generator that was not found"
 Record = dict[str, Any]
 
 
@@ -162,17 +166,8 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too; and
         `alike`, the shared generators that rows seed with the same number.
     """
-    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
-    # Batches go to the workers in turn, so that each row reaches each of them.
-    keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * _TIMES)]
-    spied = patient.probe(_record_of, keys, workers)
-    epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
-    one, other, later = (
-        [record for record in epochs[epoch] if record["worker"] == worker]
-        for epoch, worker in ((0, 0), (0, 1), (1, 0))
-    )
-    if patient.is_evaluation:  # its epochs should be alike
-        later = []
+    is_stream = patient.is_iterable
+    one, other, later = _spied(patient, _TIMES)
     twice = [*zip(one[::_TIMES], one[1::_TIMES], strict=False)]
     if not is_stream and all(a["row"] is not None and a["row"] == b["row"] for a, b in twice):
         return {"stood": [], "alike": [] if patient.is_ours else _seeded_alike(patient)}
@@ -184,9 +179,23 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         names -= {*_SHARED}
     stood = [[name, *(_stood_alike(one, some, name) for some in (other, later))] for name in sorted(names)]
     stood = [fact for fact in stood if any(fact[1:])]
-    if not stood and not patient.is_ours and any(equal):
-        stood = [["a generator that was not found", *equal]]
+    if not stood and not patient.is_ours and any(equal):  # a coin may have fallen so
+        first, *rest = _spied(patient, _MANY_TIMES)
+        equal = [was and _is_equal(first, some) for was, some in zip(equal, rest, strict=True)]
+        stood = [[_UNKNOWN, *equal]] * any(equal)
     return {"stood": stood, "equal": equal, "alike": []}
+
+
+def _spied(patient: Patient, times: int) -> Iterator[list[Record]]:
+    """What two workers gave in an epoch, and the first of them in another: a few rows so many times."""
+    workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
+    # Batches go to the workers in turn, so that each row reaches each of them.
+    keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * times)]
+    spied = patient.probe(partial(_record_of, patient.loader.collate_fn), keys, workers)
+    epochs = [[*islice(spied, workers * _STREAMED if is_stream else len(keys))] for _ in range(_EPOCHS)]
+    for epoch, worker in ((0, 0), (0, 1), (1, 0)):
+        is_alike = epoch and patient.is_evaluation  # as its epochs should be
+        yield [record for record in epochs[epoch] if record["worker"] == worker and not is_alike]
 
 
 def _stood_alike(some: list[Record], others: list[Record], name: str) -> bool:
@@ -206,23 +215,21 @@ def _is_equal(some: list[Record], others: list[Record]) -> bool:
     return bool(rows) and all(a is not None and a == b for a, b in rows)
 
 
-def _record_of(batch: Any) -> Record:
-    """A `collate_fn` that gives a digest of a row, and where the generators stand after it."""
+def _record_of(collate_fn: Any, batch: Any) -> Record:
+    """A digest of a row, as it is and in a batch of its own, and where the generators stand after it."""
     info = get_worker_info()
     assert info is not None
-    row = digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])
-    return {"worker": info.id, "row": row, "stood": _states(info.dataset)}
+    row = [digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])]
+    with suppress(Exception):  # it may need more rows
+        row.append(digest(collate_fn(batch)))
+    return {"worker": info.id, "row": row[0] and digest(row), "stood": _states(info.dataset, collate_fn)}
 
 
-def _states(dataset: object) -> dict[str, str | None]:
+def _states(dataset: object, collate_fn: object = None) -> dict[str, str | None]:
     """Where the generators that all code shares stand, and those that the dataset holds or names."""
-    legacy: Any = np.random.get_state()
-    found: dict[str, object] = {
-        "random": random.getstate(),
-        "numpy.random": legacy,
-        "torch": torch.get_rng_state(),
-    }
-    for path, value, is_ours in walk(dataset, with_globals=True):
+    found: dict[str, object] = {"random": random.getstate(), "torch": torch.get_rng_state()}
+    found["numpy.random"] = np.random.get_state()
+    for path, value, is_ours in walk(dataset, with_globals=True, collate_fn=collate_fn):
         if is_ours:
             continue
         if isinstance(value, np.random.Generator):
@@ -255,7 +262,8 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
             "leave seeding out of __getitem__, or seed by row and epoch; yoga.DataLoader seeds each row",
             "maybe",
         )
-    for name, among, again in facts["stood"]:
+    is_changed = seen.get(IN_PLACE.name)  # then rows differ from themselves without a generator
+    for name, among, again in (one for one in facts["stood"] if not (is_changed and one[0] == _UNKNOWN)):
         is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
         proof = "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
         held = name.replace("dataset", "get_worker_info().dataset", 1)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import thread
 from functools import partial
 from types import FrameType, FunctionType
 from typing import Any
@@ -21,7 +22,7 @@ from .handles import HANDLES, OBJECTS
 from .patient import Patient, name_rows, row_said
 from .sharding import RANKS, STREAMS
 from .trial import ENDED, Hang, Outcome, tried
-from .walk import names_in
+from .walk import names_in, walk
 from .workers import WORKERS
 
 # The quick ones first; each has a process of its own, since a row that was made may start threads, or move a
@@ -83,9 +84,7 @@ def examined(patient: Patient, *, seconds: float, with_rates: bool = True) -> Di
     starts = _FORK_SECONDS * patient.num_workers if patient.start_method == "fork" else _START_SECONDS
     outcomes: dict[str, Outcome] = {}
     over = ""
-    for check in CHECKS:
-        if not check.needs(patient):
-            continue
+    for check in (one for one in CHECKS if one.needs(patient)):
         if time.monotonic() > ends:
             over = over or f"the {seconds:.0f} s were over"
         outcome = Outcome(left=over)
@@ -112,7 +111,18 @@ def examined(patient: Patient, *, seconds: float, with_rates: bool = True) -> Di
 def _work(check: Check, patient: Patient, seconds: float) -> Any:
     if check is not WORKERS:  # it takes some time
         name_rows(patient.dataset)
+    _renew_pools(patient)
     return check.measure(patient, seconds)
+
+
+def _renew_pools(patient: Patient) -> None:
+    """Opens pools of threads, which a program that ends has closed; gives them threads if no worker forks."""
+    vars(thread)["_shutdown"] = False
+    for _, one, _ in walk(patient.dataset, with_globals=True):
+        if isinstance(one, thread.ThreadPoolExecutor):
+            vars(one)["_shutdown"] = False
+            if not patient.num_workers:  # their threads are there as the loader makes rows
+                thread.ThreadPoolExecutor.__init__(one, vars(one)["_max_workers"])
 
 
 def _measured(work: Callable[[], object], limit: float, ends: float) -> Outcome:
@@ -202,7 +212,8 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
 
 def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
     wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
-    has_all = patient.num_workers >= wanted or (hang.is_busy and not hang.is_idle)  # as far as is known
+    more = wanted - patient.num_workers  # workers that compute take turns; what others take is not known
+    has_all = more <= 0 if hang.is_idle else more == 0 or (more > 0 and hang.is_busy)
     ways = [] if has_all else [f"num_workers={wanted}"]
     if not isinstance(patient.dataset, DataRef):
         ways.append(KEPT)

@@ -21,18 +21,20 @@ _SAMPLE, _DEEP = 32, 3
 _STANDARD = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
 
 
-def open_handles(dataset: object) -> list[tuple[str, str]]:
-    """(path, what it is) of each open handle, without those inside of others."""
-    found: list[tuple[str, str]] = []
+def _outermost(dataset: object, kind: Callable[[object], Any]) -> list[tuple[str, Any]]:
+    """(path, kind) of each object that is of a kind, without those inside of others."""
+    found: list[tuple[str, Any]] = []
     for path, value, is_ours in walk(dataset, with_globals=True):
-        what = None if is_ours or any(_is_in(path, outer) for outer, _ in found) else _handle(value)
+        is_inner = any(path.startswith((f"{outer}.", f"{outer}[")) for outer, _ in found)
+        what = None if is_ours or is_inner else kind(value)
         if what is not None:
             found.append((path, what))
-    return found[:_MOST_NAMED]
+    return found
 
 
-def _is_in(path: str, outer: str) -> bool:
-    return path.startswith((f"{outer}.", f"{outer}["))
+def open_handles(dataset: object) -> list[tuple[str, str]]:
+    """(path, what it is) of each open handle."""
+    return _outermost(dataset, _handle)[:_MOST_NAMED]
 
 
 def _handle(value: object) -> str | None:
@@ -45,7 +47,7 @@ def _handle(value: object) -> str | None:
     return None
 
 
-def _is_not_closed(ask: Callable[[], object]) -> bool:
+def _is_open(ask: Callable[[], object]) -> bool:
     try:
         ask()
     except Exception as error:  # also of another thread's connection
@@ -71,12 +73,9 @@ def _has_begun(pool: Any) -> bool:
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **{f"h5py.{name}": (f"an open h5py.{name}", bool) for name in ("File", "Group", "Dataset")},
-    "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_not_closed(value.info)),
-    "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_not_closed(lambda: value.total_changes)),
-    "sqlite3.Cursor": (
-        "a sqlite3.Cursor",
-        lambda value: _is_not_closed(lambda: value.connection.total_changes),
-    ),
+    "lmdb.Environment": ("an open lmdb.Environment", lambda value: _is_open(value.info)),
+    "sqlite3.Connection": ("a sqlite3.Connection", lambda value: _is_open(lambda: value.total_changes)),
+    "sqlite3.Cursor": ("a sqlite3.Cursor", lambda value: _is_open(lambda: value.connection.total_changes)),
     "socket.socket": ("an open socket", lambda value: value.fileno() >= 0),
     "io.IOBase": ("an open file", _is_file),
     "torch.Tensor": ("a tensor on an accelerator", lambda value: value.is_cuda),
@@ -109,15 +108,16 @@ HANDLES = Check("handles", _forks, lambda patient, seconds: open_handles(patient
 
 def _largest(patient: Patient, seconds: float) -> list[Any] | None:
     """[path, objects, bytes] of the largest container of Python objects, as estimated from a sample of it."""
-    found: list[list[Any]] = []
-    for path, value, is_ours in walk(patient.dataset, with_globals=True):
-        if is_ours or any(_is_in(path, outer) for outer, *_ in found):
-            continue
-        if isinstance(value, _CONTAINERS) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
-            objects, nbytes = _weight([*value.flat] if isinstance(value, np.ndarray) else value)
-            if objects >= _MOST_FREE:
-                found.append([path, int(objects), int(nbytes)])
-    return max(found, key=lambda one: one[2], default=None)
+    found = _outermost(patient.dataset, _heavy)
+    path, weight = max(found, key=lambda one: int(one[1][1]), default=("", None))
+    return [path, *map(int, weight)] if weight else None
+
+
+def _heavy(value: Any) -> tuple[float, float] | None:
+    """The weight of a container of many Python objects; None for any other object."""
+    is_array = isinstance(value, np.ndarray) and value.dtype.hasobject
+    weight = _weight(value.ravel().tolist() if is_array else value)
+    return weight if weight[0] >= _MOST_FREE else None
 
 
 def _weight(value: Any, depth: int = 0) -> tuple[float, float]:

@@ -44,10 +44,11 @@ def _given(patient: Patient, seconds: float) -> dict[str, Any]:
     count = min(_STREAMED, *map(len, given))
     one, other = (rows[:count] for rows in given)
     columns = [path for path in (one[0] if one else ()) if _is_same_column(one, other, path)]
-    if _is_known(one) and one == other and len({digest(row) for row in one}) > count / 2:
-        columns = [""]
     sets = [{digest(row) for row in rows} for rows in given]
-    is_whole = is_whole and columns == [""] and all(map(_is_known, given)) and sets[0] == sets[1]
+    is_whole = is_whole and all(map(_is_known, given)) and sets[0] == sets[1]
+    is_whole = is_whole and len(sets[0]) > max(_LEAST, len(given[0]) / 2)  # each in any order
+    if is_whole or (_is_known(one) and one == other and len({digest(row) for row in one}) > count / 2):
+        columns = [""]
     return {"count": count, "columns": columns, "whole": is_whole}
 
 
@@ -74,8 +75,8 @@ def _judged_streams(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iter
     column = facts["columns"][0]
     yield Finding(
         "rows-twice",
-        f"two workers gave the same {f'values of {column}' if column else 'rows'}, for each of their first "
-        f"{facts['count']} rows" + (", and then all others of an epoch" if facts["whole"] else ""),
+        f"two workers gave the same {f'values of {column}' if column else 'rows'}, "
+        + ("all of an epoch" if facts["whole"] else f"for each of their first {facts['count']} rows"),
         "If each worker gives the whole stream, an epoch has all rows as often as there are workers.",
         "in __iter__, take every n-th row: get_worker_info() has the worker's id and num_workers",
         "wrong" if facts["whole"] else "maybe",
@@ -114,16 +115,17 @@ def _of_ranks(patient: Patient, seconds: float) -> list[list[str | None]]:
     return found
 
 
-def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Iterator[Finding]:
+def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = (), *seen: Seen) -> Iterator[Finding]:
     """A finding if a loader gives all rows to each process of a job, or some twice to an evaluation.
 
     Args:
         patient: the loader.
         ranks: the first rows of a stream on two ranks.
+        seen: what other checks have measured.
     """
     count, loader = world(), patient.loader
     sampler: Any = loader.sampler
-    if patient.is_alone or count == 1:
+    if patient.is_alone:
         return
     pads = isinstance(sampler, DistributedSampler) and sampler.total_size > len(patient.dataset)
     if pads and (patient.is_evaluation or not sampler.shuffle):
@@ -134,7 +136,7 @@ def dealt(patient: Patient, ranks: Sequence[Sequence[str | None]] = ()) -> Itera
             "yoga.DataLoader, or leave out the rows beyond the dataset's length as metrics are gathered",
             "maybe",
         )
-    if patient.is_evaluation:
+    if patient.is_evaluation or count == 1:
         return
     parts = (value for path, value, _ in walk(patient.dataset) if path.count(".") <= _DEEPEST)
     if replicas(loader) > 1 or any(_is_part(value, count) for value in parts):
@@ -208,6 +210,4 @@ def alike(ranks: Sequence[Sequence[str]], must_differ: bool) -> Iterator[Finding
     yield _not_sharded(len(ranks), measured, change, "wrong" if must_differ else "maybe")
 
 
-RANKS = Check(
-    "ranks", lambda patient: world() > 1, _of_ranks, lambda patient, ranks, seen: dealt(patient, ranks)
-)
+RANKS = Check("ranks", lambda patient: world() > 1 or replicas(patient.loader) > 1, _of_ranks, dealt)

@@ -124,8 +124,6 @@ def _do(pipe: Connection, work: Callable[[], object], stacks: IO[bytes] | None) 
     warnings.simplefilter("ignore")
     if "torch" in sys.modules:  # OpenMP's threads are gone: nothing may wait for them
         sys.modules["torch"].set_num_threads(1)
-    if "concurrent.futures.thread" in sys.modules:  # a program that ends has closed all pools of threads
-        vars(sys.modules["concurrent.futures.thread"])["_shutdown"] = False
     try:
         message: list[object] = [work(), ""]
     except BaseException as error:

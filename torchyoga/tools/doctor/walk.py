@@ -39,17 +39,17 @@ class HeldObject(NamedTuple):
     is_ours: bool
 
 
-def walk(thing: object, name: str = "dataset", with_globals: bool = False) -> Iterator[HeldObject]:
+def walk(dataset: object, with_globals: bool = False, **others: object) -> Iterator[HeldObject]:
     """The object itself, and what its attributes, items and closures hold. Nothing of it is called.
 
     Args:
-        thing: the object.
-        name: what its path begins with.
+        dataset: the object.
         with_globals: True for attributes of classes, and the globals that methods and functions name, too.
+        others: objects besides, by what their paths begin with.
     """
     ends = time.monotonic() + _SECONDS
-    waiting = deque([(HeldObject(name, thing, False), 0)])
-    seen = {id(thing)}
+    waiting = deque((HeldObject(name, one, False), 0) for name, one in {"dataset": dataset, **others}.items())
+    seen = {id(dataset)}
     for _ in range(_MOST):
         if not waiting or time.monotonic() > ends:
             return
@@ -119,7 +119,7 @@ def _globals(value: object) -> Iterator[tuple[str, object]]:
                 functions.append(one)
             elif not hasattr(type(one), "__get__") or hasattr(one, "cache_info"):
                 yield f"{kind.__module__}.{kind.__name__}.{name}", one
-    for function in functions:
+    for function in (one for one in functions if not is_library_file(one.__code__.co_filename)):
         for name in dict.fromkeys(names_in(function.__code__)):
             if name in function.__globals__:
                 yield f"{function.__module__}.{name}", function.__globals__[name]

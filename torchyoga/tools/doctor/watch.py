@@ -54,16 +54,20 @@ class _Seen:
         starts: what decided the order as each iteration began; of the last ones.
     """
 
-    def __init__(self, loader: Any, frame: FrameType) -> None:
-        self.loader, self.evaluates, self.starts = loader, True, list[str]()
+    def __init__(self, loader: Any, frame: FrameType, line: str) -> None:
+        self.loader, self.line, self.evaluates, self.starts = loader, line, True, list[str]()
         self.names = [name for name, one in [*frame.f_locals.items()] if one is loader]
-        self.line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         self.rows, self.must_differ = list[str](), False
         if world() > 1:
             patient = Patient.of(loader)
             self.rows = tried(partial(first_rows, patient), _FIRST_SECONDS).value or []
             averages = any(type(one).__name__ in _AVERAGING for one in gc.get_objects())
             self.must_differ = averages or replicas(loader) > 1
+
+    def is_of(self, loader: Any, line: str) -> bool:
+        """True for the loader, and for one like it that the same line iterates: a new one each epoch."""
+        kinds = {(id(one.dataset), one.batch_size, type(one.sampler)) for one in (self.loader, loader)}
+        return self.loader is loader or (self.line == line and len(kinds) == 1)
 
 
 class _Watch:
@@ -80,10 +84,12 @@ class _Watch:
         """Keeps a loader that is being iterated by the code of a frame."""
         if os.getpid() != self._process or type(loader).__name__ == "_TorchLoader":  # below ours
             return
-        seen = next((one for one in self._seen if one.loader is loader), None)
+        line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        seen = next((one for one in self._seen if one.is_of(loader, line)), None)
         if seen is None:
-            seen = _Seen(loader, frame)
+            seen = _Seen(loader, frame, line)
             self._seen = [*self._seen, seen][-_MOST_LOADERS:]
+        seen.loader = loader
         seen.evaluates &= not torch.is_grad_enabled()
         if not isinstance(loader, DataLoader):
             seen.starts = [*seen.starts, order_stands(loader)][-_MOST_STARTS:]
