@@ -230,7 +230,8 @@ class Checkpoint:
                     generators.put_back(loop.pending)
                 yield epoch
                 loop.next_body()
-                if self._is_due() and loop.is_clean:
+                # An iterator that the loop holds goes on, or another begins: the next batch says.
+                if self._is_due() and loop.is_clean and not any(one.is_open for one in loop.watched.values()):
                     self._finish()
             if self._saved_at != self._at and (loop.is_clean or not loop.hold):
                 self._finish()
@@ -251,6 +252,7 @@ class Checkpoint:
         loader = self._loop.watched[name].loader
         if not len(loader):
             raise ValueError(f"{name!r} has no batch, so it would be asked forever; use a smaller batch_size")
+        self._loop.watched[name].is_counted = True  # by `steps`, in a loop without epochs
         for _ in self.epochs(_MOST_STEPS):
             yield from loader
 
@@ -286,7 +288,7 @@ class Checkpoint:
             TypeError: a part's state, or a value, cannot be loaded safely.
         """
         loop = self._loop
-        if loop.is_at_end():
+        if loop.is_at_end() or (loop.in_epochs and loop.is_left and not loop.is_clean):
             if loop.in_epochs or not loop.is_over:
                 self._is_wanted = True
                 return
