@@ -15,7 +15,7 @@ from ..sampling.ranks import Processes
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 _HAS_MPS = torch.backends.mps.is_available()
-_SETTERS = {"python": random.setstate, "numpy": np.random.set_state, "torch": torch.set_rng_state}
+_SETTERS: Any = {"python": random.setstate, "numpy": np.random.set_state, "torch": torch.set_rng_state}
 _SETTERS |= {"mps": torch.mps.set_rng_state} if _HAS_MPS else {}
 
 
@@ -72,8 +72,7 @@ def _found(states: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, state in states.items():
         if name == "python":
-            version, words, normal = state
-            found[name] = version, tuple(words), normal
+            found[name] = tuple(tuple(part) if isinstance(part, list) else part for part in state)
         elif name == "numpy":
             found[name] = _arrays(state, state["bit_generator"])
         else:

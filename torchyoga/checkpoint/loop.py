@@ -277,7 +277,11 @@ class Loop:
 
     def _is_look(self, one: Watched, now: Pass) -> bool:
         """True if a batch was taken before the loop."""
-        return now.may_look and now.taken < 2 and now.steps == self.steps
+        return now.may_look and now.taken < 2 and now.steps == self.steps and not self._is_cut(one)
+
+    def _is_cut(self, one: Watched) -> bool:
+        """True if another pass of the body is at its end: zip ends with one of them."""
+        return any(self._last(name).is_at_end for name in self.body if name != one.name)
 
     def _dropped(self, one: Watched, now: Pass) -> None:
         """The iterator of a pass is gone."""
@@ -331,9 +335,8 @@ class Loop:
 
     def _check_count(self, one: Watched, now: Pass, complain: Callable[[str], object]) -> None:
         """Complains if the loop has left a resumed pass, and has not asked for its first batch's number."""
-        is_counted = one.is_counted or (now.is_at_end and (one.is_measured or now.is_open))
-        others = (self._last(name) for name in self.body if name != one.name)  # zip ends with one of them
-        if now.first and not (is_counted or any(other.is_at_end for other in others)):
+        is_known = one.is_counted or self._is_cut(one) or (now.is_at_end and (one.is_measured or now.is_open))
+        if now.first and not is_known:
             complain(
                 f"the loop has left {one.name!r} {now.taken} batches after a resume at batch {now.first} of "
                 "its epoch: one that counts, counts from loader.steps: enumerate(loader, loader.steps); "
