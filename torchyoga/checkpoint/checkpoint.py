@@ -231,7 +231,8 @@ class Checkpoint:
                 if not loop.steps and not loop.watched:
                     warn_user("no step was counted, so none is saved: pass loaders=, or call run.stepped()")
                 loop.next_body()
-                if self._is_due() and loop.is_clean:
+                # An iterator that the loop holds goes on, or another begins: the next batch says.
+                if self._is_due() and loop.is_clean and not any(one.is_open for one in loop.watched.values()):
                     self._finish()
             if self._saved_at != self._at and (loop.is_clean or not loop.hold):
                 self._finish()
@@ -252,6 +253,7 @@ class Checkpoint:
         loader = self._loop.watched[name].loader
         if not len(loader):
             raise ValueError(f"{name!r} has no batch, so it would be asked forever; use a smaller batch_size")
+        self._loop.watched[name].is_counted = True  # by `steps`, in a loop without epochs
         for _ in self.epochs(_MOST_STEPS):
             yield from loader
 
@@ -287,7 +289,7 @@ class Checkpoint:
             TypeError: a part's state, or a value, cannot be loaded safely.
         """
         loop = self._loop
-        if loop.is_at_end():
+        if loop.is_at_end() or (loop.in_epochs and loop.is_left and not loop.is_clean):
             if loop.in_epochs or not loop.is_over:
                 self._is_wanted = True
                 return

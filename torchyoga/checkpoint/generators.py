@@ -15,6 +15,8 @@ from ..sampling.ranks import Processes
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 _HAS_MPS = torch.backends.mps.is_available()
+_SETTERS: Any = {"python": random.setstate, "numpy": np.random.set_state, "torch": torch.set_rng_state}
+_SETTERS |= {"mps": torch.mps.set_rng_state} if _HAS_MPS else {}
 
 
 def taken() -> dict[str, Any]:
@@ -35,19 +37,13 @@ def taken() -> dict[str, Any]:
 
 def put_back(states: Mapping[str, Any]) -> None:
     """Makes all that are in `states` go on from there; devices that this process lacks are passed over."""
-    if "python" in states:
-        random.setstate(states["python"])
-    if "numpy" in states:
-        np.random.set_state(states["numpy"])
-    if "torch" in states:
-        torch.set_rng_state(states["torch"])
+    for name in _SETTERS.keys() & states.keys():
+        _SETTERS[name](states[name])
     for name in _DEVICES:
         module = getattr(torch, name)
         if module.is_available():
             for device, state in enumerate(states.get(name, ())[: module.device_count()]):
                 module.set_rng_state(state, device)
-    if "mps" in states and _HAS_MPS:
-        torch.mps.set_rng_state(states["mps"])
 
 
 def as_json(states: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,8 +72,7 @@ def _found(states: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, state in states.items():
         if name == "python":
-            version, words, normal = state
-            found[name] = version, tuple(words), normal
+            found[name] = tuple(tuple(part) if isinstance(part, list) else part for part in state)
         elif name == "numpy":
             found[name] = _arrays(state, state["bit_generator"])
         else:

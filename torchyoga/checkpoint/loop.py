@@ -100,9 +100,9 @@ class Watched(Observer):
         return self._loop.take(self, delivery)
 
     def length(self, batches: int) -> int:
-        """The batches that a pass over the loader gives, which may begin within the epoch."""
+        """Batches of a pass, which may begin within the epoch; for a loop that counts, those of the epoch."""
         self.is_measured = True
-        return batches - self.before
+        return batches if self.is_counted else batches - self.before
 
     def steps(self, before: int) -> int:
         """The number of the next batch."""
@@ -209,6 +209,7 @@ class Loop:
             return self._evaluate(one, now, delivery)
         if now.is_over:
             raise StopIteration
+        self.body.setdefault(one.name, 0)  # a pass that goes on from the body before
         self._ask(one, now)
         try:
             batch = one.within.take(delivery)
@@ -276,12 +277,17 @@ class Loop:
 
     def _is_look(self, one: Watched, now: Pass) -> bool:
         """True if a batch was taken before the loop."""
-        return now.may_look and now.taken < 2 and now.steps == self.steps
+        return now.may_look and now.taken < 2 and now.steps == self.steps and not self._is_cut(one)
+
+    def _is_cut(self, one: Watched) -> bool:
+        """True if another pass of the body is at its end: zip ends with one of them."""
+        return any(self._last(name).is_at_end for name in self.body if name != one.name)
 
     def _dropped(self, one: Watched, now: Pass) -> None:
         """The iterator of a pass is gone."""
         if now is one.now and not (now.is_over or self._is_look(one, now)):
-            self._check_count(one, now, warn_user)
+            if not self.asks_steps:  # it may be the limit of all steps
+                self._check_count(one, now, warn_user)
             self._tell_left(one)
 
     def _tell_left(self, one: Watched) -> None:
@@ -324,14 +330,13 @@ class Loop:
         self._tell_left(one)
         one.loader.set_epoch(now.number + 1)
         now.is_over = True
-        self.body[one.name] = self.body.get(one.name, 0) + 1
+        if one.name in self.body:
+            self.body[one.name] += 1
 
     def _check_count(self, one: Watched, now: Pass, complain: Callable[[str], object]) -> None:
         """Complains if the loop has left a resumed pass, and has not asked for its first batch's number."""
-        is_counted = self.asks_steps or one.is_counted or (now.is_at_end and one.is_measured)
-        others = (self._last(name) for name in self.body if name != one.name)  # zip ends with one of them
-        is_counted = is_counted or any(other.is_at_end for other in others)
-        if now.first and not (is_counted or now.is_over or sys.is_finalizing()):
+        is_known = one.is_counted or self._is_cut(one) or (now.is_at_end and (one.is_measured or now.is_open))
+        if now.first and not is_known:
             complain(
                 f"the loop has left {one.name!r} {now.taken} batches after a resume at batch {now.first} of "
                 "its epoch: one that counts, counts from loader.steps: enumerate(loader, loader.steps); "
@@ -339,10 +344,11 @@ class Loop:
             )
 
     def next_body(self) -> None:
-        """The body is over: what it has not taken is left out."""
-        for name in list(self.body):
-            self._leave_last(self.watched[name])
-            self.watched[name].before = 0
+        """The body is over: what it has not taken is left out, unless the loop holds the iterator."""
+        for one in map(self.watched.__getitem__, list(self.body)):
+            if not one.is_open or self._last(one.name).is_at_end:
+                self._leave_last(one)
+            one.before = 0
         self.body, self._again = {}, {}
         self.epoch += 1
 
@@ -441,7 +447,7 @@ class Loop:
         is_over = not (is_open or any(one.since for one in trained))
         is_fewer = self.steps == 2 and 0 < group < self._first_group
         if is_fewer:  # scalers skip first steps, and an epoch may end with fewer
-            can_skip = any(hasattr(part, "get_scale") for part in self._parts.values())
+            can_skip = any(getattr(part, "get_scale", float)() > 1 for part in self._parts.values())
             is_fewer = not (can_skip or any(one.now and one.now.is_at_end for one in trained))
         if self._is_strict and (is_over or is_fewer):
             what = (
@@ -494,7 +500,7 @@ class Loop:
         """
         trained = [one for one in self.watched.values() if one.is_trained]
         for one in trained:
-            if one.is_open and one.since > (0 if self._num_steps else self.hold):
+            if one.name in self.body and one.is_open and one.since > (0 if self._num_steps else self.hold):
                 raise StateError(
                     f"{one.since} batches of {one.name!r} were taken since the last step; save right after "
                     "it, or between epochs"

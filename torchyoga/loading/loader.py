@@ -218,7 +218,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
         In a process with an Accelerator it is the number of batches of all processes, as torch's is, until
         the loader is prepared or iterated: learning rates are planned by it. If a `Checkpoint` has resumed
-        within the epoch, it is the number of batches that are left, so `enumerate(loader)` counts up to it.
+        within the epoch, it is the number of batches that are left, so `enumerate(loader)` counts up to it,
+        until the loop asks for `steps`.
         """
         if self._may_be_prepared:
             return self._indices.num_steps_undivided(self.batch_size or 1, self.drop_last)
