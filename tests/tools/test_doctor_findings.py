@@ -38,7 +38,7 @@ from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.sharding import RANKS, STREAMS, dealt
 from torchyoga.tools.doctor.trial import ENDED, seconds_of_all, tried
 from torchyoga.tools.doctor.workers import WORKERS, counts, enough
-from torchyoga.tools.meter_advice import most_workers
+from torchyoga.tools.meter_advice import Verdict, most_workers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
 ROOT = Path(yoga.__file__).parents[1]
@@ -87,16 +87,19 @@ def test_a_quota_of_a_group_or_of_one_above_it_counts(tmp_path: Path, is_second:
     assert usable_cpus(tmp_path) == 1
 
 
-def test_what_other_processes_take_of_the_cpus_is_known() -> None:
+def test_what_other_processes_take_of_the_cpus_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     before = seconds_of_all()
     run_program("import time\nwhile time.process_time() < 1: sum(range(10_000))")
     assert seconds_of_all() - before >= 0.9  # it counts in hundredths
     facts = {"usable": 2, "rates": [(0, 100.0), (2, 190.0)], "others": 0.3, "waits": False}
-    (busy,) = WORKERS.judge(Patient.of(DataLoader([1])), facts, {})
-    said = "other processes took 30% of the CPUs: too much to tell how many workers are enough"
-    assert busy == ("workers", said)
+    busy = ("workers", "other processes took 30% of the CPUs: too much to tell how many workers are enough")
+    assert [*WORKERS.judge(Patient.of(DataLoader([1])), facts, {})] == [busy]
     _, found = WORKERS.judge(Patient.of(DataLoader([1])), {**facts, "others": 0.1}, {})
     assert (found.name, found.change) == ("num-workers", "num_workers=2")
+    monkeypatch.setattr("torchyoga.tools.doctor.workers.counted", lambda meter: Verdict("lower", 0))
+    ours = Patient.of(yoga.DataLoader([1]))
+    assert [*WORKERS.judge(ours, {**facts, "rates": []}, {})] == [busy]
+    assert [*WORKERS.judge(ours, {**facts, "others": 0.1}, {})][1].change == "num_workers=0"
 
 
 # -- shared memory
@@ -123,10 +126,8 @@ def test_a_small_shared_memory_is_a_finding() -> None:
     inside = ["unshare", "-rm", "sh", "-c"]
     if not shutil.which("unshare") or subprocess.run([*inside, mounted], capture_output=True).returncode:
         pytest.skip("no file system can be mounted in a namespace here")
-    script = f'{mounted} && exec "$0" -c "$1"'
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    command = [*inside, script, sys.executable, textwrap.dedent(code)]
-    environment = {**os.environ, "PYTHONPATH": path}
+    command = [*inside, f'{mounted} && exec "$0" -c "$1"', sys.executable, textwrap.dedent(code)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     lines = done.stdout.splitlines()
     assert len(lines) == 3, done.stderr
@@ -157,9 +158,8 @@ def same(loader: DataLoader[Any]) -> list[str]:
 @pytest.mark.parametrize("kind", ["own", "own random", "own torch"])
 @pytest.mark.parametrize("make", [yoga.DataLoader, DataLoader], ids=["ours", "torch's"])
 def test_a_generator_that_each_worker_has_a_copy_of_is_a_finding(make: Any, kind: str) -> None:
-    found = same(make(Drawing(kind), batch_size=4, num_workers=2))
     at = "which stood at the same place in two workers and in two epochs"
-    (said,) = found
+    (said,) = same(make(Drawing(kind), batch_size=4, num_workers=2))
     assert said.startswith(f"rows drew from dataset.generator, {at}; the rows are equal")
 
 

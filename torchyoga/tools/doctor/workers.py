@@ -55,6 +55,7 @@ def _rates(patient: Patient, seconds: float) -> dict[str, Any]:
         rate, running = _rate(patient, count, size, each)
         rates.append((count, rate))
         waits |= count == 1 and running < _WAITS
+    time.sleep(0 if rates else _LEAST_SECONDS)  # in which others are seen
     return {"usable": usable, "rates": rates, "others": others.share, "waits": waits}
 
 
@@ -90,14 +91,13 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
     usable, current, others = facts["usable"], patient.num_workers, facts["others"]
     rates = {int(count): rate for count, rate in facts["rates"]}
     said = _of_meter(patient)
-    if said is not None:
+    if others >= BUSY and (rates or (said is not None and said.num_workers is not None)):
+        busy = f"other processes took {others:.0%} of the CPUs: too much to tell how many workers are enough"
+        yield Measured("workers", busy)
+    elif said is not None:
         yield Measured("workers", f"as the loader's meter says, {said.text}")
         if said.num_workers is not None:
             yield _number(said.num_workers, said.text, "The meter has counted it as the loop ran.", "slow")
-        return
-    if rates and others >= BUSY:
-        busy = f"other processes took {others:.0%} of the CPUs: too much to tell how many workers are enough"
-        yield Measured("workers", busy)
     elif rates:
         text = ", ".join(f"{rate:,.0f} with {count}" for count, rate in sorted(rates.items()))
         text, best = f"rows/s: {text} workers", enough(rates)
@@ -112,7 +112,7 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
                 why += " Rows wait, so that workers need no CPU each, though torch warns."
             yield _number(best, f"{text}; the loader has {current}", why, "maybe")
             return
-    if current > usable and not (patient.is_alone or facts["waits"]):  # else they do not take turns
+    if said is None and current > usable and not (patient.is_alone or facts["waits"]):  # they take turns
         yield Finding(
             "few-cpus",
             f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import parse_qsl, quote_plus
 
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
@@ -48,9 +48,8 @@ def link(page: str, **values: object) -> str:
     return f"{page or './'}?{fields}" if fields else page or "./"
 
 
-@lru_cache(2**14)  # a page has thousands of links with the same names
-def _quoted(text: str) -> str:
-    return quote_plus(text, errors="surrogatepass")  # names of columns may hold halves of characters
+# A page has thousands of links with the same names, which may hold halves of characters.
+_quoted = lru_cache(2**14)(partial(quote_plus, errors="surrogatepass"))
 
 
 def parameters(query: str) -> dict[str, str]:
