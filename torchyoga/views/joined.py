@@ -141,7 +141,8 @@ def _as_range(piece: Piece) -> Piece:
     if count == 1:
         return range(first, first + 1)
     step = int(piece[1]) - first
-    if step and last - first == step * (count - 1) and bool((np.diff(piece.astype(np.int64)) == step).all()):
+    # Differences of unsigned numbers may wrap, but then the last number is another one.
+    if step and last - first == step * (count - 1) and bool((np.diff(piece) == np.diff(piece[:2])).all()):
         return range(first, last + step, step)
     return piece
 
