@@ -14,12 +14,12 @@ from ..errors import CorruptError
 
 _BLOCK = 512
 _EMPTY = bytes(_BLOCK)
-_LONGEST_NAME = 2**16
-_LONGEST_PAX = 2**20  # bytes of an extended header
 _MOST_PADDING = 2**20  # after the end; tar itself fills up to 10 KiB
 _PIECE = 2**16  # bytes of it that are looked at at once
 _OCTAL = re.compile(rb"[0-7]*\Z")
-_FILES, _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"0\x007", b"5", b"L", b"K", b"xX", b"g"
+_FILES, _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"0\x007", b"5", b"L", b"K", (b"x", b"X"), b"g"
+# Headers ahead of the next member, or of all, and the bytes that they may have.
+_AHEAD = dict.fromkeys((_LONG_NAME, _LONG_LINK), 2**16) | dict.fromkeys((*_PAX, _GLOBAL), 2**20)
 _PROBLEMS = {b"1": "is a link", b"2": "is a link", b"S": "is a sparse file"} | dict.fromkeys(
     (b"3", b"4", b"6"), "is a device or a FIFO"
 )
@@ -61,25 +61,23 @@ def members(read: Read, size: int) -> Iterator[Member]:
                 raise CorruptError(f"it ends at byte {at} within a header")
             _check_end(read, at, size)
             return
-        header = _header(block, at)
-        kind, body = header.kind, at + _BLOCK
-        if kind in (_LONG_NAME, _LONG_LINK):
-            text = _body(read, body, header.nbytes, _LONGEST_NAME)
-            name = _text(text) if kind == _LONG_NAME else name
-            at = _behind(body, header.nbytes)
-            continue
-        if kind in _PAX:
-            extended = _records(_body(read, body, header.nbytes, _LONGEST_PAX), body)
-            at = _behind(body, header.nbytes)
-            continue
-        if kind == _GLOBAL:
-            _refuse_global(_records(_body(read, body, header.nbytes, _LONGEST_PAX), body), body)
-            at = _behind(body, header.nbytes)
+        kind, short_name, nbytes = _header(block, at)
+        body = at + _BLOCK
+        if kind in _AHEAD:
+            text = _body(read, body, nbytes, _AHEAD[kind])
+            if kind == _LONG_NAME:
+                name = _text(text)
+            elif kind in _PAX:
+                extended = _records(text, body)
+            elif kind == _GLOBAL:
+                _refuse_global(_records(text, body), body)
+            at = _behind(body, nbytes)
             continue
         if b"path" in extended:
             name = extended[b"path"].decode("utf-8", "surrogateescape")
-        nbytes = _decimal(extended[b"size"], body) if b"size" in extended else header.nbytes
-        name = name or header.name
+        if b"size" in extended:
+            nbytes = _decimal(extended[b"size"], body)
+        name = name or short_name
         if kind == b"S":
             body = _behind_map(read, block, body)
         has_body = kind not in b"123456"
@@ -111,13 +109,8 @@ def _problem(kind: bytes, name: str, extended: dict[bytes, bytes]) -> str:
     return ""
 
 
-class _Header(NamedTuple):
-    kind: bytes
-    name: str
-    nbytes: int
-
-
-def _header(block: bytes, at: int) -> _Header:
+def _header(block: bytes, at: int) -> tuple[bytes, str, int]:
+    """What a header says: the kind of the member, its name and how many bytes follow."""
     total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     try:
         noted = _number(block[148:156], at)
@@ -131,7 +124,7 @@ def _header(block: bytes, at: int) -> _Header:
     if block[257:263] == b"ustar\0":
         prefix = _text(block[345:500])
         name = f"{prefix}/{name}" if prefix else name
-    return _Header(block[156:157], name, _number(block[124:136], at))
+    return block[156:157], name, _number(block[124:136], at)
 
 
 def _number(field: bytes, at: int) -> int:

@@ -481,16 +481,20 @@ class Store(ABC):
         """The bytes of a list that a version names; FileNotFoundError or NotFoundError if it is gone."""
         return list_bytes(self.files(Manifest(id, version, "", "", None, "")), entry)
 
-    def manifest(self, id: str, version: str | None) -> Manifest:
+    def manifest(self, id: str, version: str) -> Manifest:
         """The manifest of a published version.
 
         Raises:
-            NotFoundError: it is not published, or None is asked for; says which versions are.
+            NotFoundError: it is not published; says which versions are.
             CorruptError: its manifest is damaged.
         """
-        text = None if version is None else self.read_manifest(id, version)
-        if version is not None and text is not None:
-            return self.parsed(id, version, text, Manifest)
+        text = self.read_manifest(id, version)
+        if text is None:
+            raise self.not_published(id, version)
+        return self.parsed(id, version, text, Manifest)
+
+    def not_published(self, id: str, version: str | None = None) -> NotFoundError:
+        """The error of a version, or of any version of an id, that is asked for: it says which there are."""
         if similar := nearest(version or "", self.versions(id)):
             what = f"its versions are {some(similar)}"
         elif ids := self.ids_like(id):
@@ -498,7 +502,9 @@ class Store(ABC):
         else:
             what = "the storage holds nothing"
         named = "versions" if version is None else f"version {version!r}"
-        raise NotFoundError(f"{id!r} has no {named} in {self.name}: {what}. Submit it, or fetch one of these")
+        return NotFoundError(
+            f"{id!r} has no {named} in {self.name}: {what}. Submit it, or fetch one of these"
+        )
 
     def ids_like(self, id: str) -> list[str]:
         """Ids, the most similar first; only some if there are many."""

@@ -112,7 +112,7 @@ def newest(store: Store, id: str) -> Outline:
             if not left:
                 raise
     if not nodes:
-        store.manifest(id, None)  # its error lists what is published
+        raise store.not_published(id)
     found = heads(nodes)
     if len(found) == 1:
         return nodes[found[0]]
@@ -685,7 +685,7 @@ def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
     else:
         found, damaged = Sharing(store, id).outlines()
         if not found and not damaged:
-            store.manifest(id, None)  # its error lists what is published
+            raise store.not_published(id)
         kept = [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most]
         count = len(found) + len(damaged)
 

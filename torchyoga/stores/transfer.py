@@ -330,8 +330,10 @@ def _are_alike(one: object, other: object) -> bool:
 def _chosen(store: Store, id: str, version: str | None) -> list[str]:
     """The versions to copy, the oldest first."""
     nodes, damaged = Sharing(store, id).outlines()
-    if version not in nodes and (version is not None or (not damaged and not nodes)):
-        store.manifest(id, version)  # its error lists what is published
+    if not nodes and not damaged:
+        raise store.not_published(id, version)
+    if version is not None and version not in nodes:
+        store.manifest(id, version)  # its error says what is damaged, or published
     line = None if version is None else line_of(nodes[version], nodes)
     for name, error in damaged.items():
         if line is None or name in line:
