@@ -149,6 +149,7 @@ def names_in_turn() -> Iterator[str]:
     return itertools.cycle(["3", "2"])
 
 
+@pytest.mark.quick("remove-directory", "remove_kin-memory", "clean-memory")
 @KINDS
 @EVERY_DELETER
 def test_nothing_is_lost_if_others_go_on_at_any_look(kind: str, what: str, tmp_path: Path) -> None:
