@@ -119,6 +119,12 @@ class Planned:
         """Builds a part."""
         return self._job.build(part)
 
+    def built(self, count: int | None = None) -> Planned:
+        """This, once the first `count` parts are built; all if None."""
+        for part in self.parts[:count]:
+            self.build(part)
+        return self
+
     def publish(self) -> VersionRef | None:
         """The version; None if a part is not done."""
         return self._job.publish()

@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -17,10 +18,11 @@ from children import forked
 from parted import Counted, Deadly, Plain, Planned, Random, read_lines
 from stored import store_of
 from torch.utils.data import IterableDataset
+from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga import Storage
-from torchyoga.building.board import Board
+from torchyoga.building.board import Board, PartFailure
 from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
 from torchyoga.stores.contract import at_work
 
@@ -43,9 +45,9 @@ def make_plain() -> Plain:
     return Plain(31)
 
 
-@pytest.mark.slow("*-inputs")
+@pytest.mark.quick("directory-lmdb-map-style", "directory-lmdb-view", "memory-lmdb-arrays", "memory-lmdb-f*")
 @pytest.mark.parametrize("kind", list(SOURCES))
-@pytest.mark.parametrize("format", ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)])
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
 def test_a_build_by_many_is_that_of_one(kind, format, storage):
     one = storage.submit(SOURCES[kind](), "one", "1", format=format)
     with threads() as executor:
@@ -89,7 +91,7 @@ def test_the_first_note_counts_and_the_other_files_go(tmp_path):
     assert plan.build(0) == 0.0
     assert plan.missing == [1]
     assert plan.publish() is None
-    assert [thread.join() for thread in _both(lambda: plan.build(1))] == [None, None]
+    at_once(*[lambda: plan.build(1)] * 2)
     ref = plan.publish()
     assert plan.publish().fingerprint == ref.fingerprint == storage.submit(Plain(20), "b", "1").fingerprint
     assert len(os.listdir(tmp_path / "storage" / "a" / "1")) == 3
@@ -97,17 +99,8 @@ def test_the_first_note_counts_and_the_other_files_go(tmp_path):
     assert not (tmp_path / "storage" / ".parts").is_dir() or not os.listdir(tmp_path / "storage" / ".parts")
 
 
-def _both(work) -> list[threading.Thread]:
-    found = [threading.Thread(target=work) for _ in range(2)]
-    for thread in found:
-        thread.start()
-    return found
-
-
 def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
-    plan = Planned(storage, Counted(60, tmp_path / "notes"), "a", "1", parts=6)
-    for part in plan.parts[:4]:
-        plan.build(part)
+    Planned(storage, Counted(60, tmp_path / "notes"), "a", "1", parts=6).built(4)
     (tmp_path / "notes").write_text("")
     with threads() as executor:
         ref = storage.submit(Counted(60, tmp_path / "notes"), "a", "1", executor=executor)
@@ -118,9 +111,7 @@ def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
 
 
 def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
-    plan = Planned(storage, Plain(60), "a", "1", parts=6)
-    for part in plan.parts[:3]:
-        plan.build(part)
+    plan = Planned(storage, Plain(60), "a", "1", parts=6).built(3)
     with threads() as executor:
         ref = storage.submit(Plain(60, add=1), "a", "1", executor=executor)
     assert "starting over" in caplog.text
@@ -138,8 +129,6 @@ def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
 
 
 def _token(storage: Storage, id: str) -> str:
-    from torchyoga.building.board import Board
-
     found = Board(store_of(storage), id, "1", 60.0).plan()
     assert found is not None
     return found.token
@@ -154,14 +143,19 @@ class Odd(Plain):
 MANY = 1200  # rows, of which a schema is learned from 256, without rows 25 and 39
 
 
-@pytest.mark.parametrize("how", ["executor", "together"])
-def test_a_part_of_another_schema_is_named(how, storage):
+@pytest.fixture(params=["executor", "together"])
+def way(request):
+    """How to build by many."""
     with threads() as executor:
-        way = {"executor": executor} if how == "executor" else {"together": True}
-        with pytest.raises(SchemaError, match=r"of 'a' '1' failed on process \d+ on .*row 39"):
-            storage.submit(Odd(MANY), "a", "1", **way)
-        assert storage.list() == []
-        ref = storage.submit(Plain(MANY), "a", "1", **way)
+        yield {"executor": executor} if request.param == "executor" else {"together": True}
+
+
+@pytest.mark.quick("executor-directory", "together-memory")
+def test_a_part_of_another_schema_is_named(way, storage):
+    with pytest.raises(SchemaError, match=r"of 'a' '1' failed on process \d+ on .*row 39"):
+        storage.submit(Odd(MANY), "a", "1", **way)
+    assert storage.list() == []
+    ref = storage.submit(Plain(MANY), "a", "1", **way)
     assert ref.fingerprint == storage.submit(Plain(MANY), "b", "1").fingerprint
 
 
@@ -177,26 +171,22 @@ class Failing(Plain):
         return super().__getitem__(number)
 
 
-@pytest.mark.parametrize("how", ["executor", "together"])
-def test_a_part_is_tried_three_times(how, storage):
+@pytest.mark.quick("executor-directory", "together-memory")
+def test_a_part_is_tried_three_times(way, storage):
     Failing.left = 2
-    with threads() as executor:
-        way = {"executor": executor} if how == "executor" else {"together": True}
-        ref = storage.submit(Failing(MANY), "a", "1", **way)
-        assert ref.fingerprint == storage.submit(Plain(MANY), "b", "1").fingerprint
-        Failing.left = 10**6
-        with pytest.raises(OSError, match=r"failed 3 times on process .*, at row 25: OSError: .*No space"):
-            storage.submit(Failing(MANY), "c", "1", **way)
-        assert 10**6 - Failing.left == 3
-        Failing.left = 0
-        assert storage.submit(Failing(MANY), "c", "1", **way).fingerprint == ref.fingerprint
+    ref = storage.submit(Failing(MANY), "a", "1", **way)
+    assert ref.fingerprint == storage.submit(Plain(MANY), "b", "1").fingerprint
+    Failing.left = 10**6
+    with pytest.raises(OSError, match=r"failed 3 times on process .*, at row 25: OSError: .*No space"):
+        storage.submit(Failing(MANY), "c", "1", **way)
+    assert 10**6 - Failing.left == 3
+    Failing.left = 0
+    assert storage.submit(Failing(MANY), "c", "1", **way).fingerprint == ref.fingerprint
 
 
 def test_a_file_that_is_gone_is_built_again(tmp_path, caplog):
     storage = Storage(tmp_path / "storage")
-    plan = Planned(storage, Plain(40), "a", "1", parts=4)
-    for part in plan.parts:
-        plan.build(part)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4).built()
     files = sorted((tmp_path / "storage" / "a" / "1").iterdir())
     files[1].unlink()
     files[2].write_bytes(b"cut")
@@ -207,11 +197,10 @@ def test_a_file_that_is_gone_is_built_again(tmp_path, caplog):
     assert "building them again" in caplog.text
 
 
+@pytest.mark.quick("directory-*")
 @pytest.mark.parametrize("text", [b"", b"{", b'{"plan": 1}', b"null", b'{"rows": 5, "checksum": "0"}'])
 def test_a_damaged_note_is_no_note(text, storage, caplog):
-    plan = Planned(storage, Plain(40), "a", "1", parts=4)
-    for part in plan.parts:
-        plan.build(part)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4).built()
     store_of(storage).notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
     assert plan.publish() is None
     assert plan.missing == [2]
@@ -228,9 +217,7 @@ def test_a_damaged_plan_is_an_error_that_names_it(storage):
 
 
 def test_clean_spares_plans_that_live(storage):
-    plan = Planned(storage, Plain(40), "a", "1", parts=4)
-    for part in plan.parts[:3]:
-        plan.build(part)
+    plan = Planned(storage, Plain(40), "a", "1", parts=4).built(3)
     storage.clean(3600)
     assert plan.missing == [3]
     removed = storage.clean(0)
@@ -267,24 +254,18 @@ def test_clean_spares_builders_that_live(storage, tmp_path):
 
 def test_overwrite_replaces_what_was_there_and_nothing_else(storage):
     storage.submit(Plain(5), "a", "1")
-    plan = Planned(storage, Plain(9), "a", "1", overwrite=True, parts=2)
-    for part in plan.parts:
-        plan.build(part)
+    plan = Planned(storage, Plain(9), "a", "1", overwrite=True, parts=2).built()
     assert len(storage.fetch("a", "1")) == 5
     assert len(plan.publish()) == 9
     plan = Planned(storage, Plain(7), "a", "1", overwrite=True, parts=2)
     storage.submit(Plain(6), "a", "1", overwrite=True)
-    for part in plan.parts:
-        plan.build(part)
     with pytest.raises(ExistsError, match="meanwhile"):
-        plan.publish()
+        plan.built().publish()
     assert len(storage.fetch("a", "1")) == 6
     plan = Planned(storage, Plain(7), "b", "1", parts=2)
     storage.submit(Plain(6), "b", "1")
-    for part in plan.parts:
-        plan.build(part)
     with pytest.raises(ExistsError, match="meanwhile"):
-        plan.publish()
+        plan.built().publish()
 
 
 def test_cacheable_together(storage):
@@ -316,8 +297,7 @@ def test_together_reads_few_rows_besides_however_many_build(tmp_path):
 
 def test_a_builder_whose_notes_another_one_takes_away_has_the_version(storage, monkeypatch):
     first, second = (Planned(storage, Plain(9), "a", "1") for _ in range(2))
-    for part in first.parts:
-        first.build(part)
+    first.built()
     read_all, found = Board.read_all, []
 
     def later(board, *arguments):
@@ -373,66 +353,49 @@ def test_a_pool_that_breaks_is_an_error_and_the_next_call_goes_on(tmp_path):
     assert ref.fingerprint == storage.submit(Plain(80), "b", "1").fingerprint
 
 
-def drive_with(patch, **bounds):
-    """Whoever hands out parts has these bounds."""
-    for name, bound in bounds.items():
-        patch.setattr(f"torchyoga.caching.many.{name}", bound)
+class Acting(ThreadPoolExecutor):
+    """Calls `act` with the number of each piece of work, and with a function that submits it."""
 
-
-class Forgetful(Executor):
-    """Loses every third piece of work: its future never comes."""
-
-    def __init__(self) -> None:
-        self._pool, self._count = ThreadPoolExecutor(2), 0
+    def __init__(self, act) -> None:
+        super().__init__(2)
+        self._act, self._count = act, 0
 
     def submit(self, function, /, *args, **kwargs):
         self._count += 1
-        return Future() if self._count % 3 == 0 else self._pool.submit(function, *args, **kwargs)
-
-    def shutdown(self, wait=True, *, cancel_futures=False):
-        self._pool.shutdown(wait)
+        return self._act(self._count, partial(super().submit, function, *args, **kwargs))
 
 
 @pytest.mark.rest
 def test_futures_that_never_come_are_not_waited_for(storage, monkeypatch):
-    drive_with(monkeypatch, _SHORTEST=0.5, _UNKNOWN=0.5)
-    ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=Forgetful())
+    monkeypatch.setattr("torchyoga.caching.many._SHORTEST", 0.5)
+    monkeypatch.setattr("torchyoga.caching.many._UNKNOWN", 0.5)
+    with Acting(lambda number, begin: begin() if number % 3 else Future()) as executor:
+        ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
     assert len(ref) == 40
 
 
-class Elsewhere(Executor):
-    """Workers whose files nobody else sees."""
-
-    def submit(self, function, /, *args, **kwargs):
+def test_workers_that_do_not_share_the_files_are_named(storage):
+    def elsewhere(*_: object) -> Future[tuple[float, str]]:
         found: Future[tuple[float, str]] = Future()
         found.set_result((1.0, "process 7 on the moon"))
         return found
 
-
-def test_workers_that_do_not_share_the_files_are_named(storage):
     with pytest.raises(
         YogaError, match=r"built 3 times, last by process 7 on the moon, but process \d+ on .* sees"
     ):
-        storage.submit(Plain(9), "a", "1", executor=Elsewhere())
-
-
-class Rival(ThreadPoolExecutor):
-    """Builds, while another builder publishes the version and so removes the plan."""
-
-    def __init__(self, storage: Storage) -> None:
-        super().__init__(1)
-        self.storage, self.count = storage, 0
-
-    def submit(self, function, /, *args, **kwargs):
-        self.count += 1
-        if self.count == 3:
-            self.storage.submit(Plain(40), "a", "1", together=True, progress=False)
-        return super().submit(function, *args, **kwargs)
+        storage.submit(Plain(9), "a", "1", executor=Acting(elsewhere))
 
 
 def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
-    drive_with(monkeypatch, _CURRENT=0.2)
-    with Rival(storage) as executor:
+    """Which removes the plan."""
+    monkeypatch.setattr("torchyoga.caching.many._CURRENT", 0.2)
+
+    def beside_a_rival(number, begin):
+        if number == 3:
+            storage.submit(Plain(40), "a", "1", together=True, progress=False)
+        return begin()
+
+    with Acting(beside_a_rival) as executor:
         assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
 
 
@@ -454,6 +417,7 @@ class Drawn(Plain):
         return {**super().__getitem__(number), "noise": float(np.random.random())}
 
 
+@pytest.mark.quick("directory-Random", "memory-Drawn")
 @pytest.mark.parametrize("kind", [Random, Drawn])
 def test_rows_that_differ_each_time_are_kept_once_with_a_warning(kind, storage):
     with threads() as executor, pytest.warns(UserWarning, match="differ when they are read again"):
@@ -463,40 +427,30 @@ def test_rows_that_differ_each_time_are_kept_once_with_a_warning(kind, storage):
 
 def test_a_failure_of_no_part_is_forged(storage):
     plan = Planned(storage, Plain(40), "a", "1", parts=4)
-    from torchyoga.building.board import Board, PartFailure
-
     board = Board(store_of(storage), "a", "1", 60.0)
     found = board.plan()
     assert found is not None
 
-    class Forging(ThreadPoolExecutor):
-        def submit(self, function, /, *args, **kwargs):
-            board.fail(
-                found, secrets.token_hex(8), PartFailure(99, "SchemaError", "no", "nobody", is_final=True)
-            )
-            return super().submit(function, *args, **kwargs)
+    def forging(_, begin):
+        forged = PartFailure(99, "SchemaError", "no", "nobody", is_final=True)
+        board.fail(found, secrets.token_hex(8), forged)
+        return begin()
 
-    with Forging(1) as executor:
+    with Acting(forging) as executor:
         assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
     assert len(plan.parts) == 4
 
 
-class Broken(Executor):
-    def submit(self, function, /, *args, **kwargs):
+def test_an_executor_that_is_broken_or_does_nothing_is_an_error(storage, monkeypatch):
+    def broken(*_):
         raise BrokenExecutor("it is broken")
 
-
-class Silent(Executor):
-    def submit(self, function, /, *args, **kwargs):
-        return Future()
-
-
-def test_an_executor_that_is_broken_or_does_nothing_is_an_error(storage, monkeypatch):
     with pytest.raises(YogaError, match=r"workers of 'a' '1' have died \(it is broken\)"):
-        storage.submit(Plain(9), "a", "1", executor=Broken())
-    drive_with(monkeypatch, _LONGEST_SILENCE=0.3, _ENDING=0.3)
+        storage.submit(Plain(9), "a", "1", executor=Acting(broken))
+    monkeypatch.setattr("torchyoga.caching.many._LONGEST_SILENCE", 0.3)
+    monkeypatch.setattr("torchyoga.caching.many._ENDING", 0.3)
     with pytest.raises(YogaError, match="no worker of the executor began a part of 'a' '1'"):
-        storage.submit(Plain(9), "a", "1", executor=Silent())
+        storage.submit(Plain(9), "a", "1", executor=Acting(lambda *_: Future()))
 
 
 class Rows(IterableDataset):

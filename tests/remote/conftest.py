@@ -17,6 +17,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from servers import BUCKETS, S3, Gcs, Proxy, faulty, gcs_server, s3_server
 from sound import check_stored
+from stored import short_waits
 
 # Machines are forked from a server that has the client of S3 as well.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga", "s3fs"])
@@ -94,13 +95,19 @@ def proxy(_proxy: Proxy) -> Iterator[Proxy]:
 def place(request: pytest.FixtureRequest) -> tuple[str, Any]:
     """A new and empty place in a store of each kind: its URL, and the options of the store."""
     if request.param == "memory":
-        return f"memory://{uuid.uuid4().hex}/a/b", None
+        return f"memory://{uuid.uuid4().hex}/a/b c", None
     server: S3 | Gcs = request.getfixturevalue(request.param)
     scheme = {"s3": "s3", "gcs": "gs"}[request.param]
-    return f"{scheme}://{server.new_bucket()}/a/b", server.storage_options
+    return f"{scheme}://{server.new_bucket()}/a/b c", server.storage_options
 
 
 @pytest.fixture
 def bucket(s3: S3) -> str:
     """A new bucket of the S3 server."""
     return s3.new_bucket()
+
+
+@pytest.fixture
+def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that failed are repeated at once."""
+    short_waits(0.02, 0.1, monkeypatch.setattr)

@@ -23,9 +23,10 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from functools import cache
 from hashlib import md5
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -511,103 +512,50 @@ def _run(world: World, check: Callable[[World], None]) -> None:
 # -- the model, as the code sees it
 
 
-class Clock:
-    """In the place of `time`."""
-
-    @staticmethod
-    def monotonic() -> float:
-        return current().time()
-
-    @staticmethod
-    def monotonic_ns() -> int:
-        return int(1e9 * current().time())
-
-    @staticmethod
-    def sleep(seconds: float) -> None:
-        current().wait(seconds)
-
-    @staticmethod
-    def ctime() -> str:
-        return "long ago"
+CLOCK = SimpleNamespace(  # in the place of `time`
+    monotonic=lambda: current().time(),
+    monotonic_ns=lambda: int(1e9 * current().time()),
+    sleep=lambda seconds: current().wait(seconds),
+    ctime=lambda: "long ago",
+)
+TOKENS = SimpleNamespace(token_hex=lambda nbytes: current().token())  # in the place of `secrets`
+CHANCE = SimpleNamespace(uniform=lambda low, high: high, random=lambda: 1.0)  # in the place of `random`
 
 
-class Threads:
-    """In the place of `threading`."""
+class Event:
+    """An event without a lock, because only one thread runs at a time."""
 
-    class Event:
-        """An event without a lock, because only one thread runs at a time."""
+    def __init__(self) -> None:
+        self._is_set = False
 
-        def __init__(self) -> None:
-            self._is_set = False
+    def set(self) -> None:
+        self._is_set = True
 
-        def set(self) -> None:
-            self._is_set = True
-
-        def wait(self, seconds: float) -> bool:
-            return current().wait(seconds, lambda: self._is_set)
-
-    class Thread:
-        """Another thread of the machine."""
-
-        def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
-            self._target = target
-
-        def start(self) -> None:
-            self._is_done = current().start(self._target)
-
-        def join(self, seconds: float) -> None:
-            current().wait(seconds, self._is_done)
+    def wait(self, seconds: float) -> bool:
+        return current().wait(seconds, lambda: self._is_set)
 
 
-def begun(name: str, work: Callable[[], None], *, stop: Callable[[], object]) -> Threads.Thread:
-    """In the place of `begin_thread`."""
-    thread = Threads.Thread(work, name, True)
-    thread.start()
-    return thread
+def begun(name: str, work: Callable[[], None], *, stop: Callable[[], object]) -> SimpleNamespace:
+    """In the place of `begin_thread`: another thread of the machine."""
+    is_done = current().start(work)
+    return SimpleNamespace(join=lambda seconds: current().wait(seconds, is_done))
 
 
-class Tokens:
-    """In the place of `secrets`."""
-
-    @staticmethod
-    def token_hex(nbytes: int) -> str:
-        return current().token()
-
-
-class Chance:
-    """In the place of `random`."""
-
-    @staticmethod
-    def uniform(low: float, high: float) -> float:
-        return high
-
-    @staticmethod
-    def random() -> float:
-        return 1.0
-
-
-class AtOnce:
+class AtOnce(Executor):
     """In the place of a pool of threads: calls what is submitted at once, one after the other."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def __enter__(self) -> AtOnce:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(function(*args))
+            future.set_result(function(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
         return future
 
-    def map(self, function: Callable[..., Any], items: Any) -> Iterator[Any]:
-        return iter([function(item) for item in items])
-
-    def shutdown(self, wait: bool, cancel_futures: bool) -> None: ...
+    def map(self, function: Callable[..., Any], *items: Any, **kwargs: Any) -> Iterator[Any]:
+        return iter([*map(function, *items)])
 
 
 def tag_of(data: bytes) -> str:
@@ -730,11 +678,12 @@ class Modelled(Objects):
 def modelled() -> Iterator[None]:
     """Replaces time, threads and chance of the code that works with stores by those of the model."""
     with pytest.MonkeyPatch.context() as patch:
+        events = SimpleNamespace(Event=Event)
         for room, replaced in {
-            "lease": {"time": Clock, "threading": Threads, "begin_thread": begun, "secrets": Tokens},
-            "remote": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
-            "objects": {"secrets": Tokens, "ThreadPoolExecutor": AtOnce},
-            "retry": {"time": Clock, "random": Chance},
+            "lease": {"time": CLOCK, "threading": events, "begin_thread": begun, "secrets": TOKENS},
+            "remote": {"secrets": TOKENS, "ThreadPoolExecutor": AtOnce},
+            "objects": {"secrets": TOKENS, "ThreadPoolExecutor": AtOnce},
+            "retry": {"time": CLOCK, "random": CHANCE},
         }.items():
             for name, model in replaced.items():
                 patch.setattr(f"torchyoga.stores.{room}.{name}", model)

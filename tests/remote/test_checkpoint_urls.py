@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from servers import S3, Gcs, Proxy
+from servers import S3, Proxy
 from torch import nn
 
 import torchyoga as yoga
@@ -30,13 +30,6 @@ def trained(url: str, options: Any, steps: int, keep: int = 2) -> Any:
                 run.save()
                 return run
     raise AssertionError(run.steps)
-
-
-@pytest.fixture(params=["s3", "gcs"])
-def place(request: pytest.FixtureRequest) -> tuple[str, Any]:
-    server: S3 | Gcs = request.getfixturevalue(request.param)
-    scheme = {"s3": "s3", "gcs": "gs"}[request.param]
-    return f"{scheme}://{server.new_bucket()}/a b", server.storage_options
 
 
 def test_saved_damaged_and_continued(place: tuple[str, Any]) -> None:

@@ -21,19 +21,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 ROWS = 400
-Publish = Callable[[str, S3 | Gcs], None]
+Publish = Callable[[str, S3 | Gcs], object]
 
 
 @pytest.fixture
 def publish(files_of: Callable[[int], None], tmp_path: Path) -> Publish:
     """Publishes files of 10 rows."""
     files_of(10)
-
-    def publish(url: str, server: S3 | Gcs) -> None:
-        storage = yoga.Storage(url, storage_options=server.storage_options, cache_dir=tmp_path / "builder")
-        storage.submit([{"n": n} for n in range(ROWS)], "a", "1")
-
-    return publish
+    return lambda url, server: yoga.Storage(
+        url, storage_options=server.storage_options, cache_dir=tmp_path / "builder"
+    ).submit([{"n": n} for n in range(ROWS)], "a", "1")
 
 
 def test_a_fork_while_threads_wait_for_the_store(

@@ -41,6 +41,13 @@ def write(url: str, options: Any, data: bytes) -> None:
     files.pipe_file(path, data)
 
 
+@pytest.fixture
+def url(s3: S3, bucket: str) -> str:
+    """Of a file in the S3 store."""
+    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
+    return f"s3://{bucket}/a.parquet"
+
+
 def numbers_of(loader: Any) -> list[int]:
     return [n for batch in loader for n in batch["n"].tolist()]
 
@@ -61,11 +68,8 @@ def test_all_kinds_of_stores(place: tuple[str, Any], tmp_path: Path) -> None:
     assert_rows_equal(list(cached), list(ref))
 
 
-def test_a_loader_reads_only_the_columns_and_groups_that_it_needs(s3: S3, bucket: str, proxy: Proxy) -> None:
-    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
-    ref = yoga.from_parquet(
-        f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options, filters=[("n", "<", GROUP)]
-    )
+def test_a_loader_reads_only_the_columns_and_groups_that_it_needs(url: str, proxy: Proxy) -> None:
+    ref = yoga.from_parquet(url, storage_options=proxy.storage_options, filters=[("n", "<", GROUP)])
     proxy.clear()
     assert [int(row["n"]) for row in ref.columns(["n"])] == list(range(GROUP))
     sent = sum(request.sent for request in proxy.requests)
@@ -73,9 +77,8 @@ def test_a_loader_reads_only_the_columns_and_groups_that_it_needs(s3: S3, bucket
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_blocks_are_shuffled_and_resumed(s3: S3, bucket: str, num_workers: int) -> None:
-    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
-    ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=s3.storage_options).columns(["n"])
+def test_blocks_are_shuffled_and_resumed(s3: S3, url: str, num_workers: int) -> None:
+    ref = yoga.from_parquet(url, storage_options=s3.storage_options).columns(["n"])
     options: dict[str, Any] = {"shuffle": "block", "seed": 3, "num_workers": num_workers}
     whole = numbers_of(yoga.DataLoader(ref, 16, **options))
     assert sorted(whole) == list(range(ROWS))
@@ -104,29 +107,25 @@ def test_over_http(ranges: bool, tmp_path: Path) -> None:
     [Fault("status", status=503, times=2), Fault("cut body", times=2, bytes=100), Fault("refuse", times=2)],
     ids=lambda fault: fault.kind,
 )
-def test_what_fails_for_a_moment_is_read_again(s3: S3, bucket: str, proxy: Proxy, fault: Fault) -> None:
-    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
-    ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options)
+def test_what_fails_for_a_moment_is_read_again(url: str, proxy: Proxy, fault: Fault) -> None:
+    ref = yoga.from_parquet(url, storage_options=proxy.storage_options)
     proxy.faults = [fault]
     assert ref.to_arrow().to_pylist() == TABLE.to_pylist()
 
 
 @pytest.mark.parametrize("is_foreseen", [True, False])
 def test_what_fails_for_good_is_an_error(
-    s3: S3, bucket: str, proxy: Proxy, is_foreseen: bool, monkeypatch: pytest.MonkeyPatch
+    url: str, proxy: Proxy, is_foreseen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
     if not is_foreseen:  # so that pyarrow asks for ranges itself
         monkeypatch.setattr("torchyoga.tables.parquet.files._runs_of", lambda *_: [])
-    ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options)
+    ref = yoga.from_parquet(url, storage_options=proxy.storage_options)
     proxy.faults = [Fault("status", "a.parquet", "GET", status=403, times=2)]
     with pytest.raises(RemoteError, match=r"a\.parquet"):
         list(ref)
 
 
-def test_files_that_change_are_noticed(s3: S3, bucket: str) -> None:
-    url = f"s3://{bucket}/a.parquet"
-    write(url, s3.storage_options, parquet())
+def test_files_that_change_are_noticed(s3: S3, url: str) -> None:
     ref = yoga.from_parquet(url, storage_options=s3.storage_options, cache_bytes=60_000)
     assert int(ref[3]["n"]) == 3
     write(url, s3.storage_options, parquet(TABLE.slice(1)))
@@ -137,9 +136,8 @@ def test_files_that_change_are_noticed(s3: S3, bucket: str) -> None:
         list(ref)
 
 
-def test_an_interrupted_conversion_continues(s3: S3, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
-    write(f"s3://{bucket}/a.parquet", s3.storage_options, parquet())
-    ref = yoga.from_parquet(f"s3://{bucket}/a.parquet", storage_options=proxy.storage_options)
+def test_an_interrupted_conversion_continues(url: str, proxy: Proxy, tmp_path: Path) -> None:
+    ref = yoga.from_parquet(url, storage_options=proxy.storage_options)
     storage = yoga.Storage(tmp_path)
     proxy.faults = [Fault("status", "a.parquet", "GET", status=403, after=3)]
     with pytest.raises(RemoteError):

@@ -10,9 +10,9 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,19 +51,11 @@ class Watched(Lease):
         super().__exit__(*error)
 
 
-class Nothing:
-    """The machine's own folder, which no other process uses."""
-
-    def lock(self, id: str, version: str, timeout: float) -> Any:
-        return contextlib.nullcontext()
-
-    def stage(self, id: str, version: str) -> Nothing:
-        return self
-
-    def clear(self) -> None: ...
-
-    def clean(self, grace: float, id: str | None, dry_run: bool) -> dict[str, int]:
-        return {}
+NOTHING = SimpleNamespace(  # the machine's own folder, which no other process uses
+    lock=lambda *_: contextlib.nullcontext(),
+    stage=lambda *_: SimpleNamespace(clear=lambda: None),
+    clean=lambda *_: {},
+)
 
 
 def simplify(patch: pytest.MonkeyPatch, still: float) -> None:
@@ -87,7 +79,7 @@ def _ref_of(_: object, found: Manifest, *__: object, **___: object) -> SimpleNam
 def over_remote(storage: Storage, remote: Modelled, there: Cache) -> Storage:
     """That storage, for one machine of the world."""
     store = RemoteStore(remote, there, LEASE)
-    store._local = Nothing()  # type: ignore[assignment]
+    store._local = NOTHING  # type: ignore[assignment]
     return over(store, copy(storage))
 
 
@@ -243,52 +235,37 @@ class Protocol:
 
     # -- runs
 
-    def explore(
-        self,
-        *acts: Act,
-        num_faults: int,
-        kinds: Collection[str] = ALL_FAULTS,
-        clock: float | None = 86400.0,
-        old: bool = False,
-        is_deaf: bool = False,
-        num_turns: float = EVERY,
-        most: int = 100_000,
-    ) -> int:
-        """Runs all orders of the operations, with `num_faults` faults; returns the number of runs."""
+    def explore(self, case: Case) -> set[str]:
+        """Runs all orders of a case's operations; returns how they have ended."""
         self.outcomes: set[str] = set()
         objects: dict[str, Stored] = {}
-        names = ["first", "second", "third"][: len(acts)]
-        self._removers = [name for name, act in zip(names, acts, strict=True) if act in (remove,)]
-        self._turns = num_turns
-        self._begin = self._still if {clean, replacing} & {*acts} else 0.0
-        make = partial(self._made, clock, is_deaf)
+        machines = dict(zip(["first", "second", "third"], case.acts, strict=False))
+        self._removers = [name for name, act in machines.items() if act == "remove"]
+        self._begin = self._still if {"clean", "replacing"} & {*case.acts} else 0.0
         with modelled():
-            if old:
-                world = make(objects, {"old": submit}, 0, (), (), set())
+            if case.acts[0] == "overwrite":
+                before = replace(case, num_faults=0, kinds=())
+                world = self._made(before, objects, {"old": "submit"}, (), set())
                 world.run()
                 assert world.machines[0].outcome == "old", world.broken
                 objects = {name: found for name, found in world.objects.items() if name.startswith("a/")}
-            machines = dict(zip(names, acts, strict=True))
-            return explored(partial(make, objects, machines, num_faults, kinds), self._check, most)
+            explored(partial(self._made, case, objects, machines), self._check, 100_000)
+        return self.outcomes
 
     def _made(
         self,
-        clock: float | None,
-        is_deaf: bool,
+        case: Case,
         objects: dict[str, Stored],
-        machines: dict[str, Act],
-        num_faults: int,
-        kinds: Collection[str],
+        machines: dict[str, str],
         prefix: tuple[int, ...],
         known: set[int],
     ) -> World:
-        self._world = world = World(
-            prefix, known, num_faults, kinds, self._turns, self._still, clock, PATIENCE, is_deaf
-        )
+        faults = case.num_faults, case.kinds, case.num_turns, self._still
+        self._world = world = World(prefix, known, *faults, case.clock, PATIENCE, case.is_deaf)
         world.objects.update(objects)
         world.watch = self._watch
         for name, act in machines.items():
-            world.add(name, partial(self._work, act))
+            world.add(name, partial(self._work, ACTS[act]))
         return world
 
 
@@ -296,26 +273,8 @@ def _holder(claim: Stored) -> str:
     return str(json.loads(claim.data)["beat"]).partition("-")[0]
 
 
-def submit(protocol: Protocol, storage: Storage) -> Any:
-    return storage.submit([1], "a", "1")
-
-
-def overwrite(protocol: Protocol, storage: Storage) -> Any:
-    return storage.submit([1], "a", "1", overwrite=True)
-
-
-def cacheable(protocol: Protocol, storage: Storage) -> Any:
-    return storage.cacheable("a", "1", stale="ignore")(lambda: [1])()
-
-
-def remove(protocol: Protocol, storage: Storage) -> Any:
-    storage.remove("a", "1")
-
-
-def replacing(protocol: Protocol, storage: Storage) -> Any:
-    """Cleans, and then builds."""
-    clean(protocol, storage)
-    return storage.submit([1], "a", "1", overwrite=True)
+def submit(protocol: Protocol, storage: Storage, overwrite: bool = False) -> Any:
+    return storage.submit([1], "a", "1", overwrite=overwrite)
 
 
 def clean(protocol: Protocol, storage: Storage) -> Any:
@@ -324,11 +283,27 @@ def clean(protocol: Protocol, storage: Storage) -> Any:
     storage.clean(0)
 
 
+def replacing(protocol: Protocol, storage: Storage) -> Any:
+    """Cleans, and then builds."""
+    clean(protocol, storage)
+    return submit(protocol, storage, overwrite=True)
+
+
+ACTS: dict[str, Act] = {
+    "submit": submit,
+    "overwrite": partial(submit, overwrite=True),
+    "cacheable": lambda _, storage: storage.cacheable("a", "1", stale="ignore")(lambda: [1])(),
+    "remove": lambda _, storage: storage.remove("a", "1"),
+    "clean": clean,
+    "replacing": replacing,
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """Machines, and their faults."""
 
-    acts: tuple[Act, ...]
+    acts: tuple[str, ...]
     num_faults: int
     num_turns: float = EVERY
     clock: float | None = 86400.0
@@ -336,35 +311,25 @@ class Case:
     kinds: tuple[str, ...] = tuple(sorted(ALL_FAULTS))
 
     def __str__(self) -> str:
-        acts = "-".join(act.__name__ for act in self.acts)
+        acts = "-".join(self.acts)
         return f"{acts}-{self.num_faults}-{self.num_turns}-{self.clock}{'-deaf' * self.is_deaf}"
 
     def explore(self, folder: Path, patch: pytest.MonkeyPatch) -> set[str]:
         # A waiter that sees no sign of life for a lease takes the holder for dead; `clean`, which asks the
         # store, whose clock shows whole seconds, a second later. A machine that stalled goes on just then.
-        still = LEASE * (1.5 if {clean, replacing} & {*self.acts} else 1.25)
-        protocol = Protocol(folder, patch, still)
-        protocol.explore(
-            *self.acts,
-            num_faults=self.num_faults,
-            kinds=self.kinds,
-            num_turns=self.num_turns,
-            clock=self.clock,
-            old=self.acts[0] is overwrite,
-            is_deaf=self.is_deaf,
-        )
-        return protocol.outcomes
+        still = LEASE * (1.5 if {"clean", "replacing"} & {*self.acts} else 1.25)
+        return Protocol(folder, patch, still).explore(self)
 
 
 @pytest.mark.parametrize(
     ("case", "outcomes"),
     [
-        (Case((submit, submit), 0), "first ExistsError, ExistsError second"),
-        (Case((cacheable, cacheable), 0), "first first, second second"),
-        (Case((submit, cacheable), 0), "first first, ExistsError second"),
-        (Case((overwrite, overwrite), 0), "first second"),
-        (Case((submit, remove), 0), "first done, first NotFoundError"),
-        (Case((overwrite, remove), 0), "first done"),
+        (Case(("submit", "submit"), 0), "first ExistsError, ExistsError second"),
+        (Case(("cacheable", "cacheable"), 0), "first first, second second"),
+        (Case(("submit", "cacheable"), 0), "first first, ExistsError second"),
+        (Case(("overwrite", "overwrite"), 0), "first second"),
+        (Case(("submit", "remove"), 0), "first done, first NotFoundError"),
+        (Case(("overwrite", "remove"), 0), "first done"),
     ],
     ids=str,
 )
@@ -377,16 +342,16 @@ def test_every_order_of_the_steps(
 @pytest.mark.parametrize(
     ("case", "outcomes"),
     [
-        (Case((submit, submit), 1, 0), "first ExistsError, dead second, RemoteError second"),
-        (Case((submit, submit), 1, 0, None), "first ExistsError, dead second"),
-        (Case((cacheable, cacheable), 1, 0, -86400.0), "first first, dead second"),
-        (Case((overwrite, overwrite), 1, 0), "first second, ExistsError second"),
-        (Case((overwrite, overwrite), 1, 0, is_deaf=True), "first second, ExistsError second"),
-        (Case((submit, remove), 1, 1, kinds=("crash", "pause")), "first done, dead NotFoundError"),
-        (Case((overwrite, remove), 1, 0), "first done, ExistsError done"),
-        (Case((submit, clean), 1, 1), "first done, dead done"),
-        (Case((overwrite, clean), 1, 1), "first done, dead done"),
-        (Case((submit, replacing), 1, 1), "first second, dead second"),
+        (Case(("submit", "submit"), 1, 0), "first ExistsError, dead second, RemoteError second"),
+        (Case(("submit", "submit"), 1, 0, None), "first ExistsError, dead second"),
+        (Case(("cacheable", "cacheable"), 1, 0, -86400.0), "first first, dead second"),
+        (Case(("overwrite", "overwrite"), 1, 0), "first second, ExistsError second"),
+        (Case(("overwrite", "overwrite"), 1, 0, is_deaf=True), "first second, ExistsError second"),
+        (Case(("submit", "remove"), 1, 1, kinds=("crash", "pause")), "first done, dead NotFoundError"),
+        (Case(("overwrite", "remove"), 1, 0), "first done, ExistsError done"),
+        (Case(("submit", "clean"), 1, 1), "first done, dead done"),
+        (Case(("overwrite", "clean"), 1, 1), "first done, dead done"),
+        (Case(("submit", "replacing"), 1, 1), "first second, dead second"),
     ],
     ids=str,
 )
@@ -401,19 +366,19 @@ def test_one_fault_at_any_step(
 @pytest.mark.parametrize(
     "case",
     [
-        *(Case((act, act), 1, 2) for act in (submit, cacheable, overwrite)),
-        *(Case((act, remove), 1, 2) for act in (submit, overwrite)),
-        *(Case((act, clean), 1) for act in (submit, cacheable, overwrite)),
-        Case((submit, replacing), 1, 2),
-        Case((submit, submit), 2, 0),
-        Case((submit, submit), 2, 1, kinds=("pause", "slow")),
-        Case((submit, remove), 1, 1),
-        Case((submit, submit), 2, 0, None),
-        Case((overwrite, overwrite), 2, 0),
-        Case((submit, remove), 2, 0),
-        Case((submit, replacing), 2, 0),
-        Case((submit, clean, overwrite), 1, 0),
-        Case((overwrite, remove, cacheable), 1, 0),
+        *(Case((act, act), 1, 2) for act in ("submit", "cacheable", "overwrite")),
+        *(Case((act, "remove"), 1, 2) for act in ("submit", "overwrite")),
+        *(Case((act, "clean"), 1) for act in ("submit", "cacheable", "overwrite")),
+        Case(("submit", "replacing"), 1, 2),
+        Case(("submit", "submit"), 2, 0),
+        Case(("submit", "submit"), 2, 1, kinds=("pause", "slow")),
+        Case(("submit", "remove"), 1, 1),
+        Case(("submit", "submit"), 2, 0, None),
+        Case(("overwrite", "overwrite"), 2, 0),
+        Case(("submit", "remove"), 2, 0),
+        Case(("submit", "replacing"), 2, 0),
+        Case(("submit", "clean", "overwrite"), 1, 0),
+        Case(("overwrite", "remove", "cacheable"), 1, 0),
     ],
     ids=str,
 )

@@ -87,44 +87,15 @@ def test_a_builder_taken_for_dead_publishes_nothing_over_another(machine: Machin
         whole(storage, THEIRS)
 
 
-def test_submit_raises_if_another_machine_was_faster(machine: Machine) -> None:
-    first, second = machine("first"), machine("second")
-
-    def rows() -> list[int]:
-        cleaned(second)
-        second.submit(THEIRS, "a", "1")
-        return OURS
-
-    with pytest.raises(
-        errors.ExistsError, match=r"was published in .* by another builder meanwhile; fetch that"
-    ):
-        first.submit(rows, "a", "1")
-    whole(first, THEIRS)
-
-
 @pytest.mark.parametrize("act", ["overwrite", "convert", "copy"])
-def test_a_version_published_meanwhile_is_not_replaced(act: str, machine: Machine, tmp_path: Path) -> None:
-    """The first stalls just before it replaces the manifest."""
+def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
+    act: str, machine: Machine, tmp_path: Path
+) -> None:
+    """Only a condition that the store itself checks can detect it."""
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
     local = yoga.Storage(tmp_path / "local")
     local.submit(OURS, "a", "1")
-    stall = Stall(first, "replace", lambda: second.submit(LATEST, "a", "1", overwrite=True))
-    acts: dict[str, Callable[[], Any]] = {
-        "overwrite": lambda: first.submit(OURS, "a", "1", overwrite=True),
-        "convert": lambda: first.convert("a", "1", format="hdf5"),
-        "copy": lambda: local.copy("a", "1", first, overwrite=True),
-    }
-    with pytest.raises(errors.ExistsError, match=r"was published in .* by another builder meanwhile"):
-        acts[act]()
-    assert stall.has_begun
-    whole(machine("other"), LATEST)
-
-
-def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(machine: Machine) -> None:
-    """Only a condition that the store itself checks can detect it."""
-    first, second = machine("first"), machine("second")
-    second.submit(THEIRS, "a", "1")
     stopped = []
 
     def replace_late(
@@ -140,42 +111,34 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(machin
         return replace(name, data, tag, look)
 
     objects_of(first).instead["replace"] = replace_late
-    with pytest.raises(errors.ExistsError, match="by another builder meanwhile"):
-        first.submit(OURS, "a", "1", overwrite=True)
+    acts: dict[str, Callable[[], Any]] = {
+        "overwrite": lambda: first.submit(OURS, "a", "1", overwrite=True),
+        "convert": lambda: first.convert("a", "1", format="hdf5"),
+        "copy": lambda: local.copy("a", "1", first, overwrite=True),
+    }
+    with pytest.raises(
+        errors.ExistsError, match=r"was published in .* by another builder meanwhile; fetch that"
+    ):
+        acts[act]()
     assert stopped
     whole(machine("other"), LATEST)
 
 
-@pytest.mark.parametrize("how", ["removed", "cleaned"])
-def test_files_that_others_delete_are_sent_again(how: str, machine: Machine) -> None:
-    """The first stalls between its files and its manifest."""
-    first, second = machine("first"), machine("second")
-
-    def meanwhile() -> None:
-        if how == "cleaned":
-            cleaned(second)
-        else:
-            second.submit(THEIRS, "a", "1")
-            second.remove("a", "1")
-
-    stall = Stall(first, "create", meanwhile, "a/1/manifest.json")
-    # The other one must not remove what this one has uploaded; files that were cleaned are sent again.
-    assert list(first.submit(OURS, "a", "1")) == OURS
-    assert stall.has_begun
-    whole(machine("other"), OURS)
-
-
-@pytest.mark.parametrize("what", ["cleaned", "nothing"])
-def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
-    what: str, machine: Machine, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("late", "what"), [("create", "cleaned"), ("replace", "cleaned"), ("replace", "held")]
+)
+def test_files_that_others_delete_are_sent_again(
+    late: str, what: str, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stalls just before it replaces the manifest; others clean, or hold the lease for a moment."""
+    """The first stalls between its files and its manifest, and counts as dead; others clean, or hold the
+    lease for a moment."""
     first, second = machine("first"), machine("second")
-    second.submit(THEIRS, "a", "1")
-    # Long ago a process that deleted was taken over.
-    remote = objects_of(second)
-    silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
-    remote.write(".leases/a/1/00000002.json", json.dumps(silent).encode())
+    is_there = late == "replace"
+    if is_there:
+        second.submit(THEIRS, "a", "1")
+        # Long ago a process that deleted was taken over.
+        silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
+        objects_of(second).write(".leases/a/1/00000002.json", json.dumps(silent).encode())
 
     def meanwhile() -> None:
         if what == "cleaned":
@@ -184,8 +147,8 @@ def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
             with store_of(second).lock("a", "1", PATIENCE):
                 pass
 
-    stall = Stall(first, "replace", meanwhile)
-    assert list(first.submit(OURS, "a", "1", overwrite=True)) == OURS
+    stall = Stall(first, late, meanwhile, "a/1/manifest.json")
+    assert list(first.submit(OURS, "a", "1", overwrite=is_there)) == OURS
     assert stall.has_begun
     assert ("sending them again" in caplog.text) == (what == "cleaned")
     assert {record.name for record in caplog.records} == {"torchyoga"}
@@ -217,15 +180,6 @@ def test_a_version_that_is_removed_once_it_is_published_is_not_sent_again(what: 
         whole(second, THEIRS)
 
 
-def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
-    storage = machine("first")
-    storage.submit(OURS, "a", "1")
-    cleaned(storage)
-    storage.submit(THEIRS, "a", "1", overwrite=True)
-    remote = objects_of(storage)
-    assert list(remote.find(".leases")) == ["a/1/00000002.json"]
-
-
 @pytest.mark.parametrize("how", ["remove", "clean"])
 def test_a_machine_that_stalled_deletes_nothing_published_since(
     how: str, machine: Machine, tmp_path: Path
@@ -246,59 +200,6 @@ def test_a_machine_that_stalled_deletes_nothing_published_since(
     assert stall.has_begun
     whole(machine("other"), OURS)
     assert local.copy("a", "1", second).fingerprint == local.fetch("a", "1").fingerprint
-
-
-def test_an_interrupted_build_is_not_continued_with_what_another_deletes(machine: Machine) -> None:
-    """Its files are uploaded; a process that cleans has listed them, and stalls."""
-    first, second = machine("first"), machine("second")
-
-    def fail(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
-        if name.endswith("manifest.json"):
-            raise errors.RemoteError("no network")
-        return create(name, data)
-
-    objects_of(second).instead["create"] = fail
-    with pytest.raises(errors.RemoteError):
-        second.submit(OURS, "a", "1")
-    objects_of(second).instead.clear()
-    time.sleep(1.1)
-    stall = Stall(first, "delete", lambda: second.submit(OURS, "a", "1"), ".mdb")
-    first.clean(0)
-    assert stall.has_begun
-    whole(machine("other"), OURS)
-
-
-def test_a_builder_that_counted_as_dead_does_not_trust_files_in_the_store(machine: Machine) -> None:
-    """Another process is about to delete its files, which still exist when it looks."""
-    first, second = machine("first"), machine("second")
-    go, about = threading.Event(), threading.Event()
-    cleaner = threading.Thread(target=second.clean, args=(0,))
-
-    def delete_late(delete: Callable[[list[str]], None], names: Iterable[str]) -> None:
-        meant = list(names)
-        if any(name.endswith(".mdb") for name in meant):
-            about.set()
-            assert go.wait(PATIENCE)
-        delete(meant)
-
-    def create_late(create: Callable[[str, bytes], bool], name: str, data: bytes) -> bool:
-        if name == "a/1/manifest.json" and not about.is_set():
-            time.sleep(2 * LEASE + 1.5)  # it counts as dead; stores count whole seconds
-            cleaner.start()
-            assert about.wait(PATIENCE)
-            threading.Timer(LEASE / 2, go.set).start()
-        return create(name, data)
-
-    objects_of(first).instead["create"] = create_late
-    objects_of(second).instead["delete"] = delete_late
-    try:
-        first.submit(OURS, "a", "1")
-    except errors.LostError:
-        first.submit(OURS, "a", "1")
-    finally:
-        go.set()
-        cleaner.join(PATIENCE)
-    whole(machine("other"), OURS)
 
 
 def test_clean_spares_files_uploaded_after_it_was_taken_over(machine: Machine, tmp_path: Path) -> None:

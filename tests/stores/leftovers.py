@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from waiting import PATIENCE, running
 
 import torchyoga as yoga
 from torchyoga.stores.local import LocalStore
@@ -41,3 +45,18 @@ def removed(root: Path) -> None:
     yoga.Storage(root).submit(OLD, "a", "1")
     yoga.Storage(root).remove("a", "1")
     (root / "a").rmdir()
+
+
+@contextmanager
+def held_by_another(root: Path, until: Callable[[], object]) -> Iterator[None]:
+    """Another thread holds the lock of a version until a function returns."""
+    entered = threading.Event()
+
+    def hold() -> None:
+        with LocalStore(root).lock("a", "1", timeout=0):
+            entered.set()
+            until()
+
+    with running(hold):
+        assert entered.wait(PATIENCE)
+        yield

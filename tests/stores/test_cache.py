@@ -50,22 +50,6 @@ def kept(cache: Cache) -> dict[str, int]:
     return {chr(int(path.stem, 16)): path.stat().st_size for path in found}
 
 
-def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
-    cache, downloads = Cache(tmp_path / "a" / "b"), []
-
-    def download(path: Path) -> None:
-        downloads.append(path)
-        path.write_bytes(b"abc")
-
-    assert not cache.has(K)
-    assert cache.find(K) is None
-    assert filled(cache, K, 3, download).read_bytes() == b"abc"
-    assert filled(cache, K, 3, download) == cache.find(K)
-    assert len(downloads) == 1
-    assert cache.has(K)
-    assert not downloads[0].exists()
-
-
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30), st.integers(0, 40))
 def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool]], limit: int) -> None:
     """Compared with a list of names in order of use."""
@@ -129,7 +113,7 @@ def test_an_interrupted_download_goes_on_where_it_ended(tmp_path: Path) -> None:
     cache, seen = Cache(tmp_path), []
 
     def download(path: Path) -> None:
-        with open(path, "ab") as file:
+        with cache.part(path.name) as file:
             seen.append(file.tell())
             file.write(b"x" * 5)
             if file.tell() < 15:
@@ -244,15 +228,10 @@ Cache(Path(sys.argv[1])).fill(sys.argv[2], 8, download, "k")
     assert filled(cache, K, 8, go_on).read_bytes() == b"half+end"
 
 
-def give_up_after(seconds: float, patch: pytest.MonkeyPatch) -> None:
-    """A download that stands still for so long is not waited for."""
-    patch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", seconds)
-
-
 def test_waiting_ends_if_a_download_makes_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give_up_after(0.2, monkeypatch)
+    monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0.2)
     cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
 
     def stand_still(path: Path) -> None:
@@ -295,7 +274,7 @@ def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
     with running(lambda: cache.fill(K, 1, download, "k")):
         assert begun.wait(300)
         monkeypatch.setattr("torchyoga.stores.cache.time", SimpleNamespace(monotonic=now, time=time.time))
-        give_up_after(0, monkeypatch)
+        monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0)
         assert filled(Looking(tmp_path), K, 1, download, "the file") == tmp_path / "files" / K
         end.set()
     assert caplog.messages == ["waiting for another process that downloads the file (6 s)"]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from leftovers import NEW, OLD, OLD_ROWS, interrupted, put, values
-from waiting import PATIENCE, running
+from leftovers import NEW, OLD, OLD_ROWS, held_by_another, interrupted, put, values
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.stores.local import LocalStore
@@ -105,16 +105,9 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
     leave(tmp_path)
     age(tmp_path, 3600)
     storage = yoga.Storage(tmp_path)
-    entered, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with LocalStore(tmp_path).lock("a", "1", timeout=0):
-            os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
-            entered.set()
-            over.wait(PATIENCE)
-
-    with running(hold):
-        assert entered.wait(PATIENCE)
+    over = threading.Event()
+    with held_by_another(tmp_path, lambda: over.wait(PATIENCE)):
+        os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
         before = names(tmp_path)
         assert not storage.clean(1800)
         assert names(tmp_path) == before

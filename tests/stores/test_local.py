@@ -19,9 +19,9 @@ from children import dies_in_a_child, started
 from damaged import flip
 from hypothesis import given
 from hypothesis import strategies as st
-from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, interrupted, put, values
+from leftovers import NEW, NEW_ROWS, OLD, OLD_ROWS, held_by_another, interrupted, put, values
 from stored import store_of
-from waiting import PATIENCE, at_once, eventually, running
+from waiting import eventually, running
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -285,58 +285,23 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
         pass
 
 
-def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
-    store, inside, most = LocalStore(tmp_path), 0, 0
-    guard = threading.Lock()
-
-    def enter() -> None:
-        nonlocal inside, most
-        for _ in range(5):
-            with store.lock("a", "1", timeout=30):
-                with guard:
-                    inside += 1
-                    most = max(most, inside)
-                os.sched_yield()
-                with guard:
-                    inside -= 1
-
-    at_once(*[enter] * 4)
-    assert (most, inside) == (1, 0)
-
-
 @pytest.mark.rest
 @pytest.mark.parametrize("timeout", [-1, 20])
 def test_a_long_wait_for_a_lock_says_for_whom(
     timeout: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, entered = LocalStore(tmp_path), threading.Event()
-
-    def hold() -> None:
-        with store.lock("a", "1"):
-            entered.set()
-            eventually(lambda: bool(caplog.records))
-
-    with running(hold):
-        assert entered.wait(PATIENCE)
-        with store.lock("a", "1", timeout):
-            pass
+    store, is_said = LocalStore(tmp_path), lambda: bool(caplog.records)
+    with held_by_another(tmp_path, lambda: eventually(is_said)), store.lock("a", "1", timeout):
+        pass
     assert {record.name for record in caplog.records} == {"torchyoga"}
     assert f"waiting for process {os.getpid()} on " in caplog.messages[0]
     assert "which builds 'a' '1'" in caplog.messages[0]
 
 
 def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store, entered = LocalStore(tmp_path), threading.Event()
-
-    def hold() -> None:
-        with store.lock("a", "1"):
-            entered.set()
-            time.sleep(0.2)  # far from a long wait
-
-    with running(hold):
-        assert entered.wait(PATIENCE)
-        with store.lock("a", "1"):
-            pass
+    store = LocalStore(tmp_path)
+    with held_by_another(tmp_path, lambda: time.sleep(0.2)), store.lock("a", "1"):
+        pass  # far from a long wait
     assert caplog.messages == []
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from publishing import Machine, storages
-from stored import short_waits
 
 
 @pytest.fixture(autouse=True)
-def tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    short_waits(0.02, 0.1, monkeypatch.setattr)
+def soon(tried_again_soon: None) -> None:
+    """For all tests of this folder."""
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import torchyoga as yoga
 
 Machine = Callable[..., yoga.Storage]
 ROWS = [{"x": np.arange(100) + n, "text": "t" * (n % 7), "n": n} for n in range(500)]
-QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
 
 
 def storages(url: str, options: Any, folder: Path) -> Machine:

@@ -8,27 +8,21 @@ import threading
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import obstore
-import obstore.store
 import pytest
-import s3fs
 import torch
-from children import status_of_child
 from interrupting import calls_of
 from machines import running
 from publishing import download_one_by_one
 from servers import S3, Fault, Proxy, faulty, http_server
 from smallfiles import make_files_of
-from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError
+from torchyoga.errors import RemoteError
 from torchyoga.stores.cache import Cache
 
 ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
@@ -69,13 +63,6 @@ def downloads(proxy: Proxy) -> collections.Counter[str]:
     return collections.Counter(request.path for request in proxy.seen("GET", ".mdb"))
 
 
-def settled(proxy: Proxy, count: int) -> bool:
-    """True once `count` files were requested, and no more within a while."""
-    eventually(lambda: len(downloads(proxy)) >= count)
-    time.sleep(0.5)
-    return len(downloads(proxy)) == count
-
-
 def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: Proxy) -> None:
     ref = fetch("a")
     assert not proxy.requests
@@ -83,17 +70,12 @@ def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: 
     assert sorted(downloads(proxy).values()) == [1, 1]
 
 
-def clients(proxy: Proxy) -> list[str]:
-    """Who asked for files, in order."""
-    return [request.agent.partition("/")[0].lower() for request in proxy.seen("GET", ".mdb")]
-
-
 def test_what_obstore_would_not_do_is_left_to_s3fs(url: str, proxy: Proxy, tmp_path: Path) -> None:
     options = {**proxy.storage_options, "requester_pays": True}
     proxy.clear()
     storage = yoga.Storage(url, storage_options=options, cache_dir=tmp_path)
     assert int(storage.fetch("a", "1")[7]["n"]) == 7
-    assert set(clients(proxy)) == {"aiobotocore"}
+    assert set(proxy.clients(".mdb")) == {"aiobotocore"}
 
 
 def test_obstore_takes_nothing_from_the_environment_that_s3fs_would_not(
@@ -106,40 +88,11 @@ def test_obstore_takes_nothing_from_the_environment_that_s3fs_would_not(
         ("AWS_ENDPOINT", "http://127.0.0.1:1"),
     ):
         monkeypatch.setenv(name, value)
-    check_rows(fetch("a"), [0, 1599])
+    assert [int(row["n"]) for row in fetch("a")[[0, 1599]]] == [0, 1599]
     asked = proxy.seen("GET", ".mdb")
-    assert clients(proxy) == ["object_store"] * 2
+    assert proxy.clients(".mdb") == ["object_store"] * 2
     assert all(request.path.startswith("/bucket-") and request.is_signed for request in asked)
     assert not any(request.has_token for request in asked)
-
-
-def test_a_child_whose_parent_used_obstore_downloads_by_itself(fetch: Any, proxy: Proxy) -> None:
-    obstore.put(obstore.store.MemoryStore(), "a", b"x")
-    ref = fetch("b")
-    assert status_of_child(lambda: check_rows(ref, [1599, 700])) == 0
-    assert set(clients(proxy)) == {"aiobotocore"}
-
-
-def check_rows(ref: Any, numbers: list[int]) -> None:
-    assert [int(row["n"]) for row in ref[numbers]] == numbers
-
-
-@pytest.mark.parametrize(
-    "change", [lambda data: data[:-9], lambda data: data + b"more"], ids=["cut", "longer"]
-)
-@pytest.mark.damages("an object has other bytes than were published")
-def test_an_object_of_another_size_is_refused_whichever_client_reads_it(
-    change: Callable[[bytes], bytes], s3: S3, tmp_path: Path
-) -> None:
-    url = f"s3://{s3.new_bucket()}/p"
-    storage = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=tmp_path / "here")
-    storage.submit([{"x": n} for n in range(9)], "a", "1")
-    fs = s3fs.S3FileSystem(**s3.storage_options)
-    (path,) = (path for path in fs.find(url) if path.endswith(".mdb"))
-    fs.pipe(path, change(fs.cat(path)))
-    other = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=tmp_path / "there")
-    with pytest.raises(CorruptError, match=r"bytes where .* were published"):
-        other.fetch("a", "1")[0]
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
@@ -150,7 +103,8 @@ def test_an_iteration_downloads_files_ahead_in_its_order(
     ref = fetch("a")
     stream = ref.stream(shuffle=shuffle, shuffle_seed=3)
     first = [int(next(iter(stream))["n"])]
-    assert settled(proxy, NUM_FILES)  # without a bound: all files, although one row was taken
+    eventually(lambda: len(downloads(proxy)) >= NUM_FILES)  # without a bound: although one row was taken
+    time.sleep(0.5)  # no more comes within a while
     assert set(downloads(proxy).values()) == {1}
     names = [request.path for request in proxy.seen("GET", ".mdb")]
     order = list(dict.fromkeys(n // FILE_ROWS for n in stream.cursor.order.rows(0, range(ROWS)).tolist()))
@@ -230,21 +184,24 @@ def test_a_bound_below_what_is_needed_works_with_a_warning(
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Path) -> None:
-    """Saved pickles hold no credentials, but pickles for workers that are being started do."""
+    """Saved pickles hold no credentials, but pickles for workers that are being started do; nothing is left
+    at exit."""
     program = f"""
-    import sys, torchyoga as yoga
+    import sys, threading, torchyoga as yoga
     from torch.utils.data import DataLoader
     if __name__ == "__main__":
         options = {{"key": "k", "secret": "s", "client_kwargs": {{"endpoint_url": sys.argv[2]}}}}
-        ref = yoga.Storage(sys.argv[1], storage_options=options).fetch("a", "1")
+        own, other = (yoga.Storage(sys.argv[1], storage_options=options, cache_dir=name) for name in "ab")
+        assert threading.active_count() == 1, "a constructor does no work"
+        ref = own.fetch("a", "1")
         if "{method}" == "fork":
             ref[0]  # connections are open, and threads run
         loader = yoga.DataLoader(
             ref, batch_size=100, shuffle=True, num_workers=2,
             multiprocessing_context="{method}", timeout={PATIENCE},
         )
-        plain = DataLoader(
-            ref, batch_size=100, sampler=yoga.ResumableSampler(ref), num_workers=1,
+        plain = DataLoader(  # of an order that is not known: a worker is the first to want a file
+            other.fetch("a", "1"), batch_size=100, shuffle=True, num_workers=2,
             multiprocessing_context="{method}", timeout={PATIENCE},
         )
         for found in (loader, plain):
@@ -255,17 +212,7 @@ def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Pat
     with running(program, tmp_path / "machine", url, proxy.endpoint, fresh=True) as machine:
         assert "all rows" in machine.check()
         assert machine.complaints == ""
-    assert set(downloads(proxy).values()) == {1}
-
-
-def test_a_worker_may_be_the_first_to_want_a_file(fetch: Any, proxy: Proxy) -> None:
-    """A plain DataLoader with a foreign sampler: the order is not known."""
-    ref = fetch("a")
-    loader: DataLoader[Any] = DataLoader(
-        ref, batch_size=100, shuffle=True, num_workers=2, multiprocessing_context="spawn"
-    )
-    assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
-    assert set(downloads(proxy).values()) == {1}
+    assert set(downloads(proxy).values()) == {2}
 
 
 def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,19 +235,6 @@ def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest
     allowed = 1
     ref.download(progress=False)
     assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
-
-
-def test_ranks_with_shards_download_only_their_own_files(fetch: Any, proxy: Proxy) -> None:
-    seen: list[int] = []
-    for rank in range(4):
-        ref = fetch(f"rank {rank}")
-        sampler = yoga.ResumableSampler(
-            ref, shuffle=True, seed=2, num_replicas=4, rank=rank, remainder="keep", locality="shard"
-        )
-        seen += [int(row["n"]) for row in ref[list(sampler)]]
-        assert settled(proxy, len(downloads(proxy)))
-        assert len(downloads(proxy)) <= NUM_FILES // 4 + 1
-    assert sorted(seen) == list(range(ROWS))
 
 
 def test_rows_in_the_cache_can_be_read_while_the_store_is_unreachable(fetch: Any, proxy: Proxy) -> None:
@@ -346,16 +280,24 @@ def test_deleted_files_of_the_cache_are_unmapped(fetch: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_web_server_sends_a_file_once_and_no_process_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
-    """After a cut in the middle it goes on from there, if the server supports that."""
+    """After a cut in the middle it goes on from there, if the server supports that; also the next process."""
     rows = np.random.default_rng(0).integers(0, 255, (48, 2**20), np.uint8)
     yoga.Storage(tmp_path / "web").submit({"x": rows}, "a", "1")
     (path,) = (tmp_path / "web" / "a" / "1").glob("*.mdb")
     nbytes = path.stat().st_size
     for cut in (False, True):
         with http_server(tmp_path / "web", ranges) as server, faulty(server.endpoint) as proxy:
-            if cut:
-                proxy.faults = [Fault("cut body", r"\.mdb", "GET", times=1, bytes=nbytes // 2)]
             storage = yoga.Storage(proxy.endpoint, cache_dir=tmp_path / f"cache {cut}")
+            if cut and ranges:
+                proxy.faults = [
+                    Fault("cut body", r"\.mdb", "GET", times=1, after=1, bytes=2**20),
+                    Fault("status", r"\.mdb", "GET", status=403, after=1),
+                ]
+                with pytest.raises(RemoteError, match="cannot read"):
+                    storage.fetch("a", "1", download=True)
+                proxy.faults = ()
+            elif cut:
+                proxy.faults = [Fault("cut body", r"\.mdb", "GET", times=1, bytes=nbytes // 2)]
             tracemalloc.start()
             try:
                 ref = storage.fetch("a", "1", download=True)

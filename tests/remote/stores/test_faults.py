@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from damaged import resealed
 from others import OTHERS, remove
-from publishing import QUICK, ROWS, Machine, cached, damaged, same, storages
-from servers import S3, Fault, Proxy
+from publishing import ROWS, Machine, cached, damaged, same, storages
+from servers import QUICK, S3, Fault, Proxy
 from stored import objects_of, short_waits
 
 import torchyoga as yoga

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import itertools
 import logging
 import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import pytest
 from behind_urls import put
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from mds_files import encoded, write
-from servers import Proxy, http_server
+from servers import Proxy, answering, http_server
 from waiting import eventually, running
 
 import torchyoga as yoga
@@ -158,14 +157,6 @@ def numbered(folder: Path, first: int, at: float) -> None:
         os.utime(path, (at, at))
 
 
-def test_a_dataset_that_was_written_anew_is_not_taken_from_the_cache(tmp_path: Path) -> None:
-    with http_server(tmp_path / "ds") as server:
-        for first in (0, 1000):
-            numbered(tmp_path / "ds", first, 10**9 + first)
-            ref = yoga.from_mds(server.endpoint, cache_dir=tmp_path / "cache")
-            assert [row["n"] for row in ref] == list(range(first, first + 100))
-
-
 @pytest.mark.parametrize("kind", ["memory", "http"])
 def test_one_dataset_has_no_rows_of_two_writings(kind: str, tmp_path: Path) -> None:
     def write_anew(first: int) -> None:
@@ -185,31 +176,10 @@ def test_one_dataset_has_no_rows_of_two_writings(kind: str, tmp_path: Path) -> N
         assert yoga.from_mds(url, cache_dir=tmp_path / "cache")[99]["n"] == 1099
 
 
-@contextmanager
-def answering(do: Callable[[http.server.BaseHTTPRequestHandler], object]) -> Iterator[str]:
-    """A web server that answers as a function does."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            do(self)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *args: object) -> None:
-            """Says nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 def test_no_more_is_downloaded_than_a_file_has(tmp_path: Path) -> None:
     numbered(tmp_path / "ds", 0, 10**9)
 
-    def do(request: http.server.BaseHTTPRequestHandler) -> None:
+    def do(request: BaseHTTPRequestHandler) -> None:
         request.close_connection = True
         if request.path.endswith(".mds"):
             request.send_response(200)
@@ -245,7 +215,7 @@ def test_messages_have_no_addresses_that_are_signed(tmp_path: Path, caplog: pyte
     numbered(tmp_path / "ds", 0, 10**9)
     index = (tmp_path / "ds" / "index.json").read_bytes()
 
-    def do(request: http.server.BaseHTTPRequestHandler) -> None:
+    def do(request: BaseHTTPRequestHandler) -> None:
         data = index if request.path.endswith("index.json") else b""
         is_led = request.path.endswith(".mds")
         request.send_response(200 if data else 302 if is_led else 410)

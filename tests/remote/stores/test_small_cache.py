@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from publishing import download_one_by_one
-from stored import objects_of, store_of, watched
+from smallfiles import build_with
+from stored import objects_of, watched
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
-from torchyoga.adapters.arrays import from_arrays
-from torchyoga.adapters.sources import RefSource
-from torchyoga.building.build import BuildOptions, Target, build
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.downloads import VersionDownloads
 
@@ -30,24 +28,13 @@ NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced a
 
 def published(url: str, folder: Path) -> int:
     """Publishes files of 4,096 rows; returns the bytes of all."""
-    data = from_arrays({"x": np.arange(NUM_ROWS * 8).reshape(NUM_ROWS, 8)})
-    store = store_of(yoga.Storage(url, cache_dir=folder / "built"))
-    assert data.schema is not None
-    with store.lock("x", "1", 10):
-        options = BuildOptions(progress=False, block_bytes=2**18, file_bytes=1)
-        manifest = build(RefSource(data, data.schema), Target(store, "x", "1"), options)
+    arrays = {"x": np.arange(NUM_ROWS * 8).reshape(NUM_ROWS, 8)}
+    with pytest.MonkeyPatch.context() as patch:
+        build_with(patch.setattr, block_bytes=2**18, file_bytes=1)
+        ref: Any = yoga.Storage(url, cache_dir=folder / "built").submit(arrays, "x", "1", progress=False)
+    manifest = ref.manifest
     assert len(manifest.files) == NUM_FILES
-    return manifest.nbytes
-
-
-def before_downloads(act: Callable[[str], None], storage: yoga.Storage) -> None:
-    """Does something with the name of each file that is about to be downloaded."""
-
-    def read(send: Callable[..., Any], name: str, *rest: Any) -> Any:
-        act(name.rpartition("/")[2])
-        return send(name, *rest)
-
-    objects_of(storage).instead["stream"] = read
+    return int(manifest.nbytes)
 
 
 @pytest.mark.parametrize("said", [{"file_bytes": 2**16}, {"cache_bytes": 2**21}])
@@ -82,12 +69,13 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     assert isinstance(files, VersionDownloads)
     order, may_go_on = list[str](), threading.Event()
 
-    def note(name: str) -> None:
-        order.append(name)
+    def note(send: Callable[..., Any], name: str, *rest: Any) -> Any:
+        order.append(name.rpartition("/")[2])
         assert may_go_on.wait(PATIENCE)
+        return send(name, *rest)
 
     download_one_by_one(monkeypatch)
-    before_downloads(note, storage)
+    objects_of(storage).instead["stream"] = note
     files.begin(entries[:4])
     eventually(lambda: len(order) == 1)
     reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)
