@@ -27,6 +27,17 @@ SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
 OWN = Own(ROWS, SCHEMA, "own")
 
 
+def in_a_version(rows: Any, schema: yoga.Schema | None = None) -> Any:
+    """A fixture: these rows in a version."""
+
+    @pytest.fixture(scope="module")
+    def made(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+        storage = yoga.Storage(tmp_path_factory.mktemp("rows"))
+        return storage.submit(rows, "rows", "1", schema=schema, progress=False)
+
+    return made
+
+
 def in_every_format(own: Made, file_rows: int | None = None) -> Any:
     """A fixture: these rows in a version of each format, of so many in each file, and as they are.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from records import in_a_version
 
 import torchyoga as yoga
 
@@ -49,15 +50,12 @@ VALUES: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def ref(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    schema = yoga.Schema.of(
-        {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
-        ragged=["tokens", "tall", "list"],
-        nullable=re.findall(r"\S+", "label name image tokens tall when price ids{items} list box box/y"),
-    )
-    storage = yoga.Storage(tmp_path_factory.mktemp("filled"))
-    return storage.submit(ROWS, "rows", "1", progress=False, schema=schema)
+SCHEMA = yoga.Schema.of(
+    {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
+    ragged=["tokens", "tall", "list"],
+    nullable=re.findall(r"\S+", "label name image tokens tall when price ids{items} list box box/y"),
+)
+ref = in_a_version(ROWS, SCHEMA)
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Made, Own
 from quick import examples
+from records import in_a_version
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -30,9 +31,7 @@ ROWS = [row_of(number) for number in range(45)]
 HUGE = Made(10**9, row_of, yoga.Schema.of(ROWS[0]), "huge")  # rows that are made when they are taken
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    return yoga.Storage(tmp_path_factory.mktemp("laws")).submit(ROWS, "rows", "1", progress=False)
+base = in_a_version(ROWS)
 
 
 def noisy(c: Any, draw: Any) -> Any:
@@ -224,11 +223,7 @@ HELD = [
     {"id": n, "age": None if n % 3 else n, "ids": [None if k == 1 else k for k in range(n % 4)]}
     for n in range(20)
 ]
-
-
-@pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    return yoga.Storage(tmp_path_factory.mktemp("held")).submit(HELD, "held", "1", progress=False)
+held = in_a_version(HELD)
 
 
 def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
@@ -307,6 +302,7 @@ def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any], last
 TEXTS = [{"id": n, "group": n % 5, "ids": np.arange(3 + n * 7 % 4, dtype=np.int32)} for n in range(48)]
 OTHER_TEXTS = [{"id": n, "group": n % 3, "ids": np.arange(3 + n * 5 % 4, dtype=np.int32)} for n in range(60)]
 TEXT = yoga.Schema.of(TEXTS[0], ragged=["ids"])
+texts = in_a_version(TEXTS, TEXT)
 LENGTHS = [n * 7 % 13 for n in range(48)]
 
 
@@ -377,12 +373,6 @@ ARGUMENTS: dict[str, Changes] = {
     ),
 }
 LAID_OUT = [(name, make, change) for name, (make, changes) in ARGUMENTS.items() for change in changes]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    storage = yoga.Storage(tmp_path_factory.mktemp("texts"))
-    return storage.submit(TEXTS, "texts", "1", schema=TEXT, progress=False)
 
 
 def rows_of(ref: Any, state: Any = None, steps: int = 3) -> tuple[list[str], Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from own import Epochal, Mapped, Own
+from records import in_a_version
 from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
@@ -35,12 +36,7 @@ ROWS = [
     for number in range(N)
 ]
 SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
-
-
-@pytest.fixture(scope="module")
-def ref(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    storage = yoga.Storage(tmp_path_factory.mktemp("map"))
-    return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+ref = in_a_version(ROWS, SCHEMA)
 
 
 def of_all_three() -> tuple[float, ...]:

@@ -576,12 +576,15 @@ def test_with_several_budgets_some_packs_are_looked_at(monkeypatch: pytest.Monke
 
 SPAWNED = """
 import pickle, sys
-print([row["ids"].tolist() for row in pickle.load(open(sys.argv[1], "rb")).in_epoch(2)])
+view = pickle.load(open(sys.argv[1], "rb"))
+print([row["ids"].tolist() for row in view.in_epoch(2)], view.fingerprint)
 """
 
 
-def test_a_new_process_reads_the_same_packs(storage: yoga.Storage, tmp_path: Path) -> None:
-    packed = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False).packed("ids", 16)
+def test_a_new_process_reads_the_same_packs_by_the_same_name(storage: yoga.Storage, tmp_path: Path) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    packed = yoga.concat([ref, ref.select([5, 3, 9])]).packed("ids", 16)
     (tmp_path / "view").write_bytes(pickle.dumps(packed))
     done = run_program(SPAWNED, str(tmp_path / "view"))
-    assert done.stdout.strip() == str([row["ids"].tolist() for row in packed.in_epoch(2)]), done.stderr
+    rows = [row["ids"].tolist() for row in packed.in_epoch(2)]
+    assert done.stdout.strip() == f"{rows} {packed.fingerprint}", done.stderr
