@@ -292,6 +292,17 @@ def test_stages_of_weights() -> None:
         few.staged([(0, first), (60, then)])
 
 
+@pytest.mark.rest
+def test_states_of_hundreds_of_sources_stay_small() -> None:
+    chance = random.Random(1)
+    refs = {f"the corpus number {n}": Rows(str(n), [1000 + n]) for n in range(500)}
+    mix = view = yoga.mix(refs, {name: chance.random() for name in refs}, rows=10**9)
+    state = None
+    for _ in range(6):
+        _, state = delivered(view, state, 1, 64, 2)  # which says how small
+        view = mix.reweighted({name: round(chance.random(), 6) for name in refs}, at=state)
+
+
 @pytest.mark.parametrize("appended", [None, "next"])
 def test_versions_with_more_columns_have_not_grown(storage: yoga.Storage, appended: Any) -> None:
     """The passes under way go on, and so do states."""

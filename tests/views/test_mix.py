@@ -450,6 +450,7 @@ def test_samplers_name_rows_that_the_mixture_gives(plain: Any) -> None:
     sampler = yoga.ResumableSampler(mix, shuffle=True, seed=7)
     numbers = list(sampler)
     assert len(set(numbers)) == 60
+    assert list(yoga.ResumableSampler(mix, shuffle=True, seed=8)) != numbers
     assert [sampler.position_of(number, epoch=0) for number in numbers] == list(range(60))
     batches = torch.utils.data.DataLoader(mix, 10, sampler=yoga.ResumableSampler(mix, shuffle=True, seed=7))  # type: ignore[arg-type]
     assert torch.cat([batch["id"] for batch in batches]).tolist() == ids(delivered(mix)[0])

@@ -175,6 +175,12 @@ def test_pieces_begin_where_they_are_cut() -> None:
         assert np.array_equal(np.concatenate(alone), found.begins)
 
 
+def test_a_pickle_is_the_same_plan() -> None:
+    plan = plan_of([3, 5, 3, 5, 3, 8, 1], 8)
+    assert pickle.loads(pickle.dumps(plan)).pin == plan.pin
+    assert plan_of([3, 5, 3, 5, 3, 8, 2], 8).pin != plan.pin
+
+
 @settings(max_examples=examples(150))
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=30),

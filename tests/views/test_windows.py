@@ -220,6 +220,16 @@ def test_times_of_any_kind_have_gaps() -> None:
         assert gap_stops(yoga.from_arrays({"t": values}), "t", max_gap).tolist() == stops
 
 
+def test_anchors_before_each_row_are_counted() -> None:
+    groups = [range(7), range(7, 8), range(8, 15)]
+    for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
+        anchors = Anchors(np.array([0, 7, 8, 15]), stride, low, high, edge == "repeat")
+        expected = [anchor for anchor, _ in anchored(groups, [low, high], stride, edge)]
+        assert anchors.spots(np.arange(len(anchors))).anchors.tolist() == expected
+        counts = [sum(anchor < row for anchor in expected) for row in range(16)]
+        assert anchors.before(np.arange(16)).tolist() == counts
+
+
 def test_groups_are_runs_of_any_length_at_borders_of_scans() -> None:
     """A scan is of 2**16 rows."""
     for few in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
