@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from records import ROWS, SCHEMA
+from records import FORMATS, ROWS, SCHEMA
 
 import torchyoga as yoga
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
+@pytest.fixture(scope="module", params=FORMATS)
 def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     storage = yoga.Storage(tmp_path_factory.mktemp("views"), format=request.param)
     return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)

@@ -25,6 +25,8 @@ ROWS = [
 
 SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
 OWN = Own(ROWS, SCHEMA, "own")
+# What reads a format has tests of its own, so one is enough for `make test`.
+FORMATS = ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)]
 
 
 def in_a_version(rows: Any, schema: yoga.Schema | None = None) -> Any:
@@ -39,13 +41,9 @@ def in_a_version(rows: Any, schema: yoga.Schema | None = None) -> Any:
 
 
 def in_every_format(own: Made, file_rows: int | None = None) -> Any:
-    """A fixture: these rows in a version of each format, of so many in each file, and as they are.
+    """A fixture: these rows in a version of each format, of so many in each file, and as they are."""
 
-    What reads a format has tests of its own, so one is enough for `make test`.
-    """
-    formats = ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest), "own"]
-
-    @pytest.fixture(scope="module", params=formats)
+    @pytest.fixture(scope="module", params=[*FORMATS, "own"])
     def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
         if request.param == "own":
             return own

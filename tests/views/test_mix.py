@@ -14,6 +14,7 @@ import pytest
 import torch
 from mixtures import delivered, ids, listed, shares
 from own import Epochal, Made
+from records import FORMATS
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -23,7 +24,7 @@ SIZES = {"web": 90, "code": 30, "math": 7}
 WEIGHTS = {"web": 5, "code": 3, "math": 2}
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
+@pytest.fixture(scope="module", params=FORMATS)
 def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     storage = yoga.Storage(tmp_path_factory.mktemp("mix"), format=request.param)
     return {

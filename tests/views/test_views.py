@@ -210,7 +210,6 @@ ORDERS = [
 ]
 
 
-@pytest.mark.slow("hdf5-*")
 @pytest.mark.parametrize("names", ORDERS)
 def test_columns_come_in_the_order_in_which_they_are_named(names: list[str], ref: yoga.DataRef) -> None:
     tops = list(dict.fromkeys(name.split("/")[0] for name in names))
