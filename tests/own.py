@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,19 +70,61 @@ class Own(Made):
 
 
 class Filed(Own):
-    """These rows, in files of so many; `calls` has the rows that each read took."""
+    """These rows, in files of so many.
+
+    Attributes:
+        calls: the rows that each read took.
+        seen: the columns of each part that was asked for.
+    """
 
     def __init__(self, rows: Sequence[Any], schema: yoga.Schema | None, file_rows: int) -> None:
         super().__init__(rows, schema, "own")
-        self.file_rows, self.calls = file_rows, list[list[int]]()
+        self.file_rows, self.calls, self.seen = file_rows, list[list[int]](), list[list[str]]()
 
     def take(self, rows: Any) -> list[Any]:
         self.calls.append(rows.tolist())
         return super().take(rows)
 
+    def _projected(self, of: Any) -> yoga.DataRef:
+        assert self.schema is not None
+        self.seen.append(sorted(self.schema.columns[number].name for number in of.columns))
+        return super()._projected(of)
+
     @property
     def file_starts(self) -> Any:
         return np.append(np.arange(0, len(self), self.file_rows), len(self))
+
+
+class Announced(yoga.DataRef[Any]):
+    """Notes what readers announce of its rows, in `announced`; to be mixed with one of the above."""
+
+    is_cold: Any = True
+    ahead_bytes: int | None = 100
+
+    @cached_property
+    def _prefetch(self) -> Any:
+        self.announced: list[Any] = []
+        return self
+
+    def announce(self, rows: Any, values: bool) -> None:
+        self.announced.append((rows.tolist(), values))
+
+    def probe(self) -> None:
+        self.announced.append("probe")
+
+    def follow(self, order: Iterable[Any], progress: Callable[[], int | None]) -> None:
+        self.announced.append(([rows.tolist() for rows in order], progress))
+
+
+class Epochal(Made):
+    """Rows that say which epoch they are of; -1 before any."""
+
+    def __init__(self, length: int, epoch: int = -1) -> None:
+        schema = yoga.Schema.of({"row": 1, "epoch": 1})
+        super().__init__(length, lambda row: {"row": row, "epoch": epoch}, schema)
+
+    def in_epoch(self, epoch: int) -> Epochal:
+        return Epochal(len(self), epoch)
 
 
 def square(row: int) -> int:

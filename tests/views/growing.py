@@ -6,10 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mixtures import listed
+from own import Made
 
 import torchyoga as yoga
 from torchyoga.order.epoch import IterationOptions
@@ -19,21 +21,15 @@ from torchyoga.order.place import Shard, positions
 _MOST_STEPS = 10  # of a job of cursors
 
 
-class Rows(yoga.DataRef):
+class Rows(Made):
     """Rows (name, number), of a version to which rows were appended for each of `sizes` but the first.
 
     They lie in files of `in_file` rows, if that is given.
     """
 
     def __init__(self, name: str, sizes: Sequence[int], in_file: int | None = None) -> None:
+        super().__init__(sizes[-1], partial(_pair, name), None, f"{name} {sizes[-1]}")
         self.name, self.sizes, self.in_file = name, tuple(sizes), in_file
-
-    def __len__(self) -> int:
-        return self.sizes[-1]
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.name} {self.sizes[-1]}"
 
     @property
     def _prefixes(self) -> Sequence[tuple[str, int]]:
@@ -45,8 +41,9 @@ class Rows(yoga.DataRef):
             return super().file_starts
         return np.array([*range(0, len(self), self.in_file), len(self)])
 
-    def take(self, rows: Any) -> list[tuple[str, int]]:
-        return [(self.name, int(row)) for row in rows]
+
+def _pair(name: str, row: int) -> tuple[str, int]:
+    return name, row
 
 
 @dataclass

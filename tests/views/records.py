@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
-from own import Own
+from own import Made, Own
+from smallfiles import make_files_of
 
 import torchyoga as yoga
 
@@ -22,20 +24,33 @@ ROWS = [
 
 
 SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
+OWN = Own(ROWS, SCHEMA, "own")
+# What reads a format has tests of its own, so one is enough for `make test`.
+FORMATS = ["lmdb", pytest.param("hdf5", marks=pytest.mark.rest)]
 
 
-def own() -> Own:
-    return Own(ROWS, SCHEMA, "own")
+def in_a_version(rows: Any, schema: yoga.Schema | None = None) -> Any:
+    """A fixture: these rows in a version."""
+
+    @pytest.fixture(scope="module")
+    def made(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+        storage = yoga.Storage(tmp_path_factory.mktemp("rows"))
+        return storage.submit(rows, "rows", "1", schema=schema, progress=False)
+
+    return made
 
 
-def plain(row: Any) -> Any:
-    """A row as something that compares."""
-    if isinstance(row, dict):
-        return {key: plain(value) for key, value in row.items()}
-    if isinstance(row, (tuple, list)):
-        return type(row)(map(plain, row))
-    return (str(row.dtype), row.tolist()) if isinstance(row, (np.ndarray, torch.Tensor)) else row
+def in_every_format(own: Made, file_rows: int | None = None) -> Any:
+    """A fixture: these rows in a version of each format, of so many in each file, and as they are."""
 
+    @pytest.fixture(scope="module", params=[*FORMATS, "own"])
+    def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+        if request.param == "own":
+            return own
+        with pytest.MonkeyPatch.context() as patch:
+            if file_rows is not None:
+                make_files_of(file_rows, patch.setattr)
+            storage = yoga.Storage(tmp_path_factory.mktemp("rows"), format=request.param)
+            return storage.submit(list(own), "rows", "1", schema=own.schema, progress=False)
 
-def ids(rows: Any) -> list[int]:
-    return [row["id"] for row in rows]
+    return made

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
+from records import in_a_version
 
 import torchyoga as yoga
-from torchyoga.rows.block import Rows, plain_row
-from torchyoga.rows.collector import block_of
 
 ROWS = [
     {
@@ -33,52 +31,55 @@ ROWS = [
     }
     for i in range(7)
 ]
-VALUES = {
-    "label": -1,
-    "name": "?",
-    "tokens": np.array([7, 8]),
-    "tall": np.ones((1, 3), int),
-    "when": datetime.date(1970, 1, 1),
-    "price": Decimal("0.5"),
-    "ids": -2,
-}
-
-
-@pytest.fixture
-def ref(tmp_path: Path) -> yoga.DataRef:
-    schema = yoga.Schema.of(
-        {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
-        ragged=["tokens", "tall", "list"],
-        nullable=re.findall(r"\S+", "label name image tokens tall when price ids{items} list box box/y"),
-    )
-    return yoga.Storage(tmp_path).submit(ROWS, "rows", "1", progress=False, schema=schema)
-
-
-def same(found: Any, expected: Any) -> bool:
-    if isinstance(expected, np.ndarray):
-        return isinstance(found, np.ndarray) and np.array_equal(found, expected)
-    return type(found) is type(expected) and found == expected
-
-
-CONTAINERS: list[tuple[str, Any, Any]] = [
+# A column, the value that takes the place of None, and what its rows hold then; of ids None is within lists.
+VALUES: list[tuple[str, Any, Any]] = [
+    ("label", -1, -1),
+    ("name", "?", "?"),
+    ("image", 3, np.full((2, 2), 3, "f4")),
+    ("tokens", np.array([7, 8]), np.array([7, 8])),
+    ("tokens", [7], np.array([7])),
+    ("tokens", [], np.arange(0)),
+    ("tall", np.ones((1, 3), int), np.ones((1, 3), int)),
+    ("when", datetime.date(1970, 1, 1), datetime.date(1970, 1, 1)),
+    ("price", Decimal("0.5"), Decimal("0.5")),
+    ("ids", -2, -2),
     ("list", [], []),
     ("list", [5, 6], [5, 6]),
-    ("tokens", [], np.arange(0)),
-    ("tokens", [7], np.array([7])),
     ("box", {"x": 9, "y": None}, {"x": 9, "y": None}),
     ("box", {"x": 9, "y": 0.5}, {"x": 9, "y": 0.5}),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "expected"), CONTAINERS)
-def test_lists_and_dicts_are_filled_with_such(
+SCHEMA = yoga.Schema.of(
+    {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
+    ragged=["tokens", "tall", "list"],
+    nullable=re.findall(r"\S+", "label name image tokens tall when price ids{items} list box box/y"),
+)
+ref = in_a_version(ROWS, SCHEMA)
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, np.ndarray):
+        is_alike = isinstance(found, np.ndarray) and found.dtype == expected.dtype
+        return is_alike and np.array_equal(found, expected)
+    return type(found) is type(expected) and found == expected
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), VALUES)
+def test_a_value_is_where_none_was(
     ref: yoga.DataRef, tmp_path: Path, name: str, value: Any, expected: Any
 ) -> None:
     view = ref.filled({name: value})
-    kept = yoga.Storage(tmp_path).submit(view, "kept", name, progress=False)
+    kept = yoga.Storage(tmp_path).submit(view, "kept", "1", progress=False)
     for found in (view, kept, pickle.loads(pickle.dumps(view)), view.columns([name])):
         for row, before in zip(found, ROWS, strict=True):
-            assert same(row[name], expected if before[name] is None else before[name])  # type: ignore[index]
+            old: Any = before[name]
+            wanted = expected if old is None else old
+            if name == "ids":
+                wanted = [expected if item is None else item for item in old]
+            assert same(row[name], wanted)
+    assert ref[1]["label"] is None  # unchanged
+    assert view.fingerprint != ref.fingerprint
 
 
 def test_lists_of_tables_are_filled_with_lists() -> None:
@@ -103,29 +104,8 @@ def test_lists_of_tables_are_filled_with_lists() -> None:
         yoga.from_arrow(table).filled({"ids": [9]}).columns(["ids"]), 3, collate_fn=yoga.jagged
     )
     assert batch["ids"].values.tolist() == [1, 2, 9]
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_a_value_is_where_none_was(ref: yoga.DataRef, tmp_path: Path, name: str) -> None:
-    view = ref.filled({name: VALUES[name]})
-    kept = yoga.Storage(tmp_path).submit(view, "kept", name, progress=False)
-    for found in (view, kept, pickle.loads(pickle.dumps(view))):
-        for row, before in zip(found, ROWS, strict=True):
-            value: Any = before[name]
-            if name == "ids":
-                expected: Any = [VALUES[name] if item is None else item for item in value]
-            else:
-                expected = VALUES[name] if value is None else value
-            assert same(row[name], expected)
-    assert ref[1]["label"] is None  # unchanged
-    assert view.fingerprint != ref.fingerprint
-
-
-def test_arrays_are_filled_with_a_number(ref: yoga.DataRef) -> None:
-    view = ref.filled({"image": 3}).columns(["image"])
-    (batch,) = yoga.DataLoader(view, len(view))
-    assert torch.equal(batch["image"][1], torch.full((2, 2), 3.0))
-    assert torch.equal(batch["image"][2], torch.full((2, 2), 2.0))
+    with pytest.raises(ValueError, match=r"^1\.5 is not a value of column 'some'"):
+        yoga.from_arrow(table.select(["some"]).slice(0, 1)).filled({"some": 1.5})
 
 
 def test_masks_say_what_was_there(ref: yoga.DataRef) -> None:
@@ -166,42 +146,19 @@ def test_what_cannot_be_filled_is_an_error(ref: yoga.DataRef, change: Any, error
         change(ref)
 
 
-def test_a_value_that_entries_of_lists_cannot_have_is_told() -> None:
-    ref = yoga.from_arrow(pa.table({"ids": pa.array([[1, None], [3]], pa.list_(pa.int64()))}))
-    with pytest.raises(ValueError, match=r"^1\.5 is not a value of column 'ids'"):
-        ref.filled({"ids": 1.5})
-
-
 def test_columns_that_are_never_none_stay_as_they_are() -> None:
     plain = yoga.from_arrays({"x": np.arange(3)})
     assert [row["x"] for row in plain.filled({"x": 9})] == [0, 1, 2]
     assert [row["x"] for row in plain.masked()] == [0, 1, 2]
 
 
-def test_items_are_filled_in_as_many_rows_as_items() -> None:
+def test_items_are_filled_in_as_many_rows_as_items(storage: yoga.Storage) -> None:
     rows = [{"ids": [None, 1]}, {"ids": []}, {"ids": [2]}]
-    assert list(_Kept(rows).filled({"ids": 0})["ids"]) == [[0, 1], [], [2]]
-
-
-class _Kept(yoga.DataRef):
-    def __init__(self, rows: list[Any]) -> None:
-        self.block = block_of(rows)
-
-    def __len__(self) -> int:
-        return self.block.num_rows
-
-    def take(self, rows: Any) -> Any:
-        return Rows(block_of([plain_row(Rows(self.block)[row]) for row in rows.tolist()], self.block.schema))
-
-    @property
-    def schema(self) -> yoga.Schema:
-        return self.block.schema
-
-
-@pytest.mark.parametrize("item", [np.zeros(2), "text"])
-def test_items_that_are_no_numbers_are_not_filled(item: Any) -> None:
-    with pytest.raises(ValueError, match="items are not filled; use map"):
-        _Kept([{"ids": [None, item]}, {"ids": []}]).filled({"ids": item})
+    assert list(storage.submit(rows, "items", "1").filled({"ids": 0})["ids"]) == [[0, 1], [], [2]]
+    for item in (np.zeros(2), "text"):
+        ref = storage.submit([{"ids": [None, item]}, {"ids": []}], "items", "1", overwrite=True)
+        with pytest.raises(ValueError, match="items are not filled; use map"):
+            ref.filled({"ids": item})
 
 
 def test_an_int_that_a_float_column_holds_exactly_is_taken(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
-import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import InFiles
 from kinds import KINDS, N, outcome
-from own import Mapped
+from own import Announced, Filed, Mapped
 from starts import FRESH_STARTS
 from torch.utils.data import ConcatDataset, Subset, default_collate, random_split
 
@@ -26,55 +24,21 @@ import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
 from torchyoga.order.by_file import equal_runs
 from torchyoga.reading.dataref import DataRef
-from torchyoga.reading.readahead import Prefetch
 from torchyoga.testing import assert_rows_equal, check_resume
 from torchyoga.views.flattened import flattened
 from torchyoga.views.joined import JoinedRef, RowMap
 from torchyoga.views.over import SlicedRef
 
 
-class Counting(DataRef):
+class Counting(Announced, Filed):
     """Rows that are numbers from `first` on; records how they were requested."""
 
-    is_thread_safe = True
+    is_thread_safe, ahead_bytes = True, None
 
     def __init__(self, first: int, count: int, files: int = 5) -> None:
-        self.first, self.count, self.files = first, count, files
-        self.calls: list[list[int]] = []
-        self.announced: list[Any] = []
-        self.is_cold, self.ahead_bytes = False, None
-
-    def __len__(self) -> int:
-        return self.count
-
-    def take(self, rows: Any) -> list[int]:
-        self.calls.append(rows.tolist())
-        return [self.first + row for row in rows.tolist()]
-
-    @property
-    def file_starts(self) -> Any:
-        return np.append(np.arange(0, self.count, self.files), self.count)
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.first} {self.count}"
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.first + 1
-
-    @property
-    def _prefetch(self) -> Prefetch:
-        return self
-
-    def announce(self, rows: Any, values: bool) -> None:
-        self.announced.append((rows.tolist(), values))
-
-    def probe(self) -> None:
-        self.announced.append("probe")
-
-    def follow(self, order: Any, progress: Any) -> None:
-        pass
+        super().__init__(range(first, first + count), None, files)
+        self._said = None, f"{first} {count}", first + 1
+        self.first, self.count, self.is_cold = first, count, False
 
 
 def row_by_row(dataset: Any) -> list[Any]:
@@ -158,6 +122,7 @@ def test_subclasses_and_mixtures_with_other_datasets_stay_as_they_are() -> None:
         found = [row for batch in yoga.DataLoader(dataset, 2, seed_rows=False) for row in batch.tolist()]
         assert found == row_by_row(dataset)
     assert flattened(Subset(Own(0, 9), [1])) is None  # type: ignore[arg-type]
+    assert yoga.DataLoader(ConcatDataset([ref, Mapped(3)]), 2).seed_rows
 
 
 class Lazy(list[Any]):
@@ -185,6 +150,7 @@ def test_odd_indices_give_what_torch_gives(indices: Any) -> None:
         assert outcome(lambda loader=loader: list(loader)) == expected
 
 
+@pytest.mark.slow("hdf5-*")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format", FORMATS)
 def test_batches_are_those_of_torch(tmp_path: Path, kind: str, format: str) -> None:
@@ -214,8 +180,7 @@ def test_batches_are_those_of_torch(tmp_path: Path, kind: str, format: str) -> N
             assert_rows_equal([next(iter(loader))], [expected])
 
 
-def test_sources_that_differ_are_read_row_by_row(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_sources_that_differ_are_read_row_by_row(storage: yoga.Storage) -> None:
     one = storage.submit([{"x": i} for i in range(4)], "one", "1", progress=False)
     other = storage.submit([{"x": float(i)} for i in range(4)], "other", "1", progress=False)
     dataset: Any = ConcatDataset([one, other])
@@ -253,10 +218,9 @@ def test_versions_that_are_in_memory_are_one_read(tmp_path: Path, format: str) -
 
 @pytest.mark.parametrize("collate", [yoga.jagged, yoga.padded(-1)])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_ragged_rows_of_two_sources(tmp_path: Path, collate: Any, workers: int) -> None:
+def test_ragged_rows_of_two_sources(storage: yoga.Storage, collate: Any, workers: int) -> None:
     rows = [{"t": np.arange(n, dtype=np.int32), "s": str(n)} for n in (3, 0, 2, 5, 1, 4)]
     schema = yoga.Schema.of(rows[0], ragged=["t"])
-    storage = yoga.Storage(tmp_path)
     refs: Any = [storage.submit(rows, name, "1", schema=schema, progress=False) for name in "ab"]
     dataset: Any = Subset(ConcatDataset(refs), [7, 0, 3, 11, 5, 6])
     expected = [collate(row_by_row(dataset)[i : i + 4]) for i in (0, 4)]
@@ -264,8 +228,7 @@ def test_ragged_rows_of_two_sources(tmp_path: Path, collate: Any, workers: int) 
 
 
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
-def test_workers_and_resumes_deliver_the_same(method: str, tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_workers_and_resumes_deliver_the_same(method: str, storage: yoga.Storage) -> None:
     refs: Any = [
         storage.submit([{"x": np.full(9, i), "y": i} for i in range(23)], name, "1", progress=False)
         for name in "ab"
@@ -291,14 +254,11 @@ def test_indices_that_change_are_followed() -> None:
         dataset.indices = indices
         loader.set_epoch(loader.state_dict()["epoch"] + 1)
         assert rows() == list(map(int, indices))
-    dataset.indices = [0, 0, 0]
-    assert rows() == [0, 0, 0]
-    dataset.indices[1] = 5
-    assert rows() == [0, 5, 0]
-    dataset.indices = np.array([2, 2, 2])
-    assert rows() == [2, 2, 2]
-    dataset.indices[0] = 1
-    assert rows() == [1, 2, 2]
+    for changing in ([0, 0, 0], np.array([2, 2, 2])):
+        dataset.indices = changing
+        assert rows() == list(changing)
+        dataset.indices[1] = 5
+        assert rows() == [changing[0], 5, changing[2]]
     dataset.indices[0] = 99
     with pytest.raises(IndexError):
         rows()
@@ -328,25 +288,6 @@ def test_fingerprints_depend_on_sources_and_rows() -> None:
     assert flattened(ConcatDataset([one])) is one  # type: ignore[list-item]
     split: Any = Subset(one, [3, 1, 2])  # type: ignore[arg-type]
     assert yoga.ResumableSampler(split).state_dict()["fingerprint"] == names[0]
-
-
-def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> None:
-    ref: Any = yoga.Storage(tmp_path).submit([{"x": i} for i in range(50)], "rows", "1", progress=False)
-    split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
-    loader = yoga.DataLoader(split, 8, True, seed=1)
-    code = """
-        import sys, torch, torchyoga as yoga
-        from torch.utils.data import random_split
-        ref = yoga.Storage(sys.argv[1]).fetch("rows", "1")
-        split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
-        print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
-    """
-    finished = run_program(textwrap.dedent(code), str(tmp_path))
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.strip() == loader.state_dict()["fingerprint"]
-    other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
-    with pytest.raises(yoga.errors.StateError, match="fingerprint"):
-        yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
 
 
 def test_a_block_shuffle_follows_the_files_of_the_sources() -> None:
@@ -382,12 +323,8 @@ class Following(Counting):
     """A DataRef that follows the order on a thread, as a version in a store does."""
 
     def follow(self, order: Any, progress: Any) -> None:
-        def follow() -> None:
-            for rows in order:
-                self.announced.append((progress(), rows.tolist()))
-
         self.progress = progress
-        self.thread = threading.Thread(target=follow)
+        self.thread = threading.Thread(target=super().follow, args=(order, progress))
         self.thread.start()
 
 
@@ -402,7 +339,7 @@ def test_each_source_follows_its_part_of_the_order() -> None:
     for source in sources[:2]:
         source.thread.join(60)
         mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
-        assert [row for _, rows in source.announced for row in rows] == mine
+        assert [row for batches, _ in source.announced for rows in batches for row in rows] == mine
     taken = 1
     for step in (1, 7, 60, 140):
         for _ in range(step - taken):
@@ -413,21 +350,11 @@ def test_each_source_follows_its_part_of_the_order() -> None:
             assert source.progress() == len(part)
 
 
-def test_a_split_is_submitted_by_blocks(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_a_split_is_submitted_by_blocks(storage: yoga.Storage) -> None:
     ref: Any = storage.submit([{"x": i, "s": str(i)} for i in range(40)], "rows", "1", progress=False)
     split = random_split(ConcatDataset([ref, ref[::2]]), [0.5, 0.5])[0]
     kept = storage.submit(split, "split", "1", progress=False)
     assert_rows_equal(list(kept), row_by_row(split))
-
-
-def test_a_mixture_with_uncached_rows_is_read_by_torch(tmp_path: Path) -> None:
-    ref: Any = yoga.Storage(tmp_path).submit([5, 6], "rows", "1", progress=False)
-    dataset: Any = ConcatDataset([ref, Mapped(3)])
-    assert flattened(dataset) is None
-    loader = yoga.DataLoader(dataset, 5)
-    assert loader.seed_rows
-    assert next(iter(loader)).tolist() == [5, 6, 0, 1, 2]
 
 
 # -- row maps
@@ -449,30 +376,6 @@ def flat(some: Any) -> list[int]:
     return [int(row) for row in some]
 
 
-@given(pieces, slices, st.randoms(use_true_random=False))
-def test_any_view_of_any_rows_equals_that_of_a_list(some: Any, cut: slice, random: Any) -> None:
-    found, expected = RowMap(some), flat(some)
-    assert rows_of(found) == expected
-    assert rows_of(found.chosen(range(len(expected))[cut])) == expected[cut]
-    if expected:
-        picked = [random.randrange(len(expected)) for _ in range(5)]
-        assert rows_of(found.chosen(np.array(picked))) == [expected[place] for place in picked]
-    again = pickle.loads(pickle.dumps(found))
-    assert (again.pin, rows_of(again)) == (found.pin, expected)
-
-
-@given(pieces)
-def test_the_rows_of_each_file_are_counted(some: Any) -> None:
-    expected = [sum(low <= row < high for row in flat(some)) for low, high in itertools.pairwise(FILES)]
-    assert RowMap(some).counts(FILES).tolist() == expected
-
-
-@given(st.sets(st.integers(0, 19)) | slices.map(lambda some: set(range(20)[some])))
-def test_ascending_rows_below_each_bound_are_counted(some: set[int]) -> None:
-    expected = [sum(row < bound for row in some) for bound in range(21)]
-    assert RowMap(np.array(sorted(some), np.uint32)).before(np.arange(21)).tolist() == expected
-
-
 def check_runs(some: Any, file_starts: Any) -> None:
     starts, rows = RowMap(some).starts(file_starts), flat(some)
     assert (starts[0], starts[-1]) == (0, len(rows))
@@ -484,9 +387,25 @@ def check_runs(some: Any, file_starts: Any) -> None:
         assert len(set(files[start:stop].tolist())) == 1
 
 
-@given(pieces)
-def test_runs_of_one_file_begin_where_it_says(some: Any) -> None:
+@given(pieces, slices, st.randoms(use_true_random=False))
+def test_any_view_of_any_rows_equals_that_of_a_list(some: Any, cut: slice, random: Any) -> None:
+    found, expected = RowMap(some), flat(some)
+    assert rows_of(found) == expected
+    assert rows_of(found.chosen(range(len(expected))[cut])) == expected[cut]
+    if expected:
+        picked = [random.randrange(len(expected)) for _ in range(5)]
+        assert rows_of(found.chosen(np.array(picked))) == [expected[place] for place in picked]
+    again = pickle.loads(pickle.dumps(found))
+    assert (again.pin, rows_of(again)) == (found.pin, expected)
+    counts = [sum(low <= row < high for row in expected) for low, high in itertools.pairwise(FILES)]
+    assert found.counts(FILES).tolist() == counts
     check_runs(some, FILES)
+
+
+@given(st.sets(st.integers(0, 19)) | slices.map(lambda some: set(range(20)[some])))
+def test_ascending_rows_below_each_bound_are_counted(some: set[int]) -> None:
+    expected = [sum(row < bound for row in some) for bound in range(21)]
+    assert RowMap(np.array(sorted(some), np.uint32)).before(np.arange(21)).tolist() == expected
 
 
 def test_long_runs_of_one_file_begin_where_it_says() -> None:

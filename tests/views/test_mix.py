@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 from mixtures import delivered, ids, listed, shares
-from own import Made
+from own import Epochal, Made
+from records import FORMATS
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
@@ -23,7 +24,7 @@ SIZES = {"web": 90, "code": 30, "math": 7}
 WEIGHTS = {"web": 5, "code": 3, "math": 2}
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
+@pytest.fixture(scope="module", params=FORMATS)
 def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     storage = yoga.Storage(tmp_path_factory.mktemp("mix"), format=request.param)
     return {
@@ -64,27 +65,11 @@ def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind:
         assert row["ids"].tolist() == list(range(row["id"] % 1000 % 5))
 
 
-def test_the_next_epoch_goes_on_in_each_source(plain: Any) -> None:
-    mix = yoga.mix(plain, {"web": 1, "code": 1, "math": 1}, rows=45)
-    first, state = delivered(mix)
-    second, _ = delivered(mix, None, state)
-    webs = [number for number in ids(first + second) if number < 1000]
-    assert len(webs) == len(set(webs)) == 30  # of 90
-
-
 def test_without_a_shuffle_epochs_go_on_as_well(labelled: yoga.DataRef) -> None:
-    mix = yoga.mix({"a": yoga.from_arrays({"id": np.arange(1000)})}, {"a": 1}, rows=100, epochs=1)
+    mix = yoga.mix({"a": yoga.from_arrays({"id": np.arange(1000)})}, {"a": 1}, rows=100)
     loader = yoga.DataLoader(mix, 10, collate_fn=listed)
     rows = [row for _ in range(10) for batch in loader for row in batch]
     assert ids(rows) == list(range(1000))
-    with pytest.raises(
-        ValueError, match=r"1.10 times, and epochs= allows 1, which is 10 epochs of the mixture"
-    ):
-        next(iter(loader))
-    before, state = delivered(mix, 13, shuffle=False)
-    after, _ = delivered(mix, None, state, shuffle=False, world=2, batch=5)
-    assert len(before) == 100  # delivered() leaves off when the epoch is over
-    assert sorted(ids(after)) == list(range(100, 200))
     assert ids(list(mix[:])) == list(range(100))
     even = labelled.balanced("label", rows=80)
     stream = even.stream()
@@ -140,14 +125,11 @@ def test_temperature(plain: Any) -> None:
             assert abs(count - 10**6 * sized[name] / sum(sized.values())) < 2
 
 
-def test_weights_are_the_decimal_numbers_they_are_written_as(plain: Any) -> None:
+def test_weights_are_the_decimal_numbers_they_are_written_as_of_any_type(plain: Any) -> None:
     mix = yoga.mix(plain, {"web": 0.7, "code": 0.2, "math": 0.1}, rows=10)
     assert mix.mixture.stages[0].weights == (7, 2, 1)
     zero = yoga.mix(plain, {"web": 1, "code": np.float32(0.0), "math": np.int64(0)}, rows=50)
     assert shares(delivered(zero)[0]) == {0: 50}
-
-
-def test_tensors_and_arrays_without_dimensions_are_weights(plain: Any) -> None:
     scalars: Any = {
         "web": torch.tensor(1.5),
         "code": np.array(2),
@@ -162,35 +144,6 @@ def test_tensors_and_arrays_without_dimensions_are_weights(plain: Any) -> None:
     for wrong in (torch.ones(1), np.ones(2), torch.tensor(float("nan")), torch.tensor(True), np.bool_(True)):
         with pytest.raises(ValueError, match="the weight of 'web' must be a number of at least 0"):
             yoga.mix(plain, {**scalars, "web": wrong}, rows=50)
-
-
-def test_each_batch_has_its_shares_with_cells_of_a_batch(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=400, cell=20)
-    rows, _ = delivered(mix, batch=20)
-    for start in range(0, 400, 20):
-        assert shares(rows[start : start + 20]) == {0: 10, 1: 6, 2: 4}
-    rows, _ = delivered(mix, 1, world=4, batch=5)
-    assert shares(rows) == {0: 10, 1: 6, 2: 4}
-
-
-def test_other_weights_from_a_state_on(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=120)
-    before, state = delivered(mix, 3, world=2, batch=7)
-    other = mix.reweighted({"web": 0, "code": 1, "math": 1}, at=state)
-    after, end = delivered(other, None, state, batch=9)
-    assert len(before) + len(after) == 120
-    assert shares(after)[0] == 0
-    assert abs(shares(after)[1] - shares(after)[2]) <= 2
-    # Nothing is lost or repeated within the passes over each source.
-    counts = Counter(ids(before + after))
-    for number, size in enumerate(SIZES.values()):
-        own = [counts[1000 * number + n] for n in range(size)]
-        assert max(own) - min(own) <= 1
-    # The state tells all weights, so a program may always say which it wants from there on.
-    later, _ = delivered(other, 2, end)
-    again = mix.reweighted({"web": 0, "code": 1, "math": 1}, at=end)
-    assert ids(delivered(again, 2, end)[0]) == ids(later)
-    assert yoga.mix(plain, WEIGHTS, rows=120).reweighted(WEIGHTS, at=state).mixture == mix.mixture
 
 
 def test_other_weights_from_a_state_of_a_view_on(plain: Any) -> None:
@@ -239,30 +192,23 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
         other = yoga.mix(plain, weights, rows=120)
         with pytest.raises(StateError, match=r"\(5, 3, 2\).*, here by .*use reweighted\(weights, at=state\)"):
             delivered(other, 1, state)
-    second = mix.reweighted("size", at=state)
+    even = dict.fromkeys(WEIGHTS, 1)
+    second = mix.reweighted(even, at=state)
     _, later = delivered(second, 3, state)
+    # One that is made with the last weights goes on as well.
+    made = yoga.mix(plain, even, rows=120)
+    rest, end = delivered(made, None, later, world=3)
+    assert sorted(ids(rest)) == sorted(ids(delivered(second, None, later)[0]))
+    assert made.counts(at=end) == second.counts(at=end)
     with pytest.raises(
         StateError, match=r"the past cannot be changed.*a Checkpoint keeps that state in its newest step"
     ):
         delivered(mix, 1, later)
     delivered(second, 1, state)
+    assert yoga.mix(plain, WEIGHTS, rows=120).reweighted(WEIGHTS, at=state).mixture == mix.mixture
     # At the very beginning nothing has come yet.
     _, start = delivered(mix, 0)
     assert mix.reweighted("size", at=start).mixture.stages == yoga.mix(plain, rows=120).mixture.stages
-
-
-def test_a_mixture_that_is_made_with_the_last_weights_goes_on(plain: Any) -> None:
-    mix, even = yoga.mix(plain, WEIGHTS, rows=120), {"web": 1, "code": 1, "math": 1}
-    _, state = delivered(mix, 3)
-    second = mix.reweighted(even, at=state)
-    whole, _ = delivered(second, None, state)
-    some, later = delivered(second, 4, state)
-    made = yoga.mix(plain, even, rows=120)
-    rest, end = delivered(made, None, later, world=3)
-    assert sorted(ids(some + rest)) == sorted(ids(whole))
-    assert made.counts(at=end) == second.counts(at=end)
-    with pytest.raises(StateError, match="has shuffle True, but here it is False"):
-        delivered(made, 1, later, shuffle=False)
 
 
 def test_states_and_receipts_do_not_grow_with_changes_of_weights(labelled: yoga.DataRef) -> None:
@@ -341,33 +287,21 @@ def test_what_was_reweighted_goes_on_from_there_only(plain: Any, labelled: yoga.
         assert len(delivered(ref.reweighted(weights, at=early), None, early)[0]) == 104
 
 
-def test_weights_cannot_change_where_every_epoch_is_the_same(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=120)
-    stream = mix.stream(shuffle=True, skip_shuffle_at_epoch_end=True)
-    next(iter(stream))
-    with pytest.raises(StateError, match="shuffle='once'"):
-        mix.reweighted("size", at=stream.state_dict())
-
-
 def test_what_came_before_other_weights_is_not_known(plain: Any, labelled: yoga.DataRef) -> None:
     mix = yoga.mix(plain, WEIGHTS, rows=60)
     even: Any = labelled.balanced("label", batch=10, rows=60)
     for view, weights in ((mix, {"web": 1, "code": 1, "math": 1}), (even, {0: 1, 1: 3, 2: 1})):
-        loader = yoga.DataLoader(view, 6, shuffle=True, seed=1)
-        for _ in loader:
-            pass
-        batches = iter(loader)
-        for _ in range(5):
-            next(batches)
-        changed = view.reweighted(weights, at=loader.state_dict())
+        _, state = delivered(view, batch=6)
+        _, state = delivered(view, 5, state, batch=6)
+        changed = view.reweighted(weights, at=state)
         assert sum(changed.counts(90).values()) == 90
         assert sum(changed.counts(0).values()) == 0
         with pytest.raises(ValueError, match=r"first 60 rows are made of is not known: .* at row 90"):
             changed.passes(60) if view is mix else changed.counts(60)
-        fresh = yoga.DataLoader(changed, 6, shuffle=True, seed=1)
+        fresh = yoga.DataLoader(changed, 6, shuffle=True, seed=7)
         with pytest.raises(ValueError, match=r"position 0 of epoch 0 lies before .* into the loader"):
             fresh.peek()
-        fresh.load_state_dict(loader.state_dict())
+        fresh.load_state_dict(state)
         assert len(list(fresh)) == 5
 
 
@@ -428,7 +362,8 @@ def test_bad_arguments(plain: Any) -> None:
     even = dict.fromkeys(SIZES, 1)
     for given, message in [
         ({"weights": {"web": 1}}, r"the sources are \['web', 'code', 'math'\], without a weight are"),
-        ({"weights": {**even, "new": 1}}, r"there is no \['new'\]"),
+        ({"weights": {"web": 1}}, r"\['code', 'math'\]\. Give each of them a number, 0 to leave"),
+        ({"weights": {**even, "new": 1}}, r"there is no \['new'\]. Give each of them a number.* mixed first"),
         ({"weights": {**even, "web": -1}}, "the weight of 'web' must be a number of at least 0, found -1"),
         ({"weights": {**even, "web": float("nan")}}, "found nan"),
         ({"weights": {**even, "web": "1"}}, "found '1'"),
@@ -473,7 +408,7 @@ def test_sources_without_rows(plain: Any) -> None:
 
 def test_rows_that_differ(plain: Any) -> None:
     other = yoga.from_arrays({"id": np.zeros(3, np.int32)})
-    with pytest.raises(SchemaError, match=r"source 'web' has id: .*, source 'other' has id: "):
+    with pytest.raises(SchemaError, match=r"source 'web' has id: .*, source 'other' has id: .*map_batches"):
         yoga.mix({**plain, "other": other})
     wide = yoga.from_arrays({"id": np.arange(3), "more": np.arange(3)})
     with pytest.raises(SchemaError, match="take the same of each, by columns"):
@@ -487,18 +422,7 @@ def test_rows_that_differ(plain: Any) -> None:
         yoga.mix({"a": plain["web"].map(dict)}, source_column="source")
 
 
-def test_rows_by_number_are_those_without_a_shuffle(plain: Any) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=60)
-    assert ids(delivered(mix, shuffle=False)[0]) == ids(list(mix)) == [int(mix[n]["id"]) for n in range(60)]
-    assert mix[-1] == mix[59]
-    for number in (60, -61, 2**61 - 1, 2**62):
-        with pytest.raises(IndexError, match=r"row .* of a dataset of 60 rows"):
-            mix[number]
-    with pytest.raises(IndexError):
-        mix[[0, 60]]
-
-
-def test_rows_by_number_have_the_stages_of_the_first_epoch(plain: Any) -> None:
+def test_rows_by_number_are_those_of_the_first_epoch_without_a_shuffle(plain: Any, tmp_path: Path) -> None:
     first, then = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 2}
     mix = yoga.mix(plain, WEIGHTS, rows=120, source_column="source")
     course = mix.staged([(0, first), (64, then), (500, first)])
@@ -506,7 +430,12 @@ def test_rows_by_number_have_the_stages_of_the_first_epoch(plain: Any) -> None:
     assert {number // 1000 for number in expected[:64]} == {0}
     assert {number // 1000 for number in expected[64:]} == {1, 2}
     assert ids(list(course)) == [int(course[n]["id"]) for n in range(120)] == expected
+    assert ids(list(yoga.Storage(tmp_path).submit(course, "mix", "1", progress=False))) == expected
     assert ids(list(course[:100])) == expected[:100]
+    assert mix[-1] == mix[119]
+    for number in (120, -121, 2**61 - 1, 2**62, [0, 120]):
+        with pytest.raises(IndexError, match=r"row .* of a dataset of 120 rows"):
+            mix[number]
     assert ids(list(course.repeat(2))) == expected * 2
     assert ids(list(course.where("source", lambda source: source >= 0))) == expected
     assert sorted(ids(delivered(course[:70])[0])) == sorted(expected[:70])
@@ -522,6 +451,7 @@ def test_samplers_name_rows_that_the_mixture_gives(plain: Any) -> None:
     sampler = yoga.ResumableSampler(mix, shuffle=True, seed=7)
     numbers = list(sampler)
     assert len(set(numbers)) == 60
+    assert list(yoga.ResumableSampler(mix, shuffle=True, seed=8)) != numbers
     assert [sampler.position_of(number, epoch=0) for number in numbers] == list(range(60))
     batches = torch.utils.data.DataLoader(mix, 10, sampler=yoga.ResumableSampler(mix, shuffle=True, seed=7))  # type: ignore[arg-type]
     assert torch.cat([batch["id"] for batch in batches]).tolist() == ids(delivered(mix)[0])
@@ -541,21 +471,7 @@ def test_a_row_that_comes_again_is_made_with_other_random_numbers(plain: Any) ->
 
 
 def test_sources_that_depend_on_the_epoch_have_epochs_of_their_own() -> None:
-    class Told(yoga.DataRef[Any]):
-        def __init__(self, epoch: int = 0) -> None:
-            self.epoch = epoch
-
-        def __len__(self) -> int:
-            return 4
-
-        def take(self, rows: Any) -> Any:
-            return [{"row": int(row), "epoch": self.epoch} for row in rows]
-
-        def in_epoch(self, epoch: int) -> Told:
-            return Told(epoch)
-
-    mix = yoga.mix({"a": Told()}, {"a": 1}, rows=10)
-    stream = mix.stream(shuffle=True)
+    stream = yoga.mix({"a": Epochal(4)}, {"a": 1}, rows=10).stream(shuffle=True)
     rows = [row for _ in range(2) for row in stream]
     assert [row["epoch"] for row in rows] == sorted(row["epoch"] for row in rows)
     assert Counter(row["epoch"] for row in rows) == {0: 4, 1: 4, 2: 4, 3: 4, 4: 4}
@@ -615,17 +531,16 @@ def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:
     assert "7 0.05 and 12 more: " in repr(many)
 
 
-def test_ranks_have_no_files_of_their_own_in_a_mixture(plain: Any) -> None:
+def test_what_a_mixture_cannot(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    stream = mix.stream(shuffle=True, skip_shuffle_at_epoch_end=True)
+    next(iter(stream))
+    with pytest.raises(StateError, match="shuffle='once'"):
+        mix.reweighted("size", at=stream.state_dict())
     with pytest.raises(ValueError, match="locality='shard' gives each rank rows of its own"):
         yoga.DataLoader(yoga.mix(plain), 8, shuffle=True, locality="shard")
     with pytest.raises(ValueError, match="ask for the quality of the shuffle of each source"):
         yoga.shuffle_quality(yoga.mix(plain))
-
-
-def test_a_mixture_can_be_cached(plain: Any, tmp_path: Path) -> None:
-    mix = yoga.mix(plain, WEIGHTS, rows=60, source_column="source")
-    kept = yoga.Storage(tmp_path).submit(mix, "mix", "1", progress=False)
-    assert ids(list(kept)) == ids(list(mix))
 
 
 # -- buckets
@@ -637,11 +552,7 @@ def test_buckets_need_little_padding(sources: Any) -> None:
     spread = [int(batch["ids"].lengths.max() - batch["ids"].lengths.min()) for batch in loader]
     assert len(spread) == 15
     assert sum(spread) <= 5
-    rows, _ = delivered(ref)
-    assert sorted(ids(rows)) == list(range(90))
-    before, state = delivered(ref, 2, world=3, batch=2)
-    after, _ = delivered(ref, None, state, world=2)
-    assert sorted(ids(before + after)) == list(range(90))
+    _, state = delivered(ref, 2, world=3, batch=2)
     with pytest.raises(StateError, match=r"of bucketed\(batch=6, pool=90\), but here .*pool=30"):
         delivered(sources["web"].bucketed("ids", pool=30, batch=6), 1, state)
 
@@ -679,11 +590,7 @@ def test_reweighting_at_an_end_and_beyond_what_is_counted(plain: dict[str, yoga.
         "balanced": lambda: yoga.from_arrays({"label": np.arange(9) % 2}).balanced("label", rows=120),
     }[kind]()
     weights: Any = {"mix": {**WEIGHTS, "web": 0}, "balanced": {0: 1, 1: 3}}[kind]
-    loader = yoga.DataLoader(ref, 8, shuffle=True, seed=7, num_replicas=2, rank=0)
-    iterator = iter(loader)
-    for _ in range(3):
-        next(iterator)
-    state = loader.state_dict()
+    _, state = delivered(ref, 3, world=2)
     ref.reweighted(weights, at={**state, "position": 120})
     with pytest.raises(StateError, match=r"the state is damaged: epoch \d+ of 120 rows lies beyond"):
         ref.reweighted(weights, at={**state, "epoch": 2**62})

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from torch.utils.data import ConcatDataset, Dataset
+from own import Mapped
+from torch.utils.data import ConcatDataset
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
@@ -122,18 +123,16 @@ class Told(list[Any]):
     class_to_idx: ClassVar = {"ant": 0}
 
 
-@pytest.mark.parametrize("code", [2, -1, True, np.int8(2), np.int8(-1)], ids=repr)
-def test_numbers_that_are_no_codes_are_refused(code: Any, tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_numbers_that_are_no_codes_are_refused(storage: yoga.Storage) -> None:
     storage.submit(frame("cat", "dog"), "d", "1")
     good = {"label": np.int8(1), "path": "dog/"}
-    with pytest.raises(SchemaError, match=r"'label': expected codes of its 2 names, 0 to 1, found "):
-        storage.append([good, {**good, "label": code}], "d")
+    for code in (2, -1, True, np.int8(2), np.int8(-1)):
+        with pytest.raises(SchemaError, match=r"'label': expected codes of its 2 names, 0 to 1, found "):
+            storage.append([good, {**good, "label": code}], "d")
     assert storage.append([good, good], "d")[3]["label"] == 1
 
 
-def test_names_are_not_dropped_where_the_old_codes_have_none(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_names_are_not_dropped_where_the_old_codes_have_none(storage: yoga.Storage) -> None:
     storage.submit([{"label": np.int8(0), "path": "cat/"}], "d", "1")
     with pytest.raises(SchemaError, match=r"'label' of the new rows has names for its codes, cat, dog"):
         storage.append(frame("cat", "dog"), "d")
@@ -154,19 +153,13 @@ def test_too_many_names_for_small_codes_are_an_error() -> None:
         yoga.concat(many)
 
 
-class Pictures(Dataset[Any]):
+class Pictures(Mapped):
     def __init__(self, **class_to_idx: int) -> None:
+        super().__init__(4, lambda index: (np.zeros(2), index % 2))
         self.class_to_idx, self.classes = class_to_idx, list(class_to_idx)
 
-    def __len__(self) -> int:
-        return 4
 
-    def __getitem__(self, index: int) -> Any:
-        return np.zeros(2), index % 2
-
-
-def test_classes_that_no_column_names_are_compared(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_classes_that_no_column_names_are_compared(storage: yoga.Storage) -> None:
     old = storage.submit(Pictures(cat=0, dog=1), "d", "1")
     for others in (Pictures(dog=0, eel=1), Pictures(eel=1), Pictures(cat=1)):
         with pytest.raises(SchemaError, match=r"class_to_idx of the new rows .*'cat': 0.*"):

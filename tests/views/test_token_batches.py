@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Own
 from quick import examples
-from smallfiles import make_files_of
+from records import in_every_format
 
 import torchyoga as yoga
-from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
 from torchyoga.testing import check_view
 from torchyoga.views.token_batches import BatchMembers, BatchPlan, planned
@@ -28,17 +25,9 @@ ROWS = [{"ids": np.full(length, row, np.int32), "k": row} for row, length in enu
 SCHEMA = yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"])
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
-def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataRef]:
-    if request.param == "own":
-        own = Own(ROWS, SCHEMA, "own")
-        own.is_thread_safe = True
-        yield own
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        make_files_of(9, patch.setattr)
-        storage = yoga.Storage(tmp_path_factory.mktemp("batches"), format=request.param)
-        yield storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+own = Own(ROWS, SCHEMA, "own")
+own.is_thread_safe = True
+ref = in_every_format(own, 9)
 
 
 def members(plan: BatchPlan, epoch: int) -> list[list[int]]:
@@ -87,12 +76,12 @@ def test_plans_are_those_of_loops(
         ends = set(itertools.accumulate(map(len, shapes)))
         assert {min(end, len(kept)) for end in range(pool, len(kept) + pool, pool)} <= ends
         for start in range(0, len(kept), pool):  # within each pool as without one
-            own = [
+            some = [
                 shape
                 for shape, end in zip(shapes, itertools.accumulate(map(len, shapes)), strict=True)
                 if start < end <= start + pool
             ]
-            assert own == greedy([length for shape in own for length in shape], budget, most)
+            assert some == greedy([length for shape in some for length in shape], budget, most)
     report = plan.report
     area = sum(len(shape) * shape[0] for shape in shapes)
     total = sum(lengths[row] for row in kept)
@@ -144,9 +133,11 @@ def test_batches_are_padded_rows(ref: DataRef, options: dict[str, Any]) -> None:
         seen += rows
     assert sorted(seen) == list(range(len(ROWS)))
     assert len(batches.in_epoch(5)) == len(batches)
+    assert repr(batches).startswith("<batches of ")
+    assert f": {len(batches)} rows" in repr(batches)
 
 
-@pytest.mark.slow("hdf5-*")
+@pytest.mark.quick("own-options0", "lmdb-options1")
 @pytest.mark.parametrize("options", [{}, {"pool": 30, "collate": yoga.jagged}])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     check_view(lambda base: base.token_batches("ids", 36, **options), ref)
@@ -201,13 +192,6 @@ def test_rows_longer_than_the_budget(ref: DataRef) -> None:
     assert rows == [row for row in range(90) if row not in long]
 
 
-def test_empty_rows_do_not_make_batches_without_bounds() -> None:
-    ref = yoga.from_arrays({"x": np.arange(100)})
-    batches = ref.token_batches(np.zeros(100, np.int64), 16)
-    assert batches.report()[:3] == (7, 100, 16)
-    assert batches.report().padding == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
@@ -234,39 +218,10 @@ def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Except
         ref.token_batches(**{"column_or_lengths": "ids", "budget": 64, **arguments})
 
 
-def test_states_and_fingerprints_tell_batches_apart(ref: DataRef) -> None:
-    kinds: list[dict[str, Any]] = [
-        {"budget": 36},
-        {"budget": 40},
-        {"budget": 36, "pool": 20},
-        {"budget": 36, "pool": 20, "seed": 1},
-        {"budget": 36, "max_rows": 3},
-        {"budget": 36, "padding": 1},
-        {"budget": 36, "collate": yoga.jagged},
-    ]
-    assert len({ref.token_batches("ids", **kind).fingerprint for kind in kinds}) == len(kinds)
-    state = yoga.DataLoader(ref.token_batches("ids", 36), batch_size=None, seed=1).state_dict()
-    with pytest.raises(StateError):
-        yoga.DataLoader(ref.token_batches("ids", 40), batch_size=None, seed=1).load_state_dict(state)
-
-
-def test_pickles_are_small(ref: DataRef) -> None:
-    batches = ref.token_batches("ids", 36, pool=20)
-    assert len(pickle.dumps(batches)) < len(pickle.dumps(ref)) + 8 * 90 + 16 * len(batches) + 2048
-    assert repr(batches).startswith("<batches of ")
-    assert f": {len(batches)} rows" in repr(batches)
-
-
-def test_files_of_a_store_are_downloaded_ahead(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_files_of(9, monkeypatch.setattr)
-    storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
-    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
-    for view, size in ((ref.token_batches("ids", 40), None), (ref.token_windows("ids", 6), 4)):
-        loader = yoga.DataLoader(view, batch_size=size, shuffle=True, seed=1)
-        assert sum(1 for _ in loader) == len(loader)
-
-
-def test_no_rows_make_no_batches(tmp_path: Any) -> None:
+def test_no_rows_make_no_batches_and_empty_ones_as_many_as_fit(tmp_path: Any) -> None:
     empty = yoga.Storage(tmp_path).submit([], "none", "1", progress=False)
     assert len(empty.token_batches("ids", 8)) == 0
     assert Own(ROWS, SCHEMA)[:0].token_batches("ids", 8).report() == (0, 0, 0, 0, 0.0, 0)
+    empty_rows = yoga.from_arrays({"x": np.arange(100)}).token_batches(np.zeros(100, np.int64), 16)
+    assert empty_rows.report()[:3] == (7, 100, 16)
+    assert empty_rows.report().padding == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own import Filed
 from quick import examples
-from smallfiles import make_blocks_of, make_files_of
+from records import in_every_format
+from smallfiles import make_blocks_of
 
 import torchyoga as yoga
 from torchyoga.reading.dataref import DataRef
@@ -37,16 +37,7 @@ def own_of(documents: list[np.ndarray], file_rows: int = 4) -> Filed:
     return Filed(rows, yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"]), file_rows)
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
-def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataRef]:
-    own = own_of(documents_of(LENGTHS))
-    if request.param == "own":
-        yield own
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        make_files_of(4, patch.setattr)
-        storage = yoga.Storage(tmp_path_factory.mktemp("documents"), format=request.param)
-        yield storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
+ref = in_every_format(own_of(documents_of(LENGTHS)), 4)
 
 
 def of_tokens(row: Any) -> list[tuple[int, int]]:
@@ -54,118 +45,89 @@ def of_tokens(row: Any) -> list[tuple[int, int]]:
     lengths = row["lengths"]
     places = row["position_ids"] + np.repeat(row["begins"], lengths)
     assert row["document_ids"].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+    assert (row["position_ids"][np.cumsum(lengths)[:-1]] == 0).all()
     return list(zip(np.repeat(row["rows"], lengths).tolist(), places.tolist(), strict=True))
 
 
-class Oracle:
-    """The tokens of documents in a list, and what is known of each."""
+def check(
+    ref: DataRef, lengths: Any, size: int, epoch: int = 0, masked: bool = False, **options: Any
+) -> None:
+    """Windows are slices of all documents laid end to end; with `documents` they say of which ones."""
+    stride, labels, separator = options["stride"], options["labels"], options["separator"]
+    jitter, shift = options.get("jitter", False), int(labels == "shifted")
+    ended = [] if separator is None else [separator]
+    documents = [[*document.tolist(), *ended] for document in documents_of(lengths)]
+    tokens = [token for document in documents for token in document]
+    of = [(row, place) for row, document in enumerate(documents) for place in range(len(document))]
+    foreseen = [-100 if place == 0 else token for token, (_, place) in zip(tokens, of, strict=True)]
+    whole: Any = ref.token_windows("ids", size, ignore_index=-100 if masked and labels else None, **options)
+    windows = whole.in_epoch(epoch)
+    spare = len(tokens) - size - shift
+    span = min(stride, spare + 1) if jitter else 1
+    expected = max(0, (spare - (span - 1)) // stride + 1) if spare >= 0 else 0
+    assert len(windows) == len(whole) == expected
+    assert windows.num_tokens == len(tokens)
+    if not expected:
+        return
+    flat = [row["ids"].tolist() for row in windows]
 
-    def __init__(self, documents: list[np.ndarray], order: list[int], separator: int | None) -> None:
-        self.tokens: list[int] = []
-        self.of: list[tuple[int, int]] = []
-        for row in order:
-            own = documents[row].tolist() + ([] if separator is None else [separator])
-            self.tokens += own
-            self.of += [(row, place) for place in range(len(own))]
+    def cut(line: list[int], first: int) -> list[list[int]]:
+        return [line[a:][:size] for a in range(first, first + expected * stride, stride)]
 
-    def told(self, size: int, labels: Any) -> Callable[[int], list[int]]:
-        """The labels of a window that begins at a token: none where a document or a window begins."""
-        shift = int(labels == "shifted")
-        masked = [-100 if place == 0 else n for n, (_, place) in zip(self.tokens, self.of, strict=True)]
-        return lambda a: [-100] * (1 - shift) + masked[a + 1 :][: size - 1 + shift]
+    begins = [first for first in range(span) if cut(tokens, first) == flat]
+    assert begins
+    assert jitter or begins == [0]
+    if labels and (masked or len(begins) == 1):
+        told = [cut(foreseen if masked else tokens, first + shift) for first in begins]
+        assert [row["labels"].tolist() for row in windows] in told
+        assert windows["labels"].schema.columns[0].dtype == ("<i8" if masked else "<i4")
+    covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + shift)}
+    assert windows.tokens_left_out == len(tokens) - len(covered)
+    about = list(ref.token_windows("ids", size, documents=True, **options).in_epoch(epoch))
+    assert [row["ids"].tolist() for row in about] == flat
+    made = ["ids", "position_ids", "document_ids", "rows", "lengths", "begins"]
+    assert [name for name in about[0] if name != "labels" or labels is None] == made
+    if len(begins) == 1:
+        for number, window in enumerate(about):
+            start = begins[0] + number * stride
+            assert of_tokens(window) == of[start : start + size]
+            if labels:  # none where a document or a window begins
+                later = foreseen[start + 1 :][: size - 1 + shift]
+                assert window["labels"].tolist() == [-100] * (1 - shift) + later
 
-    def starts(self, size: int, stride: int, labels: Any, offset: int = 0) -> list[int]:
-        return list(range(offset, len(self.tokens) - size - (labels == "shifted") + 1, stride))
 
-
+@pytest.mark.filterwarnings("ignore:there are no windows:UserWarning")
 @pytest.mark.parametrize("separator", [None, 99])
 @pytest.mark.parametrize("labels", ["same", "shifted", None])
 def test_windows_are_slices_of_all_documents_end_to_end(
     ref: DataRef, separator: int | None, labels: Any
 ) -> None:
-    oracle = Oracle(documents_of(LENGTHS), list(range(len(LENGTHS))), separator)
     for size, stride in itertools.product((1, 2, 5, 40), (1, 3, 5, 70)):
-        options: dict[str, Any] = {"stride": stride, "labels": labels, "separator": separator}
-        windows: Any = ref.token_windows("ids", size, documents=True, **options)
-        starts = oracle.starts(size, stride, labels)
-        rows = list(windows)
-        assert [row["ids"].tolist() for row in rows] == [oracle.tokens[a : a + size] for a in starts]
-        shift = int(labels == "shifted")
-        told = oracle.told(size, labels)
-        if labels:
-            assert [row["labels"].tolist() for row in rows] == [told(a) for a in starts]
-        else:
-            made = ["position_ids", "document_ids", "rows", "lengths", "begins"]
-            assert list(rows[0]) == ["ids", *made]
-        assert [of_tokens(row) for row in rows] == [oracle.of[a : a + size] for a in starts]
-        assert all((row["position_ids"][np.cumsum(row["lengths"])[:-1]] == 0).all() for row in rows)
-        plain = ref.token_windows("ids", size, **options)
-        if labels:
-            assert [row["labels"].tolist() for row in plain] == [
-                oracle.tokens[a + shift :][:size] for a in starts
-            ]
-        covered = {place for a in starts for place in range(a, a + size + shift)}
-        assert windows.num_tokens == len(oracle.tokens)
-        assert windows.tokens_left_out == len(oracle.tokens) - len(covered)
+        check(ref, LENGTHS, size, stride=stride, labels=labels, separator=separator)
 
 
 @settings(max_examples=examples(120))
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     size=st.integers(1, 7),
-    stride=st.integers(1, 12),
-    labels=st.sampled_from(["same", "shifted", None]),
-    flags=st.tuples(*[st.booleans()] * 3),
     epoch=st.integers(0, 5),
+    masked=st.booleans(),
+    options=st.fixed_dictionaries(
+        {
+            "stride": st.integers(1, 12),
+            "labels": st.sampled_from(["same", "shifted", None]),
+            "separator": st.sampled_from([None, 1000]),
+            "jitter": st.booleans(),
+            "seed": st.just(3),
+        }
+    ),
     files=st.integers(1, 5),
 )
 @pytest.mark.filterwarnings("ignore:there are no windows:UserWarning")
 def test_windows_of_any_documents_in_any_epoch(
-    lengths: list[int], size: int, stride: int, labels: Any, flags: Any, epoch: int, files: int
+    lengths: list[int], size: int, epoch: int, masked: bool, options: dict[str, Any], files: int
 ) -> None:
-    masked, jitter, separated = flags
-    shift = int(labels == "shifted")
-    separator = 1000 if separated else None
-    own = own_of(documents_of(lengths), files)
-    options: dict[str, Any] = {"stride": stride, "labels": labels, "separator": separator}
-    options |= {"jitter": jitter, "seed": 3}
-    whole = own.token_windows("ids", size, ignore_index=-100 if masked and labels else None, **options)
-    windows: Any = whole.in_epoch(epoch)
-    tokens = sum(lengths) + separated * len(lengths)
-    spare = tokens - size - shift
-    span = min(stride, spare + 1) if jitter else 1
-    expected = max(0, (spare - (span - 1)) // stride + 1) if spare >= 0 else 0
-    assert len(windows) == len(whole) == expected
-    if not expected:
-        return
-    flat = [row["ids"].tolist() for row in windows]
-    oracle = Oracle(documents_of(lengths), list(range(len(lengths))), separator)
-    offsets = [
-        a
-        for a in range(span)
-        if [oracle.tokens[b : b + size] for b in oracle.starts(size, stride, labels, a)[:expected]] == flat
-    ]
-    assert offsets
-    assert jitter or offsets == [0]
-    if labels and (masked or len(offsets) == 1):
-        told = [
-            -100 if masked and place == 0 else token
-            for token, (_, place) in zip(oracle.tokens, oracle.of, strict=True)
-        ]
-        found = [[told[b + shift :][:size] for b in range(a, a + expected * stride, stride)] for a in offsets]
-        assert [row["labels"].tolist() for row in windows] in found
-        assert windows["labels"].schema.columns[0].dtype == ("<i8" if masked else "<i4")
-    covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + shift)}
-    assert windows.tokens_left_out == tokens - len(covered)
-    about = own.token_windows("ids", size, documents=True, **options).in_epoch(epoch)
-    begin = (offsets if len(offsets) == 1 else [None])[0]
-    for number, window in enumerate(about):
-        assert window["ids"].tolist() == flat[number]
-        if begin is not None:
-            start = begin + number * stride
-            assert of_tokens(window) == oracle.of[start : start + size]
-            if labels:
-                assert window["labels"].tolist() == oracle.told(size, labels)(start)
+    check(own_of(documents_of(lengths), files), lengths, size, epoch, masked, **options)
 
 
 def test_jitter_begins_at_every_token_and_each_epoch_at_one(ref: DataRef) -> None:
@@ -186,7 +148,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.quick("*-plain", "lmdb-*")
+@pytest.mark.quick("own-plain", "lmdb-*")
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "wide"])
 def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
     expected = list(ref.token_windows("ids", **options))
@@ -229,10 +191,8 @@ def test_rows_made_with_random_numbers_are_those_of_one_epoch(ref: DataRef) -> N
     assert [r["ids"].tolist() for r in windows] == [r["ids"].tolist() for r in windows.in_epoch(5)]
 
 
-def test_only_what_is_wanted_is_read(ref: DataRef) -> None:
-    if not isinstance(ref, Filed):
-        return
-    ref.calls.clear()
+def test_only_what_is_wanted_is_read() -> None:
+    ref = own_of(documents_of(LENGTHS))
     windows = ref.token_windows("ids", 4, documents=True, lengths=np.array(LENGTHS))
     assert not ref.calls
     windows.take(np.array([9, 9, 10]))
@@ -252,8 +212,7 @@ def test_labels_may_be_masked_in_place(ref: DataRef, dtype: Any, labels: Any) ->
     assert batch["labels"].is_contiguous()
 
 
-def test_text_and_lists_are_documents(tmp_path: Any) -> None:
-    storage = yoga.Storage(tmp_path)
+def test_text_and_lists_are_documents(storage: yoga.Storage) -> None:
     rows = [{"text": "aé", "list": [1, 2]}, {"text": "", "list": []}, {"text": "bc", "list": [3]}]
     schema = yoga.Schema.of(rows[0], ragged=["list"])
     ref = storage.submit(rows, "texts", "1", schema=schema, progress=False)
@@ -409,40 +368,6 @@ def test_members_of_windows_and_batches_that_there_are_not(tmp_path: Path) -> No
             found.members([len(made)])
         with pytest.raises(TypeError):
             found.members([0.5])
-
-
-@pytest.mark.rest  # transformers takes seconds to load
-@pytest.mark.filterwarnings("ignore")
-def test_labels_are_those_that_models_of_transformers_take() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=64, n_embd=8, n_layer=1, n_head=1, n_positions=16, bos_token_id=0, eos_token_id=0
-    )
-    torch.manual_seed(0)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    cross_entropy = torch.nn.functional.cross_entropy
-    ref = own_of([np.random.default_rng(n).integers(0, 64, 5 + 3 * n).astype(np.int32) for n in range(9)])
-    for ignored in (None, -100):
-        whole = ref.token_windows("ids", 8, dtype="int64", ignore_index=ignored)
-        # The same tokens, for a loop that compares scores and labels as they are.
-        moved = ref.token_windows("ids", 7, stride=8, labels="shifted", dtype="int64", ignore_index=ignored)
-        for batch, other in zip(yoga.DataLoader(whole, 4), yoga.DataLoader(moved, 4), strict=True):
-            loss = model(input_ids=batch["ids"], labels=batch["labels"]).loss
-            scores = model(input_ids=other["ids"]).logits
-            assert torch.allclose(loss, cross_entropy(scores.flatten(0, 1), other["labels"].flatten()))
-            assert torch.equal(batch["ids"][:, :7], other["ids"])
-            if ignored is None:
-                assert torch.equal(batch["ids"][:, 1:], other["labels"])
-    # The label that the first token of a packed row has not is none that the model would use.
-    for pack in ref[:3].packed("ids", 16, labels="same"):
-        stops = np.cumsum(pack["lengths"]).tolist()
-        for start, stop in zip([0, *stops], stops, strict=False):
-            ids, labels = (
-                torch.from_numpy(pack[name][None, start:stop]).long() for name in ("ids", "labels")
-            )
-            assert torch.equal(
-                model(input_ids=ids, labels=ids).loss, model(input_ids=ids, labels=labels).loss
-            )
 
 
 def test_windows_are_pairs_of_tokens_and_labels(tmp_path: Path) -> None:

@@ -23,9 +23,6 @@ def test_weights_of_rows_in_a_loader(labelled: yoga.DataRef) -> None:
         assert not any(counts[n] for n in range(50))
         assert {counts[n] for n in range(50, 80)} == {2}
         assert {counts[n] for n in range(80, 100)} == {6}
-    before, state = delivered(ref, 3, world=2)
-    after, _ = delivered(ref, None, state, world=3, batch=5)
-    assert sorted(ids(before + after)) == sorted(ids(rows))
 
 
 def test_other_weights_of_rows_from_an_epoch_on(labelled: yoga.DataRef) -> None:
@@ -99,6 +96,8 @@ def test_a_label_that_is_none_in_some_rows(tmp_path: Path) -> None:
     rows = [{"x": n, "label": None if n == 3 else n % 2, "name": None if n == 3 else "a"} for n in range(8)]
     ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
     for column in ("label", "name"):
-        with pytest.raises(TypeError, match=rf"'{column}' is None in some rows; use ref\.filled"):
-            ref.balanced(column)
+        acts = (lambda of: ref.balanced(of), lambda of: ref.split([0.5, 0.5], by=of))
+        for act in (*acts, lambda of: ref.split([0.5, 0.5], stratify=of)):
+            with pytest.raises(TypeError, match=rf"'{column}' is None in some rows; use ref\.filled"):
+                act(column)
     assert ref.filled({"label": -1}).balanced("label", batch=3).counts(9) == {-1: 3, 0: 3, 1: 3}  # type: ignore[attr-defined]
