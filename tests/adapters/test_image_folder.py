@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import pickle
@@ -13,14 +12,10 @@ import numpy as np
 import pytest
 from children import status_of_child
 from PIL import Image, features
-from starts import FRESH_STARTS
-from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.testing import check_dataref, check_resume, check_source, check_view
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
+from torchyoga.testing import check_dataref, check_source
 
 
 def image(number: int, format: str = "JPEG", size: int = 8) -> bytes:
@@ -55,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def test_classes_are_folders_and_bytes_stay_as_they_are(folder: Path) -> None:
     ref = yoga.image_folder(folder)
     assert len(ref) == 30
+    assert len(pickle.dumps(ref)) < 4096 + 60 * len(ref)
     assert ref.classes == ["cat", "dog", "eel"]
     assert ref.class_to_idx == {"cat": 0, "dog": 1, "eel": 2}
     for row in ref:
@@ -67,20 +63,6 @@ def test_classes_are_folders_and_bytes_stay_as_they_are(folder: Path) -> None:
     assert meanings["image"].codec.name == "jpeg"
     assert meanings["label"].words == ("cat", "dog", "eel")
     assert ref.left_out == ()
-
-
-def test_it_is_a_dataref_in_every_way(folder: Path) -> None:
-    ref = yoga.image_folder(folder)
-    check_dataref(ref)
-    check_dataref(ref.columns(["label", "path"]))
-    check_view(lambda base: base[::2], ref)
-    few = [int(row["label"]) for row in ref.where("label", lambda label: label == 1)]
-    assert few == [1] * 10
-    train, test = ref.split([0.5, 0.5], seed=1, stratify="label")
-    assert len(train) == len(test) == 15
-    assert sum(piece["image"] == row["image"] for piece in train for row in ref) == 15
-    assert yoga.image_folder(folder).fingerprint == ref.fingerprint
-    assert ref.columns(["image"]).fingerprint != ref.fingerprint
 
 
 def test_columns_without_bytes_touch_no_file(folder: Path) -> None:
@@ -346,60 +328,23 @@ def test_a_build_of_another_folder_starts_over(tmp_path: Path, caplog: pytest.Lo
     assert "starting over" in caplog.text
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
 def test_threads_read_what_is_slow(folder: Path, threads_for_all: None) -> None:
     ref = yoga.image_folder(folder, threads=3)
     expected = [(folder / row["path"]).read_bytes() for row in ref]
     check_dataref(ref)
     numbers = np.random.default_rng(0).integers(0, 30, 500)
     assert [row["image"] for row in ref.take(numbers)] == [expected[number] for number in numbers]
+
+    def read() -> None:
+        assert [row["image"] for row in ref] == expected
+
+    assert status_of_child(read) == 0  # by threads of its own
     (folder / ref[29]["path"]).unlink()
     with pytest.raises(NotFoundError, match="has been removed"):
         ref.take(np.arange(30))
     with pytest.raises(ValueError, match="threads must be"):
         yoga.image_folder(folder, threads=0)
-
-
-@needs_fork
-def test_a_forked_child_reads_by_threads_of_its_own(folder: Path, threads_for_all: None) -> None:
-    ref = yoga.image_folder(folder)
-    expected = list(ref)
-
-    def read() -> None:
-        assert list(ref) == expected
-
-    assert status_of_child(read) == 0
-    assert list(ref) == expected
-
-
-def first_image(ref: yoga.DataRef) -> bytes:
-    """The bytes of a row; called in another process."""
-    found: bytes = ref[3]["image"]
-    return found
-
-
-def test_it_goes_to_processes_that_are_started_anew(folder: Path) -> None:
-    ref = yoga.image_folder(folder)
-    assert len(pickle.dumps(ref)) < 4096 + 60 * len(ref)
-    assert first_image(pickle.loads(pickle.dumps(ref))) == ref[3]["image"]
-    method = FRESH_STARTS[0]
-    loader = TorchLoader(ref, batch_size=10, num_workers=1, multiprocessing_context=method)
-    (batch, *_) = list(loader)
-    assert batch["image"] == [row["image"] for row in ref[:10]]
-
-
-def test_loaders_with_workers_resume(folder: Path) -> None:
-    ref = yoga.image_folder(folder)
-    loader = yoga.DataLoader(ref, 7, shuffle=True, seed=3, num_workers=2)
-    paths = [path for batch in loader for path in batch["path"]]
-    assert sorted(paths) == sorted(row["path"] for row in ref)
-    check_resume(lambda: yoga.DataLoader(ref, 7, shuffle=True, seed=3))
-    half = iter(loader)
-    first = next(half)["path"]
-    state = json.loads(json.dumps(loader.state_dict()))
-    again = yoga.DataLoader(ref, 7, shuffle=True, seed=3, num_workers=2)
-    again.load_state_dict(state)
-    rest = [path for batch in again for path in batch["path"]]
-    assert sorted([*first, *rest]) == sorted(paths)
 
 
 def test_what_is_taken_as_an_image_can_be_decoded(tmp_path: Path) -> None:

@@ -111,21 +111,6 @@ def test_bare_datasets_work(dataset: datasets.Dataset, tmp_path: Path) -> None:
         yoga.Storage(tmp_path / "cache").submit(datasets.DatasetDict({"train": small}), "dict", "1")
 
 
-def test_a_loader_resumes_with_workers(dataset: datasets.Dataset) -> None:
-    small = dataset.select_columns(["label", "grid"]).shuffle(seed=3)
-
-    def loader(workers: int) -> yoga.DataLoader[Any]:
-        return yoga.DataLoader(small, 64, shuffle=True, seed=3, num_workers=workers)
-
-    whole = [batch["grid"][:, 0, 0].tolist() for batch in loader(0)]
-    first = loader(1)
-    taken = [batch["grid"][:, 0, 0].tolist() for _, batch in zip(range(3), first, strict=False)]
-    second = loader(0)
-    second.load_state_dict(first.state_dict())
-    assert taken == whole[:3]
-    assert [batch["grid"][:, 0, 0].tolist() for batch in second] == whole[3:]
-
-
 def test_images_are_bytes_from_the_table_or_from_their_files(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     picture = image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from behind_urls import in_memory
 from golden.foreign_rows import FOREIGN, items, pixels, tables
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.stores.downloads import decompressed
-from torchyoga.testing import assert_rows_equal, check_dataref, check_resume, check_view
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 LITDATA = FOREIGN / "litdata"
 ITEMS = items()
@@ -124,17 +123,6 @@ def test_lists_as_json_beside_arrays_and_items_in_several_frames(tmp_path: Path)
         yoga.from_litdata(tmp_path)
 
 
-def test_kits_views_and_resumes() -> None:
-    ref = yoga.from_litdata(LITDATA / "items")
-    check_dataref(ref)
-    check_view(lambda base: base[2:].columns(["text", "x", "list"]), ref, workers=2)
-    check_resume(lambda: yoga.DataLoader(ref.columns(["x", "half"]), 3, shuffle="block", seed=7), 3)
-    some = yoga.from_litdata(LITDATA / "items", ["x", "list"])
-    assert some[5] == {"x": 2, "list": [5, (10, "aaaaa")]}
-    with pytest.raises(KeyError, match=r"no columns \['other'\]"):
-        yoga.from_litdata(LITDATA / "items", ["other"])
-
-
 def test_what_is_refused() -> None:
     with pytest.raises(SchemaError, match="'thing' holds pickles, which can run code"):
         yoga.from_litdata(LITDATA / "pickles")
@@ -190,10 +178,3 @@ def test_what_cannot_be_read_in_place_says_so(config: Any, text: str, tmp_path: 
         yoga.from_litdata(edited(tmp_path, **config))
     with pytest.raises(NotFoundError, match=r"there is no .*index\.json"):
         yoga.from_litdata(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["items", "zstd", "framed"])
-def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
-    ref = yoga.from_litdata(in_memory(LITDATA / name), cache_dir=tmp_path)
-    assert_rows_equal(list(ref), ITEMS)
-    check_dataref(ref)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import datetime as dt
-import itertools
 import logging
 import os
 import pickle
@@ -32,7 +31,7 @@ from torchyoga.tables.parquet import ref as parquet
 from torchyoga.tables.parquet.files import ParquetFiles
 from torchyoga.tables.parquet.footers import footers_of, nulls_at, nulls_below
 from torchyoga.tables.parquet.places import LocalFile
-from torchyoga.testing import assert_rows_equal, check_dataref, check_resume
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 N = 211
 RNG = np.random.default_rng(0)
@@ -75,50 +74,6 @@ def test_rows_are_those_that_pyarrow_reads(group: int, tmp_path: Path) -> None:
     check_dataref(ref)
     check_dataref(ref.columns(["text", "box/w"]))
     check_dataref(ref["ids"])
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_an_epoch_continues_with_other_ranks_and_batches(group: int, tmp_path: Path) -> None:
-    ref = yoga.from_parquet(written(tmp_path, group), ["id", "x"])
-    whole = yoga.DataLoader(ref, 8, shuffle="block", seed=7, shuffle_window=3)
-    order = [int(i) for batch in whole for i in batch["id"]]
-    assert sorted(order) == list(range(N))
-    first = yoga.DataLoader(ref, 8, shuffle="block", seed=7, shuffle_window=3)
-    begun = [int(i) for batch in itertools.islice(first, 5) for i in batch["id"]]
-    state = first.state_dict()
-    found = []
-    for rank in range(3):
-        rest = yoga.DataLoader(
-            yoga.from_parquet(tmp_path, ["id", "x"]),
-            5,
-            shuffle="block",
-            seed=7,
-            shuffle_window=3,
-            num_replicas=3,
-            rank=rank,
-            remainder="keep",
-        )
-        rest.load_state_dict(state)
-        found.append([int(i) for batch in rest for i in batch["id"]])
-    assert begun == order[:40]
-    assert sorted(itertools.chain(*found)) == sorted(order[40:])
-    assert found[1] == order[41::3]
-
-
-def test_a_loader_stops_and_continues_anywhere(tmp_path: Path) -> None:
-    ref = yoga.from_parquet(written(tmp_path, 7))
-    check_resume(
-        lambda: yoga.DataLoader(ref, 32, shuffle="block", seed=1, collate_fn=yoga.jagged), most_stops=3
-    )
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_read_what_the_process_reads(method: str, tmp_path: Path) -> None:
-    ref = yoga.from_parquet(written(tmp_path, 7)).columns(["id", "x"])
-    expected = list(yoga.DataLoader(ref, 16, shuffle="block", seed=3))  # so that it was used before the fork
-    loader = yoga.DataLoader(ref, 16, shuffle="block", seed=3, num_workers=2, multiprocessing_context=method)
-    assert_rows_equal(list(loader), expected)
 
 
 def test_a_fork_in_the_middle_of_reading_goes_on(tmp_path: Path) -> None:

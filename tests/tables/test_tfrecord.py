@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import pickle
-import shutil
-import signal
 import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
-from behind_urls import in_memory
-from children import forked
 from golden.foreign_rows import FOREIGN, features, steps
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -27,7 +20,7 @@ from messages_of_tensorflow import Example, SequenceExample
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.files.checksum import crc32c, crc32c_of_words, masked
-from torchyoga.testing import check_dataref, check_resume, check_view
+from torchyoga.testing import check_dataref
 
 GOLDEN = FOREIGN / "tfrecord"
 ROWS, STEPS = features(), steps()
@@ -96,8 +89,6 @@ def test_rows_are_those_of_tensorflow() -> None:
     ref = yoga.from_tfrecord(GOLDEN / "steps.tfrecord")
     assert all(map(same, ref, STEPS))
     assert len(ref) == len(STEPS)
-    for name in ("steps.tfrecord", "x.tfrecord-*"):
-        check_dataref(yoga.from_tfrecord(GOLDEN / name))
 
 
 @pytest.mark.parametrize("name", ["zipped.tfrecord.gz", "zipped.tfrecord.zz"])
@@ -121,54 +112,6 @@ def test_compressed_files_have_rows_by_number(name: str, tmp_path: Path) -> None
 def test_a_record_whose_length_begins_as_gzip_does(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tfrecord", [bytes(0x088B1F), b"few"])
     assert [len(record) for record in yoga.from_tfrecord(path, raw=True)] == [0x088B1F, 3]
-
-
-def test_kits_views_and_resumes(plain: Path) -> None:
-    ref = yoga.from_tfrecord(plain)
-    assert [row["n"] for row in ref] == list(range(50))
-    check_dataref(ref)
-    check_view(lambda base: base[3:].columns(["y", "n"]), ref, workers=2)
-    check_view(lambda base: base.where("n", lambda n: n % 3 == 0), ref)
-    check_resume(lambda: yoga.DataLoader(ref.columns(["n", "y"]), 4, shuffle="block", seed=7), 4)
-    copy = pickle.loads(pickle.dumps(ref))
-    assert ref.fingerprint == yoga.from_tfrecord(plain).fingerprint == copy.fingerprint
-    assert list(copy["n"]) == list(range(50))
-    assert ref.columns(["x"])[13] == {"x": b"x" * 6}
-
-
-def test_a_killed_job_is_continued_by_other_ranks(plain: Path, tmp_path: Path) -> None:
-    def loader(ranks: int, rank: int) -> Any:
-        ref = yoga.from_tfrecord(plain).columns(["n"])
-        return yoga.DataLoader(ref, 2, shuffle=True, seed=3, num_replicas=ranks, rank=rank)
-
-    def train(rank: int) -> None:
-        mine = loader(3, rank)
-        for step, batch in enumerate(mine, 1):
-            with (tmp_path / f"{rank}.rows").open("a") as seen:
-                seen.write("".join(f"{n}\n" for n in batch["n"].tolist()))
-            (tmp_path / f"{rank}.json").write_text(json.dumps(mine.state_dict()))
-            if step == 4:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    assert [forked(lambda rank=rank: train(rank))() for rank in range(3)] == [-signal.SIGKILL] * 3  # type: ignore[misc]
-    rows = [int(n) for rank in range(3) for n in (tmp_path / f"{rank}.rows").read_text().split()]
-    for rank in range(2):
-        rest = loader(2, rank)
-        rest.load_state_dict(json.loads((tmp_path / "0.json").read_text()))
-        rows += [n for batch in rest for n in batch["n"].tolist()]
-    assert sorted(rows) == list(range(50))
-
-
-def test_storages_and_tools_take_it(plain: Path, tmp_path: Path) -> None:
-    ref = yoga.from_tfrecord(plain)
-    storage = yoga.Storage(tmp_path / "store")
-    kept = storage.submit(ref, "x", "1")
-    assert [row["n"] for row in kept] == list(range(50))
-    assert list(storage.convert("x", "1", format="hdf5")["n"]) == list(range(50))
-    stats = ref.columns(["n"]).stats()
-    assert (stats["n"].min, stats["n"].max) == (0, 49)
-    yoga.report(ref, tmp_path / "report.html")
-    assert "50" in (tmp_path / "report.html").read_text()
 
 
 def test_the_index_is_kept(plain: Path, own_cache: Path) -> None:
@@ -571,50 +514,6 @@ def test_other_bad_input(tmp_path: Path, plain: Path) -> None:
     (plain / "2.tfrecord").unlink()
     with pytest.raises(CorruptError, match=r"2\.tfrecord is missing"):
         list(ref)
-
-
-@pytest.fixture
-def behind_url(plain: Path) -> str:
-    return in_memory(plain)
-
-
-def test_behind_a_url_rows_are_the_same(behind_url: str, plain: Path, tmp_path: Path) -> None:
-    local = yoga.from_tfrecord(plain)
-    names = sorted(path.name for path in plain.iterdir())
-    for files in (behind_url, f"{behind_url}/*.tfrecord", [f"{behind_url}/{name}" for name in names]):
-        ref = yoga.from_tfrecord(files, cache_dir=tmp_path / "far")
-        assert all(map(same, ref, local))
-        assert ref.fingerprint == local.fingerprint
-    check_dataref(ref)
-    with pytest.raises(NotFoundError, match=f"there is no {behind_url}/x, nor files"):
-        yoga.from_tfrecord(f"{behind_url}/x")
-    shutil.copy(GOLDEN / "zipped.tfrecord.gz", tmp_path / "z.gz")
-    fsspec.filesystem("memory").pipe_file(f"{behind_url}/z.gz", (tmp_path / "z.gz").read_bytes())
-    assert all(map(same, yoga.from_tfrecord(f"{behind_url}/z.gz", cache_dir=tmp_path / "far"), ROWS))
-
-
-def test_a_kept_index_needs_no_download_and_a_small_cache_is_enough(tmp_path: Path) -> None:
-    fs, records = fsspec.filesystem("memory"), simple(3000)
-    for number in range(20):
-        data = b"".join(map(framed, records[150 * number :][:150]))
-        fs.pipe_file(f"/many/{number}.tfrecord", data)
-    size = sum(fs.sizes(fs.ls("/many", detail=False)))
-    options = {"cache_dir": tmp_path / "far", "cache_bytes": size // 3}
-    ref = yoga.from_tfrecord("memory://many", **options)
-    loader = yoga.DataLoader(ref, 4, shuffle="block", shuffle_window=1, seed=1, collate_fn=list)
-    for _ in range(2):  # a warning, which is an error here, would say that a file was downloaded twice
-        assert sorted(row["n"] for batch in loader for row in batch) == list(range(3000))
-    for path in (tmp_path / "far" / "files").glob("*.shard"):
-        path.unlink()
-    again = yoga.from_tfrecord("memory://many", raw=True, **options)
-    looks = yoga.from_tfrecord("memory://many", **options)
-    assert (looks.schema, looks.fingerprint) == (ref.schema, ref.fingerprint)
-    assert len(again) == 3000
-    assert not list((tmp_path / "far" / "files").glob("*.shard"))
-    assert again[2999] == records[2999]
-    assert len(list((tmp_path / "far" / "files").glob("*.shard"))) == 1
-    fs.pipe_file("/many/19.tfrecord", framed(records[0]))
-    assert len(yoga.from_tfrecord("memory://many", raw=True, **options)) == 2851
 
 
 @given(st.binary(max_size=300) | st.binary(min_size=4090, max_size=4100))

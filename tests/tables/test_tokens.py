@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError
-from torchyoga.testing import assert_rows_equal, check_dataref, check_resume, check_view
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 SEQUENCES = [sequence for document in DOCUMENTS for sequence in document]
@@ -111,32 +111,6 @@ def test_plain_tokens_are_cut_at_their_ends(files: Any, end: int) -> None:
         assert lists(yoga.from_tokens(paths, "<u4", offset=4)) == [tokens for tokens in files if tokens]
         copy = pickle.loads(pickle.dumps(ref))
         assert (lists(copy), copy.fingerprint) == (expected, ref.fingerprint)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
-    rng = np.random.default_rng(0)
-    sequences = [rng.integers(0, 60_000, rng.integers(0, 40)).tolist() for _ in range(150)]
-    return yoga.from_megatron(written(tmp_path_factory.mktemp("corpus"), sequences))
-
-
-def test_views_and_resumes_are_those_of_any_dataset(corpus: yoga.DataRef) -> None:
-    check_dataref(corpus)
-    check_resume(lambda: yoga.DataLoader(corpus, 16, shuffle=True, seed=7, collate_fn=yoga.jagged), 4)
-    check_view(lambda base: base.token_windows("tokens", 16), corpus, workers=2, reads_ahead=False)
-    check_view(lambda base: base.packed("tokens", 64), corpus)
-    check_view(lambda base: base[::-1].repeat(2), corpus)
-
-
-def test_windows_and_packs_are_cut_as_from_a_version(corpus: yoga.DataRef, tmp_path: Path) -> None:
-    version = yoga.Storage(tmp_path).submit(corpus, "corpus", "1", progress=False)
-    for make in (lambda ref: ref.token_windows("tokens", 16, stride=5), lambda ref: ref.packed("tokens", 64)):
-        one, other = make(corpus), make(version)
-        assert len(one) == len(other) > 20
-        for found, expected in zip(one, other, strict=True):
-            assert {key: np.asarray(found[key]).tolist() for key in found} == {
-                key: np.asarray(expected[key]).tolist() for key in expected
-            }
 
 
 def test_a_window_reads_no_more_than_its_tokens(tmp_path: Path) -> None:
