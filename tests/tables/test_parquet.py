@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,25 +233,6 @@ def test_conditions_keep_the_rows_that_pyarrow_keeps(number: int, group: int, tm
     assert ref.fingerprint != yoga.from_parquet(path, ["text", "id"]).fingerprint
 
 
-def test_groups_in_which_a_condition_cannot_hold_are_not_read(tmp_path: Path) -> None:
-    path = written(tmp_path, 10)
-    data = bytearray(path.read_bytes())
-    footer = pq.read_metadata(path)
-    for number in range(footer.num_row_groups):
-        column = footer.row_group(number).column(0)
-        if number not in (3, 4):
-            start = column.dictionary_page_offset or column.data_page_offset
-            data[start : start + column.total_compressed_size] = b"\0" * column.total_compressed_size
-    path.write_bytes(data)
-    assert ids(yoga.from_parquet(path, ["id"], [("id", ">=", 35), ("id", "<", 45)])) == [*range(35, 45)]
-
-
-def test_nulls_do_not_fulfil_a_condition(tmp_path: Path) -> None:
-    table = pa.table({"id": [1, None, 3, None, 5], "y": [1.0, 2.0, None, 4.0, 5.0]})
-    path = written(tmp_path, 2, table)
-    assert [row["y"] for row in yoga.from_parquet(path, filters=[("id", ">", 1)])] == [None, 5.0]
-
-
 # -- what becomes of values
 
 
@@ -361,13 +343,6 @@ def test_tables_that_come_with_packages(tmp_path: Path) -> None:
     assert batch["body_mass_g"].shape == batch["species"].shape == (8,)
 
 
-def test_a_name_in_schema_that_no_file_has_is_told(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.warns(UserWarning, match=r"schema= names 'labl', which no file has.*\['id'\]"):
-        ref = yoga.from_parquet(tmp_path, schema=pa.schema({"id": pa.int64(), "labl": pa.int64()}))
-    assert ref[0] == {"id": 1, "labl": None}
-
-
 # -- nulls at any place of nested columns
 
 
@@ -411,37 +386,31 @@ def in_pairs(value: Any) -> Any:
     return [in_pairs(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.fixture
+def leave_levels(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it to be as with pyarrow before 19."""
+    return lambda: monkeypatch.setattr(files, "nulls_below", lambda *_: None)
+
+
 @pytest.mark.parametrize(("kind", "value"), CASES)
-def test_levels_say_where_nulls_are(kind: pa.DataType, value: Any, tmp_path: Path) -> None:
+def test_levels_say_where_nulls_are(
+    kind: pa.DataType, value: Any, tmp_path: Path, leave_levels: Callable[[], None]
+) -> None:
     plain = VALUES[kind][-1]
     path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
     table = pq.read_table(path)
     found = nulls_below("c", footers_of([LocalFile(str(path))]))
     assert found == arrow.found_in(table).nulls
-    ref = yoga.from_parquet(path, words=True)
-    assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())
-
-
-@pytest.fixture
-def without_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with pyarrow before 19."""
-    monkeypatch.setattr(files, "nulls_below", lambda *_: None)
-
-
-# Of dictionaries within others, pyarrow does not count nulls.
-@pytest.mark.parametrize(("kind", "value"), [case for case in CASES if "dictionary" not in str(case.id)])
-def test_without_levels_some_groups_are_looked_at(
-    kind: pa.DataType, value: Any, tmp_path: Path, without_levels: None
-) -> None:
-    plain = VALUES[kind][-1]
-    path = file_of(tmp_path, pa.array([plain, plain, value, plain], kind))
-    ref, table = yoga.from_parquet(path, words=True), pq.read_table(path)
-    assert ref.to_arrow().to_pylist() == in_pairs(table.to_pylist())
+    assert yoga.from_parquet(path, words=True).to_arrow().to_pylist() == in_pairs(table.to_pylist())
+    if "dictionary" not in str(kind):  # of dictionaries within others, pyarrow does not count nulls
+        leave_levels()  # some groups are looked at
+        assert yoga.from_parquet(path, words=True).to_arrow().to_pylist() == in_pairs(table.to_pylist())
 
 
 def test_what_is_found_in_none_of_the_groups_that_were_looked_at_is_refused(
-    tmp_path: Path, without_levels: None
+    tmp_path: Path, leave_levels: Callable[[], None]
 ) -> None:
+    leave_levels()
     path = file_of(tmp_path, pa.array([[], [1], [None], [2], [], []], pa.list_(pa.int32())))
     with pytest.raises(SchemaError, match=r"row group 2.*name it in nulls=, with a value"):
         list(yoga.from_parquet(path))
@@ -470,40 +439,14 @@ BUILT = pa.table(
 )
 
 
-class Offline:
-    """Lets `table` fail from some group on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.groups: list[int] = []
-        self.fails_at: int | None = None
-        table = ParquetFiles.table
-
-        def read(files: ParquetFiles, group: int) -> pa.Table:
-            if group == self.fails_at:
-                raise ConnectionError("offline")
-            self.groups.append(group)
-            return table(files, group)
-
-        monkeypatch.setattr(ParquetFiles, "table", read)
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
-    return Offline(monkeypatch)
-
-
-@pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block is a file, and not much larger than a group."""
-    build_with(monkeypatch.setattr, file_bytes=1, block_bytes=300)
-
-
 @pytest.mark.parametrize("group", [1, 7, 1000])
-def test_all_rows_are_converted_in_order(group: int, tmp_path: Path, offline: Offline) -> None:
+def test_all_rows_are_converted_in_order(group: int, tmp_path: Path) -> None:
     pq.write_table(BUILT, tmp_path / "x.parquet", row_group_size=group)
     ref = yoga.from_parquet(tmp_path / "x.parquet")
-    made = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1", progress=False)
-    assert offline.groups == list(range(len(ref.file_starts) - 1)), "each group is decoded once"
+    with calls_of(ParquetFiles.table) as decoded:
+        made = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1", progress=False)
+    groups = [call["group"] for call in decoded]
+    assert groups == list(range(len(ref.file_starts) - 1)), "each group is decoded once"
     assert made.schema == ref.schema
     assert_rows_equal(list(made), list(ref))
     some = yoga.from_parquet(tmp_path / "x.parquet", ["text"], [("id", "in", [3, 4, 299])])
@@ -511,55 +454,49 @@ def test_all_rows_are_converted_in_order(group: int, tmp_path: Path, offline: Of
     assert [row["text"] for row in kept] == ["row 3", "row 4", "row 299"]
 
 
-def test_an_interrupted_conversion_continues(tmp_path: Path, offline: Offline, small_files: None) -> None:
-    pq.write_table(BUILT, tmp_path / "x.parquet", row_group_size=10)
-    storage, ref = yoga.Storage(tmp_path / "storage"), yoga.from_parquet(tmp_path / "x.parquet")
-    offline.fails_at = 17
-    with pytest.raises(ConnectionError):
-        storage.submit(ref, "x", "1", progress=False)
-    assert storage.list() == []
-    del offline.groups[:]
-    offline.fails_at = None
-    again = storage.submit(yoga.from_parquet(tmp_path / "x.parquet"), "x", "1", progress=False)
-    assert offline.groups[0] >= 16, "it goes on with the group at which it stopped"
-    assert_rows_equal(list(again), list(ref))
-    whole = storage.submit(ref, "x", "2", progress=False)
-    assert whole.fingerprint == again.fingerprint
-
-
-def test_a_conversion_of_other_files_starts_over(
-    tmp_path: Path, offline: Offline, small_files: None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("are_others", [False, True])
+def test_an_interrupted_conversion_continues_unless_files_are_others(
+    are_others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage, path = yoga.Storage(tmp_path / "storage"), tmp_path / "x.parquet"
+    build_with(monkeypatch.setattr, file_bytes=1, block_bytes=300)  # each block not much larger than a group
+    storage, path, table = yoga.Storage(tmp_path / "storage"), tmp_path / "x.parquet", ParquetFiles.table
+
+    def fails(files: ParquetFiles, group: int) -> pa.Table:
+        if group == 25:
+            raise ConnectionError("offline")
+        return table(files, group)
+
     pq.write_table(BUILT, path, row_group_size=10)
-    offline.fails_at = 25
-    with pytest.raises(ConnectionError):
-        storage.submit(yoga.from_parquet(path), "x", "1", progress=False)
-    other = BUILT.set_column(0, "id", pa.array([*range(COUNT - 1), 7]))  # one row, at the end
-    pq.write_table(other, path, row_group_size=10)
-    del offline.groups[:]
-    offline.fails_at = None
-    with caplog.at_level(logging.WARNING, "torchyoga"):
-        made = storage.submit(yoga.from_parquet(path), "x", "1", progress=False)
-    assert "starting over" in caplog.text
-    assert offline.groups[0] == 0
-    assert [int(i) for i in made["id"]] == [*range(COUNT - 1), 7]
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetFiles, "table", fails)
+        with pytest.raises(ConnectionError):
+            storage.submit(yoga.from_parquet(path), "x", "1", progress=False)
+    assert storage.list() == []
+    if are_others:  # in one row, at the end
+        other = BUILT.set_column(0, "id", pa.array([*range(COUNT - 1), 7]))
+        pq.write_table(other, path, row_group_size=10)
+    ref = yoga.from_parquet(path)
+    with calls_of(ParquetFiles.table) as decoded, caplog.at_level(logging.WARNING, "torchyoga"):
+        made = storage.submit(ref, "x", "1", progress=False)
+    assert ("starting over" in caplog.text) == are_others
+    assert decoded[0]["group"] in ([0] if are_others else [24, 25]), "the group at which it stopped"
+    assert_rows_equal(list(made), list(ref))
+    assert storage.submit(ref, "x", "2", progress=False).fingerprint == made.fingerprint
 
 
-def test_large_groups_are_read_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: Offline
-) -> None:
+def test_large_groups_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_LARGE_GROUP", 1)
     path = tmp_path / "x.parquet"
     pq.write_table(BUILT, path, row_group_size=130)
     ref = yoga.from_parquet(path, cache_bytes=500)
-    for start in (0, 5, 129, 130, 299):
-        blocks = list(ref.blocks(start, 600))
-        assert [int(i) for block in blocks for i in block.data[0].values] == list(range(start, COUNT))
-        assert max(block.num_rows for block in blocks) < 130
-    some = yoga.from_parquet(path, filters=[("id", ">", 100), ("id", "<", 200)])
-    found = [int(i) for block in some.blocks(20, 600) for i in block.data[0].values]
-    assert found == list(range(121, 200))
-    assert not offline.groups
+    with calls_of(ParquetFiles.table) as decoded:
+        for start in (0, 5, 129, 130, 299):
+            blocks = list(ref.blocks(start, 600))
+            assert [int(i) for block in blocks for i in block.data[0].values] == list(range(start, COUNT))
+            assert max(block.num_rows for block in blocks) < 130
+        some = yoga.from_parquet(path, filters=[("id", ">", 100), ("id", "<", 200)])
+        found = [int(i) for block in some.blocks(20, 600) for i in block.data[0].values]
+        assert found == list(range(121, 200))
+    assert not decoded
     made = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1", progress=False)
     assert [int(i) for i in made["id"]] == list(range(COUNT))

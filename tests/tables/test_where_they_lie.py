@@ -164,7 +164,7 @@ def test_each_keeps_the_contract(name: str, tmp_path: Path) -> None:
     assert_rows_equal(list(kept), rows, "as a version")
     if lists in ref.schema.tree.keys:
         for view in (lambda of: of.token_windows(lists, 8), lambda of: of.packed(lists, 500)):
-            assert_rows_equal(list(view(ref)), list(view(kept)))
+            assert_rows_equal(list(view(ref.columns([lists]))), list(view(kept.columns([lists]))))
 
 
 @pytest.mark.quick("webdataset", "huggingface")
