@@ -287,22 +287,19 @@ def test_files_that_change_later_are_errors(folder: Path) -> None:
 
 def test_a_build_keeps_rows_labels_and_meaning(folder: Path, tmp_path: Path) -> None:
     ref = yoga.image_folder(folder)
-    built = yoga.Storage(tmp_path / "storage").submit(ref, "pets", "1.0")
-    assert list(built) == list(ref)
-    assert built.schema == ref.schema
-    assert built.classes == ref.classes
-    rows = [{**row} for row in ref]
-    check_source(lambda: yoga.image_folder(folder), rows, tmp_path / "again")
-    plain = yoga.Schema.of(rows[0])
-    other = yoga.Storage(tmp_path / "storage").submit(ref, "plain", "1.0", schema=plain)
-    assert other.schema == plain
+    check_source(lambda: yoga.image_folder(folder), [{**row} for row in ref], tmp_path / "again")
+    storage, plain = yoga.Storage(tmp_path / "storage"), yoga.Schema.of(ref[0])
+    assert storage.submit(ref, "pets", "1.0").classes == ref.classes
+    assert storage.submit(ref, "plain", "1.0", schema=plain).schema == plain
 
 
-def test_an_interrupted_build_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_other", [False, True])
+def test_an_interrupted_build_continues_unless_the_folder_is_another(
+    is_other: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "torchyoga")
     folder = pets(tmp_path / "pets", 30, padding=2**18)  # so large that they are read in pieces
     ref, storage = yoga.image_folder(folder), yoga.Storage(tmp_path / "storage")
-    expected = list(ref)
     assert ref._row_bytes > 2**18
     last = folder / ref[29]["path"]
     data = last.read_bytes()
@@ -310,22 +307,11 @@ def test_an_interrupted_build_continues(tmp_path: Path, caplog: pytest.LogCaptur
     with pytest.raises(NotFoundError):
         storage.submit(ref, "pets", "1.0")
     assert storage.list() == []
-    last.write_bytes(data)
-    assert list(storage.submit(yoga.image_folder(folder), "pets", "1.0")) == expected
-    assert "continuing an interrupted build at row" in caplog.text
-
-
-def test_a_build_of_another_folder_starts_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = pets(tmp_path / "pets", 30, padding=2**18)
-    ref, storage = yoga.image_folder(folder), yoga.Storage(tmp_path / "storage")
-    last = ref[29]["path"]
-    (folder / last).unlink()
-    with pytest.raises(NotFoundError):
-        storage.submit(ref, "pets", "1.0")
-    write(folder, {last: image(1)})
+    last.write_bytes(image(1) if is_other else data)
     again = yoga.image_folder(folder)
     assert list(storage.submit(again, "pets", "1.0")) == list(again)
-    assert "starting over" in caplog.text
+    assert ("continuing an interrupted build at row" in caplog.text) == (not is_other)
+    assert ("starting over" in caplog.text) == is_other
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 from kinds import KINDS, N, Pair, outcome
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
 
 import torchyoga as yoga
-from torchyoga.adapters.map_style import MapSource
-from torchyoga.adapters.sources import IteratorSource, source_of
+from torchyoga.adapters.sources import source_of
 from torchyoga.rows.block import Rows
 from torchyoga.rows.collector import block_of
 from torchyoga.testing import assert_rows_equal
@@ -105,21 +104,6 @@ def test_a_plain_loader_reads_ahead_of_its_sampler_and_stays_exact(tmp_path: Pat
         assert sampler.state_dict()["position"] == size
 
 
-class Numbers(IterableDataset[int]):
-    def __iter__(self) -> Any:
-        return iter(range(3))
-
-
-def test_map_style_and_iterable_datasets_are_sources() -> None:
-    source = source_of(Numbers())
-    assert isinstance(source, IteratorSource)
-    assert (source.name, source.length, source.seekable) == ("Numbers", None, False)
-    assert list(source.rows(0)) == [0, 1, 2]
-    with pytest.raises(ValueError, match="num_workers=1 for Numbers"):
-        source_of(Numbers(), num_workers=1)
-    source = source_of([4, 5, 6], num_workers=0)
-    assert isinstance(source, MapSource)
-    assert (source.length, source.seekable, list(source.rows(1)), source.row(2)) == (3, True, [5, 6], 6)
+def test_a_dataset_without_a_length_is_to_be_iterable() -> None:
     with pytest.raises(TypeError, match="Dataset has no length; pass an iterable"):
         source_of(Dataset())
-    assert isinstance(source_of(iter([1])), IteratorSource)  # an iterable of Python's

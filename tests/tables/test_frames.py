@@ -131,18 +131,6 @@ def test_bare_tables_work(kind: str, frame: pd.DataFrame, tmp_path: Path) -> Non
     assert sorted(batch["x"].tolist()) == [0.5, 2.5, 9.0]
 
 
-def test_functions_that_return_frames_are_cached(frame: pd.DataFrame, tmp_path: Path) -> None:
-    storage, calls = yoga.Storage(tmp_path), []
-
-    @storage.cacheable("frames", "1")
-    def made() -> pd.DataFrame:
-        calls.append(1)
-        return frame
-
-    assert [made()[0]["name"], made()[2]["name"]] == ["one", "three"]
-    assert len(calls) == 1
-
-
 def test_parts_become_tables(frame: pd.DataFrame, tmp_path: Path) -> None:
     ref = yoga.from_arrays({"x": np.arange(1000), "y": np.zeros((1000, 2, 3), np.float32)})
     assert ref[:10].to_pandas()["x"].tolist() == list(range(10))

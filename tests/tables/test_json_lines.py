@@ -102,8 +102,6 @@ def test_a_bad_line_is_named(line: str, error: type[Exception], text: str, tmp_p
 def test_other_bad_input(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no file"):
         yoga.from_jsonl(tmp_path / "none")
-    with pytest.raises(ValueError, match="are of this machine and of a store"):
-        yoga.from_jsonl(["s3://bucket/x.jsonl", tmp_path / "none"])
     (tmp_path / "empty").write_text("\n \n")
     with pytest.raises(SchemaError, match="there are no rows"):
         yoga.from_jsonl(tmp_path / "empty")

@@ -20,10 +20,10 @@ from messages_of_tensorflow import Example, SequenceExample
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.files.checksum import crc32c, crc32c_of_words, masked
-from torchyoga.testing import check_dataref
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 GOLDEN = FOREIGN / "tfrecord"
-ROWS, STEPS = features(), steps()
+ROWS, STEPS = ([dict(sorted(row.items())) for row in rows] for rows in (features(), steps()))
 
 
 @pytest.fixture(autouse=True)
@@ -69,36 +69,23 @@ def plain(tmp_path: Path) -> Path:
     return tmp_path / "plain"
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal, also in their types."""
-    if isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in other)
-    if isinstance(other, list):
-        return type(one) is list and len(one) == len(other) and all(map(same, one, other))
-    if isinstance(other, np.ndarray):
-        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    return type(one) is type(other) and one == other
-
-
 def test_rows_are_those_of_tensorflow() -> None:
     for files in (GOLDEN / "x.tfrecord-*", [GOLDEN / f"x.tfrecord-{n:05}-of-00002" for n in range(2)]):
         ref = yoga.from_tfrecord(files)
-        assert all(map(same, ref, ROWS)), "each value, of its type"
-        assert (len(ref), ref.file_starts.tolist()) == (24, [0, 10, 24])
-        assert [*ref[0]] == sorted(ROWS[0])
+        assert_rows_equal(list(ref), ROWS)
+        assert ref.file_starts.tolist() == [0, 10, 24]
     ref = yoga.from_tfrecord(GOLDEN / "steps.tfrecord")
-    assert all(map(same, ref, STEPS))
-    assert len(ref) == len(STEPS)
+    assert_rows_equal(list(ref), STEPS)
 
 
 @pytest.mark.parametrize("name", ["zipped.tfrecord.gz", "zipped.tfrecord.zz"])
 def test_compressed_files_have_rows_by_number(name: str, tmp_path: Path) -> None:
     ref = yoga.from_tfrecord(GOLDEN / name)
-    assert all(map(same, ref, ROWS))
+    assert_rows_equal(list(ref), ROWS)
     assert len(list(ref)) == len(ref) == 24
     check_dataref(ref)
     kept = yoga.Storage(tmp_path / "store").submit(ref, "x", "1")
-    assert all(map(same, kept, ROWS))
+    assert_rows_equal(list(kept), ROWS)
     assert kept.schema == yoga.from_tfrecord(GOLDEN / "x.tfrecord-*").schema
     raw = list(yoga.from_tfrecord(GOLDEN / name, raw=True))
     assert raw == list(yoga.from_tfrecord(GOLDEN / "x.tfrecord-*", raw=True))
@@ -243,7 +230,7 @@ def test_any_messages_are_what_protocol_buffers_say(made: tuple[list[dict[str, A
                     assert np.array_equal(np.array(got, object), np.array(values, object)) or repr(
                         got
                     ) == repr(values)
-        assert all(map(same, ref, [ref[number] for number in range(len(rows))]))
+        assert_rows_equal(list(ref), [ref[number] for number in range(len(rows))])
 
 
 def varint(number: int) -> bytes:
@@ -437,7 +424,6 @@ def test_sizes_that_lie(tmp_path: Path) -> None:
         (tmp_path / "x.tfrecord").write_bytes(data)
         with pytest.raises(CorruptError, match=r"x\.tfrecord is cut: record 1 begins at byte 17"):
             yoga.from_tfrecord(tmp_path / "x.tfrecord", raw=True)
-        (tmp_path / "x.tfrecord.gz").write_bytes(data)
 
 
 def test_large_records_are_skipped_when_records_are_found(tmp_path: Path) -> None:

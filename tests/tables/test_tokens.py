@@ -180,8 +180,6 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         dtype, end, offset = arguments
         with pytest.raises(ValueError, match=text):
             yoga.from_tokens(tmp_path / "odd.bin", dtype, end=end, offset=offset)
-    with pytest.raises(ValueError, match="are of this machine and of a store"):
-        yoga.from_tokens(["s3://bucket/train.bin", tmp_path / "odd.bin"], "uint16")
 
 
 def test_npy_files_are_read_by_their_headers(tmp_path: Path) -> None:
