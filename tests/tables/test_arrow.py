@@ -51,7 +51,7 @@ def rows_of(ref: yoga.DataRef, numbers: Any) -> list[Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_rows_are_what_arrow_says(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
+def test_rows_are_what_arrow_says_and_come_back(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
     table = pa.table({"c": column(kind, shape)})
     wanted = [naive(expected(value, kind)) for value in table.column("c").to_pylist()]
     ref = yoga.from_arrow(table)
@@ -65,20 +65,11 @@ def test_rows_are_what_arrow_says(kind: pa.DataType, shape: str, tmp_path: Path)
     again = pickle.loads(pickle.dumps(ref))
     assert repr(list(again)) == repr(list(ref))
     assert again.fingerprint == ref.fingerprint
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_tables_come_back(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
-    table = pa.table({"c": column(kind, shape)})
-    ref = yoga.from_arrow(table)
     made = ref.to_arrow().column("c").to_pylist()
     assert made == [expected(value, kind) for value in table.column("c").to_pylist()]
     if not pa.types.is_list(kind) or not pa.types.is_fixed_size_list(kind.value_type):
         assert repr(list(yoga.from_arrow(ref.to_arrow()))) == repr(list(ref))
     ref.to_parquet(tmp_path / "t.parquet", group_bytes=1)
-    import pyarrow.parquet as pq
-
     file = pq.ParquetFile(tmp_path / "t.parquet")
     assert file.num_row_groups == len(ref)
     assert file.read().column("c").to_pylist() == made

@@ -61,22 +61,6 @@ def ids(ref: Any) -> list[int]:
     return [int(i) for i in ref["id"]]
 
 
-@pytest.mark.quick("7")
-@pytest.mark.parametrize("group", GROUPS)
-def test_rows_are_those_that_pyarrow_reads(group: int, tmp_path: Path) -> None:
-    ref = yoga.from_parquet(written(tmp_path, group))
-    assert len(ref.file_starts) == -(-N // group) + 1
-    assert ids(ref) == list(range(N))
-    for row, expected in zip(ref, TABLE.to_pylist(), strict=True):
-        assert row["text"] == expected["text"]
-        assert row["ids"].tolist() == expected["ids"]
-        assert row["x"].tolist() == expected["x"]
-        assert row["box"] == expected["box"]
-    check_dataref(ref)
-    check_dataref(ref.columns(["text", "box/w"]))
-    check_dataref(ref["ids"])
-
-
 def test_a_fork_in_the_middle_of_reading_goes_on(tmp_path: Path) -> None:
     ref = yoga.from_parquet(written(tmp_path, 7), ["id", "x"], cache_bytes=3000)
     batches = iter(yoga.DataLoader(ref, 8, shuffle="block", seed=3))
@@ -324,23 +308,6 @@ def test_files_that_come_with_pyarrow(path: Path) -> None:
             found = [np.datetime64(value, "us").astype(int) for value in found]
             expected = [int(value.timestamp() * 1e6) for value in expected]
         assert list(found) == expected
-
-
-def test_tables_that_come_with_packages(tmp_path: Path) -> None:
-    penguins = pytest.importorskip("palmerpenguins").load_penguins()
-    penguins["species"] = penguins["species"].astype("category")
-    penguins.to_parquet(tmp_path / "p.parquet", row_group_size=50)
-    ref = yoga.from_parquet(tmp_path / "p.parquet")
-    check_dataref(ref.columns([name for name in penguins if name != "species"]))
-    expected = penguins.astype(object).where(penguins.notna(), None)
-    for name in penguins.columns.drop("species"):
-        assert list(ref[name]) == list(expected[name])
-    words = ref.schema.columns[0].meaning.words
-    assert [words[code] for code in ref["species"]] == list(penguins["species"])
-    batch = next(
-        iter(yoga.DataLoader(ref.columns(["species", "body_mass_g"]).filled({"body_mass_g": 0.0}), 8))
-    )
-    assert batch["body_mass_g"].shape == batch["species"].shape == (8,)
 
 
 # -- nulls at any place of nested columns

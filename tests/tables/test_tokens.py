@@ -231,16 +231,3 @@ def test_folders_wildcards_and_urls_of_tokens(tmp_path: Path) -> None:
         [10],
         [0, 11],
     ]
-
-
-def test_tokens_that_changed_since_are_an_error(tmp_path: Path) -> None:
-    np.arange(9, dtype="<u2").tofile(tmp_path / "train.bin")
-    ref = yoga.from_tokens(tmp_path / "train.bin", "uint16")
-    (tmp_path / "train.bin").write_bytes(bytes(20))
-    with pytest.raises(CorruptError, match="has 20 bytes where 18 are expected"):
-        ref[0]
-    (tmp_path / "train.bin").unlink()
-    with pytest.raises(CorruptError, match="is missing; put it back"):
-        ref.take(np.array([0]))
-    other = yoga.from_tokens(Path(FOREIGN, "megatron", "uint16.bin"), "uint16")
-    assert other.fingerprint != ref.fingerprint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from starts import FRESH_STARTS
 from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
+from torchyoga.errors import CorruptError
 from torchyoga.rows.block import exact_rows
 from torchyoga.testing import assert_rows_equal, check_dataref, check_view
 
@@ -101,7 +103,8 @@ def write_images(folder: Path) -> None:
 
 
 def copy(name: str) -> Callable[[Path], object]:
-    return lambda folder: shutil.copytree(FOREIGN / name, folder, dirs_exist_ok=True)
+    compressed = shutil.ignore_patterns("zipped*")
+    return lambda folder: shutil.copytree(FOREIGN / name, folder, ignore=compressed, dirs_exist_ok=True)
 
 
 def below(read: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -183,11 +186,34 @@ def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
     write, read, *_ = BEHIND_URLS[name]
     write(tmp_path / "files")
     here = read(tmp_path / "files")
-    there = read(in_memory(tmp_path / "files"), cache_dir=tmp_path / "cache")
+    url = in_memory(tmp_path / "files")
+    there = read(url, cache_dir=tmp_path / "cache")
     assert_rows_equal(list(there), list(here))
     assert there.file_starts.tolist() == here.file_starts.tolist()
     assert there.fingerprint == here.fingerprint
     check_dataref(there)
+    if name in ("jsonl", "webdataset"):  # whose files are named
+        for pattern in (f"{tmp_path}/files/*", f"{url}/*"):
+            assert read(pattern, cache_dir=tmp_path / "cache").fingerprint == here.fingerprint
+
+
+@pytest.mark.parametrize("name", ["jsonl", "mds", "litdata", "tfrecord", "megatron", "webdataset"])
+def test_files_that_change_later_are_errors(name: str, tmp_path: Path) -> None:
+    write, read, *_ = FORMATS[name]
+    write(tmp_path / "files")
+    ref = read(tmp_path / "files")
+    path = max(path for path in (tmp_path / "files").iterdir() if path.suffix not in (".json", ".idx"))
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - 1)
+    with pytest.raises(CorruptError, match=rf"{path.name} has {len(whole) - 1} bytes where {len(whole)}"):
+        ref.take(np.arange(len(ref)))
+    path.write_bytes(whole)
+    os.utime(path, (1, 1))
+    with pytest.raises(CorruptError, match="has changed since it was opened"):
+        ref[-1]
+    path.unlink()
+    with pytest.raises(CorruptError, match=rf"{path.name} is missing; put it back"):
+        ref[-1]
 
 
 def write_many_records(folder: Path) -> None:
