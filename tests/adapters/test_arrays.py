@@ -49,10 +49,6 @@ LIES = {
 }
 
 
-def turned_within(array: Any) -> Any:
-    return np.moveaxis(np.moveaxis(array, -1, 1).copy(), 1, -1) if array.ndim > 1 else array
-
-
 def from_bytes(array: Any, offset: int) -> Any:
     if not array.size:
         return array

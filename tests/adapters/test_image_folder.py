@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,12 @@ def pets(root: Path, count: int = 30, padding: int = 0) -> Path:
     return write(root, {name: image(i) + bytes(padding) for i, name in enumerate(names)})
 
 
+def codec_of(ref: Any) -> str | None:
+    """The name of the codec of images."""
+    codec = ref.schema.columns[0].meaning.codec
+    return None if codec is None else codec.name
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder of three classes."""
@@ -57,10 +64,8 @@ def test_classes_are_folders_and_bytes_stay_as_they_are(folder: Path) -> None:
         assert row["image"] == (folder / row["path"]).read_bytes()
         assert ref.classes[row["label"]] == row["path"].partition("/")[0]
         assert Image.open(io.BytesIO(row["image"])).size == (8, 8)
-    assert ref.schema is not None
     meanings = {column.name: column.meaning for column in ref.schema.columns}
-    assert meanings["image"].codec is not None
-    assert meanings["image"].codec.name == "jpeg"
+    assert codec_of(ref) == "jpeg"
     assert meanings["label"].words == ("cat", "dog", "eel")
     assert ref.left_out == ()
 
@@ -117,8 +122,7 @@ def test_hidden_and_other_files_are_ignored(folder: Path) -> None:
     assert len(yoga.image_folder(folder)) == 30
     ref = yoga.image_folder(folder, extensions=[".TXT"])
     assert [row["image"] for row in ref] == [b"x"]
-    assert ref.schema is not None
-    assert ref.schema.columns[0].meaning.codec is None
+    assert codec_of(ref) is None
     with pytest.raises(NotFoundError, match=r"no files with \.flac; it has .*\.jpg.*extensions="):
         yoga.image_folder(folder, extensions=[".flac"])
     for extensions in ("jpg", ["jpg"], [], False):
@@ -175,8 +179,7 @@ def test_an_image_of_another_format_than_its_name_is_no_bad_file(folder: Path) -
     (folder / "cat/deep/er/000.jpg").write_bytes(image(0, "PNG"))  # as ImageNet has one
     ref = yoga.image_folder(folder)
     assert len(ref) == 30
-    assert ref.schema is not None
-    assert ref.schema.columns[0].meaning.codec is None  # no decoder for one format alone would do
+    assert codec_of(ref) is None  # no decoder for one format alone would do
 
 
 def test_no_image_is_passed_over(tmp_path: Path) -> None:
@@ -246,9 +249,7 @@ def test_images_beside_classes_are_counted_and_named(
 def test_avif_is_known_by_any_of_its_brands(begin: bytes, tmp_path: Path) -> None:
     write(tmp_path, {"1.avif": begin + bytes(20)})
     ref = yoga.image_folder(tmp_path)
-    assert ref.schema is not None
-    assert ref.schema.columns[0].meaning.codec is not None
-    assert ref.schema.columns[0].meaning.codec.name == "avif"
+    assert codec_of(ref) == "avif"
     write(tmp_path, {"2.avif": b"\0\0\0\x18ftypheic" + bytes(20)})
     with pytest.raises(CorruptError, match=r"1 of 2 files are bad.*'2\.avif' does not begin as an image"):
         yoga.image_folder(tmp_path)
@@ -261,10 +262,7 @@ def test_formats_that_pillow_writes(tmp_path: Path, format: str) -> None:
     ending = {"JPEG2000": "jp2"}.get(format, format.lower())
     write(tmp_path / "x", {f"{i}.{ending}": image(i, format) for i in range(2)})
     ref = yoga.image_folder(tmp_path / "x")
-    assert ref.schema is not None
-    codec = ref.schema.columns[0].meaning.codec
-    assert codec is not None
-    assert codec.name == format.lower()
+    assert codec_of(ref) == format.lower()
     assert ref.decoded()[1]["image"].shape == (8, 8, 3)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from kinds import KINDS, N, Pair, outcome
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 import torchyoga as yoga
 from torchyoga.adapters.sources import source_of
@@ -63,14 +63,6 @@ def test_a_collate_function_of_the_users_own_sees_rows(tmp_path: Path, workers: 
             rows = [row for packed in loader for row in pickle.loads(packed)]
             assert all(isinstance(row, base) for row in rows)
             assert len(rows) == N
-
-
-def test_subsets_and_concatenations(tmp_path: Path) -> None:
-    ref = yoga.Storage(tmp_path).submit(KINDS["tuple"], "tuple", "1")
-    subset: Any = Subset(ref, [4, 0, 2])
-    assert [batch[1].tolist() for batch in DataLoader(subset, batch_size=2)] == [[4, 0], [2]]
-    both: Any = ConcatDataset([ref, ref[:2]])
-    assert [batch[1].tolist() for batch in DataLoader(both, batch_size=8)] == [[0, 1, 2, 3, 4, 5, 0, 1]]
 
 
 def test_users_may_write_into_batches(tmp_path: Path) -> None:

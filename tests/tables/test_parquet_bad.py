@@ -107,6 +107,16 @@ def test_an_encrypted_column_is_refused(plaintext_footer: bool, tmp_path: Path) 
         yoga.from_parquet(tmp_path, ["text"])[0]
 
 
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"columns": ["texts"]}, KeyError, "no column 'texts'; there are 'text', 'id'"),
+    ({"columns": "id"}, TypeError, r"columns=\['id'\]"),
+    ({"filters": [("idd", ">", 1)]}, KeyError, r"names a column 'idd', which there is not; there are 'id'"),
+    ({"filters": pa.compute.field("idd") > 1}, KeyError, "names a column 'idd'"),
+    ({"filters": [("id", ">")]}, TypeError, r"filters= takes terms such as .* found \[\('id', '>'\)\]"),
+    ({"filters": [("text", ">", 1)]}, ValueError, r"filters= does not fit the columns of .*abc\.parquet"),
+]
+
+
 def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "*.parquet", [], f"memory://{uuid.uuid4().hex}/*.parquet"):
         with pytest.raises(NotFoundError, match=r"no files match|empty list of paths"):
@@ -116,18 +126,9 @@ def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
         yoga.from_parquet(tmp_path / "abd.parquet")
     with pytest.raises(NotFoundError, match="there is no file memory://"):
         yoga.from_parquet(f"memory://{uuid.uuid4().hex}/x.parquet")
-    with pytest.raises(KeyError, match="no column 'texts'; there are 'text', 'id'"):
-        yoga.from_parquet(tmp_path, ["texts"])
-    with pytest.raises(KeyError, match=r"names a column 'idd', which there is not; there are 'id'"):
-        yoga.from_parquet(tmp_path, filters=[("idd", ">", 1)])
-    with pytest.raises(KeyError, match="names a column 'idd'"):
-        yoga.from_parquet(tmp_path, filters=pa.compute.field("idd") > 1)
-    with pytest.raises(TypeError, match=r"filters= takes terms such as .* found \[\('id', '>'\)\]"):
-        yoga.from_parquet(tmp_path, filters=[("id", ">")])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match=r"filters= does not fit the columns of .*abc\.parquet"):
-        yoga.from_parquet(tmp_path, filters=[("text", ">", 1)])
-    with pytest.raises(TypeError, match=r"columns=\['id'\]"):
-        yoga.from_parquet(tmp_path, "id")
+    for options, error, message in REFUSED:
+        with pytest.raises(error, match=message):
+            yoga.from_parquet(tmp_path, **options)
 
 
 UNLIKE: dict[str, tuple[pa.Table, str]] = {

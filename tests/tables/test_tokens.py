@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from damaged import flipped
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,9 +126,7 @@ def test_a_window_reads_no_more_than_its_tokens(tmp_path: Path) -> None:
 def test_every_flipped_bit_of_an_index_is_an_error(tmp_path: Path) -> None:
     prefix = written(tmp_path, [[1, 2], [3], [4, 5, 6], [7]], ends=[0, 4])
     sound = Path(f"{prefix}.idx").read_bytes()
-    for bit in range(8 * len(sound)):
-        damaged = bytearray(sound)
-        damaged[bit // 8] ^= 1 << bit % 8
+    for damaged in flipped(sound, range(8 * len(sound))):
         Path(f"{prefix}.idx").write_bytes(damaged)
         with pytest.raises((CorruptError, ValueError), match=r"corpus\.idx"):
             yoga.from_megatron(prefix)
