@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,14 @@ class Broken:
         self.add = self.add_from = 0
         self.seen: list[int] = []
 
+    def fail(self) -> None:
+        raise ConnectionError("offline")
+
     def __call__(self, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         self.seen.append(int(document["id"]))
         for number, chunk in enumerate(chunks(document)):
             if (document["id"], number) == self.at:
-                raise ConnectionError("offline")
+                self.fail()
             yield {**chunk, "start": chunk["start"] + self.add * (chunk["id"] >= self.add_from)}
 
 
@@ -82,11 +84,6 @@ class Stream(IterableDataset[Any]):
         return iter(DOCUMENTS)
 
 
-def make_documents() -> Mapped:
-    """A function that makes a dataset."""
-    return DOCUMENTED
-
-
 def a_dataref(folder: Path) -> yoga.DataRef:
     """The documents as a published version."""
     storage = yoga.Storage(folder)
@@ -98,7 +95,7 @@ def a_dataref(folder: Path) -> yoga.DataRef:
 KINDS: dict[str, Callable[[Path], object]] = {
     "list": lambda folder: DOCUMENTS,
     "map-style": lambda folder: DOCUMENTED,
-    "function": lambda folder: make_documents,
+    "function": lambda folder: lambda: DOCUMENTED,
     "DataRef": a_dataref,
     "view": lambda folder: a_dataref(folder).where("id", lambda ids: ids >= 0),
     "iterable": lambda folder: Stream(),
@@ -174,24 +171,22 @@ def test_an_interrupted_build_continues_in_its_row(
     assert broken.seen[-3:] == [37, 38, 39]
 
 
+class Deadly(Broken):
+    """Ends its process there, instead."""
+
+    def fail(self) -> None:
+        leave(5)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
 def test_a_killed_build_continues(
-    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture, submit: Submit
 ) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
     files_of(4)
-
-    def killed(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for chunk in chunks(document):
-            if in_child and document["id"] == 31:
-                leave(5)
-            yield chunk
-
-    in_child = True
-    build = partial(yoga.Storage(tmp_path).submit, yoga.flat_map(DOCUMENTS, killed), "x", "1")
-    assert status_of_child(build) == 5
-    in_child = False
-    assert list(yoga.Storage(tmp_path).submit(yoga.flat_map(DOCUMENTS, killed), "x", "1")) == CHUNKS
+    deadly = Deadly(31)
+    assert status_of_child(lambda: submit(DOCUMENTS, deadly)) == 5
+    deadly.at = -1, 0
+    assert submit(DOCUMENTS, deadly) == CHUNKS
     assert "continuing an interrupted build at row" in caplog.text
 
 

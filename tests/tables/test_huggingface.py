@@ -14,6 +14,7 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets
+from types_of_arrow import plain
 
 import torchyoga as yoga
 
@@ -49,14 +50,6 @@ def dataset(tmp_path: Path) -> datasets.Dataset:
     datasets.disable_progress_bars()
     datasets.Dataset.from_dict(rows(500), FEATURES).save_to_disk(str(tmp_path / "saved"))
     return datasets.load_from_disk(str(tmp_path / "saved"))  # mapped
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, np.ndarray)):
-        return [plain(inner) for inner in value]
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def test_rows_are_those_of_the_dataset(dataset: datasets.Dataset) -> None:

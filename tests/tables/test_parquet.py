@@ -22,6 +22,7 @@ from behind_urls import in_memory
 from children import status_of_child
 from interrupting import calls_of
 from smallfiles import build_with
+from types_of_arrow import in_pairs
 from waiting import eventually
 
 import torchyoga as yoga
@@ -220,23 +221,6 @@ def test_conditions_keep_the_rows_that_pyarrow_keeps(number: int, group: int, tm
 # -- what becomes of values
 
 
-def test_nulls_as_one_asks(tmp_path: Path) -> None:
-    path = written(tmp_path, 2, pa.table({"id": [1, None, 3, 4, 5], "y": [1.0, 2.0, 3.0, 4.0, 5.0]}))
-    ref = yoga.from_parquet(path)
-    assert [row["id"] for row in ref] == [1, None, 3, 4, 5]
-    assert "nullable" not in ref["y"].schema.tree.kinds
-    assert [int(row["id"]) for row in yoga.from_parquet(path, nulls={"id": -1})] == [1, -1, 3, 4, 5]
-    masked = yoga.from_parquet(path, nulls="mask")[1]
-    assert (masked["id"], masked["id_is_valid"]) == (0, False)
-    with pytest.raises(SchemaError, match="column 'id' has 1 nulls"):
-        yoga.from_parquet(path, nulls="error")
-    assert len(yoga.from_parquet(path, ["y"], nulls="error")) == 5
-    with pytest.raises(KeyError, match="names \\['z'\\]"):
-        yoga.from_parquet(path, nulls={"z": 1})
-    with pytest.raises(TypeError, match="nulls is None"):
-        yoga.from_parquet(path, nulls="drop")  # type: ignore[arg-type]
-
-
 def test_dictionaries_are_codes_with_words_over_all_groups(tmp_path: Path) -> None:
     column = pa.array(["a", "b", "a", "c", "c", "d"]).dictionary_encode()
     path = written(tmp_path, 2, pa.table({"x": column}))
@@ -342,15 +326,6 @@ CASES = [
 def file_of(folder: Path, column: pa.Array) -> Path:
     pq.write_table(pa.table({"c": column}), folder / "x.parquet", row_group_size=1)
     return folder / "x.parquet"
-
-
-def in_pairs(value: Any) -> Any:
-    """Maps as they are kept: lists of dicts."""
-    if isinstance(value, tuple):
-        return {"key": value[0], "value": in_pairs(value[1])}
-    if isinstance(value, dict):
-        return {key: in_pairs(item) for key, item in value.items()}
-    return [in_pairs(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.fixture

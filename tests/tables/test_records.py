@@ -230,6 +230,15 @@ def test_values_that_cannot_be_read_name_their_place(tmp_path: Path) -> None:
         yoga.from_litdata(litdata(tmp_path, [data], 1, ["tensor"], json.dumps([1, LEAF])))
 
 
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    texts = ["h\u00fc\0".encode() * (n % 3) for n in range(40)]
+    ref = yoga.from_mds(mds(tmp_path, "str", [*texts[:17], b"h\xc3", *texts[18:]]))
+    assert [row["a"].encode() for row in ref[18:]] == texts[18:]
+    for act in (lambda: ref[17], lambda: ref.take(np.arange(30)), lambda: [*yoga.DataLoader(ref, 4)]):
+        with pytest.raises(CorruptError, match=r"s: record 17 \(row 17\), a: .*not text"):
+            act()
+
+
 def test_the_fingerprint_names_more_than_the_index(tmp_path: Path) -> None:
     prints = [
         yoga.from_mds(mds(tmp_path / f"mds {n}", "str", values * 500)).fingerprint

@@ -16,11 +16,10 @@ from damaged import flipped
 from golden.foreign_rows import DOCUMENTS, FOREIGN
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError
-from torchyoga.testing import assert_rows_equal, check_dataref
+from torchyoga.testing import check_dataref
 
 CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 SEQUENCES = [sequence for document in DOCUMENTS for sequence in document]
@@ -57,23 +56,6 @@ def test_rows_are_what_megatron_wrote(name: str) -> None:
     ]
     check_dataref(ref)
     check_dataref(ref["tokens"])
-
-
-@pytest.mark.parametrize(
-    "ref",
-    [
-        yoga.from_megatron(FOREIGN / "megatron" / "uint16"),
-        yoga.from_mds(FOREIGN / "mds" / "all", ["a_int64", "a_uint16", "bytes", "fixed", "number", "text"]),
-        yoga.from_litdata(FOREIGN / "litdata" / "items", ["x", "half", "odd", "text", "bytes", "n"]),
-        yoga.from_litdata(FOREIGN / "litdata" / "numbers"),
-    ],
-    ids=["tokens", "mds", "litdata", "numbers"],
-)
-def test_a_batch_of_one_row_is_collated_as_any_other(ref: yoga.DataRef) -> None:
-    ref.take(np.arange(len(ref)))  # from now on it is known that they are in memory
-    for row in range(len(ref)):
-        alone = ref.__getitems__([row])
-        assert_rows_equal(default_collate(alone), default_collate(ref.take(np.array([row]))), f"row {row}")
 
 
 @given(LISTS, st.sampled_from(sorted(CODES)), st.data())

@@ -23,11 +23,13 @@ import zarr
 from behind_urls import in_memory
 from children import status_of_child
 from golden.foreign_rows import FOREIGN
+from kinds import outcome
 from mds_files import encoded
 from mds_files import write as write_mds
 from PIL import Image
 from starts import FRESH_STARTS
 from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
@@ -156,7 +158,12 @@ def test_each_keeps_the_contract(name: str, tmp_path: Path) -> None:
     check_dataref(ref)
     check_view(lambda base: base[1:].columns(columns), read(tmp_path / "files"))
     assert read(tmp_path / "files").fingerprint == ref.fingerprint is not None
-    rows = list(ref)
+    rows, some = list(ref), ref.columns(columns)
+    for row in range(0, len(ref), 5):  # a batch of one row is collated as any other
+        alone, taken = some.__getitems__([row]), some.take(np.array([row]))
+        expected = outcome(lambda taken=taken: default_collate(taken))
+        found = outcome(lambda alone=alone: default_collate(alone))
+        assert found is expected if isinstance(expected, type) else not assert_rows_equal(found, expected)
 
     def read_again() -> None:
         assert_rows_equal(list(ref), rows, "in a forked child")
