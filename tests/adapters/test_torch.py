@@ -35,17 +35,9 @@ def test_batches_are_those_of_default_collate(kind: str, tmp_path: Path) -> None
                 assert found is expected
             else:
                 assert_rows_equal(found, expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_picked_out_of_a_batch_collate_too(kind: str) -> None:
-    rows = list(Rows(block_of(KINDS[kind])))
-    expected = outcome(lambda: default_collate(KINDS[kind][:1]))
-    found = outcome(lambda: default_collate(rows[:1]))
-    if isinstance(expected, type):
-        assert found is expected
-    else:
-        assert_rows_equal(found, expected)
+    expected = outcome(lambda: default_collate(rows[:1]))
+    found = outcome(lambda: default_collate([*Rows(block_of(rows))][:1]))  # picked out of a batch
+    assert found is expected if isinstance(expected, type) else not assert_rows_equal(found, expected)
 
 
 def as_pickle(rows: Any) -> bytes:
