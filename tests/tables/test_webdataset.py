@@ -52,6 +52,13 @@ def tar(
     return out.getvalue()
 
 
+def summed(data: bytearray) -> bytes:
+    """An archive whose first header has the checksum that fits."""
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    return bytes(data)
+
+
 def files_of(shard: int, count: int = 20) -> list[tuple[str, bytes]]:
     """The members of a shard: an image, a class and text a sample."""
     found = []
@@ -135,9 +142,7 @@ def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
 def test_large_sizes_as_gnu_writes_them(tmp_path: Path) -> None:
     data = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
     data[124:136] = b"\x80" + (3).to_bytes(11, "big")
-    data[148:156] = b" " * 8
-    data[148:156] = b"%06o\0 " % sum(data[:512])
-    (tmp_path / "x.tar").write_bytes(data)
+    (tmp_path / "x.tar").write_bytes(summed(data))
     assert [row["x"] for row in yoga.webdataset(tmp_path)] == [b"abc", b"de"]
 
 
@@ -286,10 +291,8 @@ def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
     (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))
     old = bytearray(tar([(member("u.x", 512, type=tarfile.GNUTYPE_SPARSE), b"d" * 512)], "gnu"))[: 2 * 512]
     old[482] = 1  # one more header, behind which the bytes begin
-    old[148:156] = b"        "
-    old[148:156] = b"%06o\0 " % sum(old[:512])
-    more = bytearray(512)
-    (tmp_path / "zold.tar").write_bytes(bytes(old[:512] + more + old[512:]) + tar([("v.x", b"2")]))
+    whole = summed(old)
+    (tmp_path / "zold.tar").write_bytes(whole[:512] + bytes(512) + whole[512:] + tar([("v.x", b"2")]))
     with pytest.warns(UserWarning, match="is a sparse file"):
         assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
 
@@ -376,10 +379,7 @@ def forged(**changes: tuple[int, bytes]) -> bytes:
     header = data[2048:2560]
     for start, value in changes.values():
         header[start : start + len(value)] = value
-    header[148:156] = b" " * 8
-    if "checksum" not in changes:
-        header[148:156] = b"%06o\0 " % sum(header)
-    data[2048:2560] = header
+    data[2048:2560] = header if "checksum" in changes else summed(header)
     return bytes(data)
 
 
