@@ -454,12 +454,14 @@ def test_other_bad_input(tmp_path: Path, plain: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError, match=r"there are no files \*tfrec\* in"):
         yoga.from_tfrecord(tmp_path / "empty")
-    with pytest.raises(ValueError, match="no files were named"):
-        yoga.from_tfrecord([])
-    with pytest.raises(ValueError, match="of this machine and of a store"):
-        yoga.from_tfrecord([plain, "memory://x"])
-    with pytest.raises(ValueError, match="are of several stores"):
-        yoga.from_tfrecord(["memory://x/1.tfrecord", "s3://x/1.tfrecord"])
+    named: list[tuple[list[Any], str]] = [
+        ([], "no files were named"),
+        ([plain, "memory://x"], "of this machine and of a store"),
+        (["memory://x/1.tfrecord", "s3://x/1.tfrecord"], "are of several stores"),
+    ]
+    for files, text in named:
+        with pytest.raises(ValueError, match=text):
+            yoga.from_tfrecord(files)
     (tmp_path / "x.tfrecord").write_bytes(b"")
     with pytest.raises(SchemaError, match="there are no records"):
         yoga.from_tfrecord(tmp_path / "x.tfrecord")
@@ -467,10 +469,6 @@ def test_other_bad_input(tmp_path: Path, plain: Path) -> None:
     (tmp_path / "x.tfrecord").write_bytes(b"PAR1" * 9)
     with pytest.raises(CorruptError, match="it is not of TFRecord"):
         yoga.from_tfrecord(tmp_path / "x.tfrecord")
-    ref = yoga.from_tfrecord(plain)
-    (plain / "2.tfrecord").unlink()
-    with pytest.raises(CorruptError, match=r"2\.tfrecord is missing"):
-        list(ref)
 
 
 @given(st.binary(max_size=300) | st.binary(min_size=4090, max_size=4100))
