@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ def flip(path: Path, place: int | bytes, behind: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[(place if isinstance(place, int) else data.index(place)) + behind] ^= 1
     path.write_bytes(data)
+
+
+def flipped(data: bytes, bits: Iterable[int]) -> Iterator[bytes]:
+    """The bytes with another one of these bits changed each time."""
+    for bit in bits:
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        yield bytes(damaged)
 
 
 def resealed(content: dict[str, Any]) -> bytes:

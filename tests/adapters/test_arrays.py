@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays, is_arrays
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows.collector import Collector
-from torchyoga.testing import assert_rows_equal, check_resume, check_source
+from torchyoga.testing import assert_rows_equal, check_source
 
 DTYPES = st.one_of(
     hnp.integer_dtypes(endianness="?"),
@@ -49,10 +47,6 @@ LIES = {
     "unaligned": lambda array: from_bytes(array, 1),
     "read-only": lambda array: from_bytes(array, 0),
 }
-
-
-def turned_within(array: Any) -> Any:
-    return np.moveaxis(np.moveaxis(array, -1, 1).copy(), 1, -1) if array.ndim > 1 else array
 
 
 def from_bytes(array: Any, offset: int) -> Any:
@@ -134,25 +128,6 @@ def test_rows_of_text(tmp_path: Path) -> None:
         check_source(lambda many=many: many, rows, tmp_path / f"{number} of a dict")
 
 
-@pytest.mark.slow("forkserver")
-@pytest.mark.parametrize("method", FRESH_STARTS)
-def test_it_serves_samplers_loaders_and_streams(method: str) -> None:
-    ref = from_arrays({"x": np.arange(60).reshape(20, 3), "y": torch.arange(20)})
-    check_resume(lambda: yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=3))
-    order = [row["y"].item() for row in ref.stream(shuffle=True, shuffle_seed=3)]
-    plain = torch.utils.data.DataLoader(ref, batch_size=6, sampler=yoga.ResumableSampler(ref, seed=3))
-    assert [label for batch in plain for label in batch["y"].tolist()] == order
-    workers = yoga.DataLoader(
-        ref, batch_size=6, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
-    )
-    assert [label for batch in workers for label in batch["y"].tolist()] == order
-    assert (
-        ref.fingerprint == from_arrays({"x": np.arange(60).reshape(20, 3), "y": torch.arange(20)}).fingerprint
-    )
-    other = from_arrays({"x": np.arange(60).reshape(20, 3), "y": torch.arange(20).flip(0)})
-    assert other.fingerprint != ref.fingerprint
-
-
 def test_npy_files_are_mapped(tmp_path: Path) -> None:
     images, labels = np.arange(600, dtype=np.float32).reshape(20, 5, 6), np.arange(20)
     np.save(tmp_path / "images.npy", images)
@@ -167,12 +142,7 @@ def test_npy_files_are_mapped(tmp_path: Path) -> None:
     assert list(from_arrays(tmp_path / "none.npy")) == []
 
 
-def _rows(ref: Any) -> list[Any]:
-    return list(ref)
-
-
-@pytest.mark.parametrize("method", FRESH_STARTS)
-def test_arrays_in_files_are_pickled_by_path(method: str, tmp_path: Path) -> None:
+def test_arrays_in_files_are_pickled_by_path(tmp_path: Path) -> None:
     whole = np.arange(60_000.0).reshape(200, 300)
     np.save(tmp_path / "x.npy", whole)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -186,8 +156,6 @@ def test_arrays_in_files_are_pickled_by_path(method: str, tmp_path: Path) -> Non
             assert len(pickle.dumps(again)) < 1000
     assert_rows_equal(list(pickle.loads(pickle.dumps(from_arrays(mapped[::-1])))), list(whole[::-1]))
     ref = from_arrays(tmp_path / "x.npy")
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        assert_rows_equal(pool.apply_async(_rows, (ref,)).get(300), list(whole))
     packed = pickle.dumps(ref)
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
     with pytest.raises(CorruptError, match="has been cut"):

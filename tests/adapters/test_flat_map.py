@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from torchyoga.building.sources import PlacedSource
 from torchyoga.errors import SchemaError
 from torchyoga.testing import check_source
 
+Submit = Callable[[object, Any], list[Any] | None]
 DOCUMENTS = [{"text": "x" * (number * 7 % 30), "id": number} for number in range(40)]
 
 
@@ -34,6 +34,46 @@ def chunks(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 CHUNKS = [chunk for document in DOCUMENTS for chunk in chunks(document)]
 
 
+class Broken:
+    """Makes chunks, but is offline at some chunk of some document.
+
+    Attributes:
+        at: the id of that document, and the number of that chunk; none by default.
+        add: how much later than they do chunks start, of documents from `add_from` on.
+        seen: the ids of documents.
+    """
+
+    def __init__(self, document: int = -1, number: int = 0) -> None:
+        self.at = document, number
+        self.add = self.add_from = 0
+        self.seen: list[int] = []
+
+    def fail(self) -> None:
+        raise ConnectionError("offline")
+
+    def __call__(self, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        self.seen.append(int(document["id"]))
+        for number, chunk in enumerate(chunks(document)):
+            if (document["id"], number) == self.at:
+                self.fail()
+            yield {**chunk, "start": chunk["start"] + self.add * (chunk["id"] >= self.add_from)}
+
+
+@pytest.fixture
+def submit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Submit:
+    """Call it to submit what a function makes of documents: the rows; None if it was offline."""
+    caplog.set_level(logging.INFO, "torchyoga")
+    storage = yoga.Storage(tmp_path / "storage")
+
+    def submitted(documents: object, make: Any) -> list[Any] | None:
+        try:
+            return list(storage.submit(yoga.flat_map(documents, make), "x", "1"))
+        except ConnectionError:
+            return None
+
+    return submitted
+
+
 DOCUMENTED = Mapped(len(DOCUMENTS), DOCUMENTS.__getitem__)
 
 
@@ -42,11 +82,6 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(DOCUMENTS)
-
-
-def make_documents() -> Mapped:
-    """A function that makes a dataset."""
-    return DOCUMENTED
 
 
 def a_dataref(folder: Path) -> yoga.DataRef:
@@ -60,7 +95,7 @@ def a_dataref(folder: Path) -> yoga.DataRef:
 KINDS: dict[str, Callable[[Path], object]] = {
     "list": lambda folder: DOCUMENTS,
     "map-style": lambda folder: DOCUMENTED,
-    "function": lambda folder: make_documents,
+    "function": lambda folder: lambda: DOCUMENTED,
     "DataRef": a_dataref,
     "view": lambda folder: a_dataref(folder).where("id", lambda ids: ids >= 0),
     "iterable": lambda folder: Stream(),
@@ -119,125 +154,87 @@ def test_an_interrupted_build_continues_in_its_row(
     rows_per_file: int,
     kind: str,
     caplog: pytest.LogCaptureFixture,
+    submit: Submit,
 ) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
-    data = KINDS[kind](tmp_path / "whole")
+    data, broken = KINDS[kind](tmp_path / "whole"), Broken()
     files_of(rows_per_file)
-    storage, seen = yoga.Storage(tmp_path / "storage"), list[int]()
-    stop = 0
-
-    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        seen.append(int(document["id"]))
-        for number, chunk in enumerate(chunks(document)):
-            if number == 2 and document["id"] == stop:
-                raise ConnectionError("offline")
-            yield chunk
-
-    for stop in (4, 15, 16, 37):  # noqa: B007  # what `broken` sees
-        with pytest.raises(ConnectionError):
-            storage.submit(yoga.flat_map(data, broken), "x", "1")
-    seen.clear()
-    stop = -1
-    assert list(storage.submit(yoga.flat_map(data, broken), "x", "1")) == CHUNKS
+    for document in (4, 15, 16, 37):
+        broken.at = document, 2
+        assert submit(data, broken) is None
+    broken.seen.clear()
+    broken.at = -1, 0
+    assert submit(data, broken) == CHUNKS
     done = sum(chunk["id"] < 37 for chunk in CHUNKS) + 2
     assert f"continuing an interrupted build at row {done}" in caplog.text
     assert "starting over" not in caplog.text
-    assert len(seen) < 25  # a few to compare them, and those that were left
-    assert seen[-3:] == [37, 38, 39]
+    assert len(broken.seen) < 25  # a few to compare them, and those that were left
+    assert broken.seen[-3:] == [37, 38, 39]
+
+
+class Deadly(Broken):
+    """Ends its process there, instead."""
+
+    def fail(self) -> None:
+        leave(5)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
 def test_a_killed_build_continues(
-    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture, submit: Submit
 ) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
     files_of(4)
-
-    def killed(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for chunk in chunks(document):
-            if in_child and document["id"] == 31:
-                leave(5)
-            yield chunk
-
-    in_child = True
-    build = partial(yoga.Storage(tmp_path).submit, yoga.flat_map(DOCUMENTS, killed), "x", "1")
-    assert status_of_child(build) == 5
-    in_child = False
-    assert list(yoga.Storage(tmp_path).submit(yoga.flat_map(DOCUMENTS, killed), "x", "1")) == CHUNKS
+    deadly = Deadly(31)
+    assert status_of_child(lambda: submit(DOCUMENTS, deadly)) == 5
+    deadly.at = -1, 0
+    assert submit(DOCUMENTS, deadly) == CHUNKS
     assert "continuing an interrupted build at row" in caplog.text
 
 
 @pytest.mark.parametrize("change", ["function", "data", "longer", "shorter"])
 def test_a_build_of_other_rows_starts_over(
-    change: str, tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    change: str, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture, submit: Submit
 ) -> None:
     files_of(3)
-    storage, is_broken = yoga.Storage(tmp_path), True
-    documents = [{**document} for document in DOCUMENTS]
-
-    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if is_broken and document["id"] == 30:
-            raise ConnectionError("offline")
-        for chunk in chunks(document):
-            yield {**chunk, "start": chunk["start"] + (change == "function" and not is_broken)}
-
-    with pytest.raises(ConnectionError):
-        storage.submit(yoga.flat_map(documents, broken), "x", "1")
-    is_broken = False
-    if change == "data":
+    documents, broken = [{**document} for document in DOCUMENTS], Broken(31)
+    assert submit(documents, broken) is None
+    broken.at = -1, 0
+    if change == "function":
+        broken.add = 1
+    elif change == "data":
         for document in documents:
             document["text"] = document["text"].replace("x", "y")
     elif change == "longer":
         documents.append({"text": "more", "id": 40})
-    elif change == "shorter":
+    else:
         for document in documents[2:]:
             document["text"] = ""  # the places of later rows lead to nothing
-    expected = [row for document in documents for row in broken(document)]
-    assert list(storage.submit(yoga.flat_map(documents, broken), "x", "1")) == expected
+    assert submit(documents, broken) == [row for document in documents for row in broken(document)]
     assert "starting over, the interrupted build cannot be continued" in caplog.text
 
 
 def test_an_interruption_after_starting_over_continues(
-    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture, submit: Submit
 ) -> None:
-    caplog.set_level(logging.INFO, "torchyoga")
     files_of(3)
-    storage, stop, plus = yoga.Storage(tmp_path), 33, 0
-
-    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for number, chunk in enumerate(chunks(document)):
-            if document["id"] == stop and number == 1:
-                raise ConnectionError("offline")
-            yield {**chunk, "start": chunk["start"] + plus * (chunk["id"] > 20)}
-
-    for stop, plus in ((33, 0), (23, 1), (37, 1)):  # noqa: B007  # what `broken` sees
-        with pytest.raises(ConnectionError):
-            storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")
-    stop = -1
-    expected = [chunk for document in DOCUMENTS for chunk in broken(document)]
-    assert list(storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")) == expected
-    for stop in (23, 37):
-        done = sum(chunk["id"] < stop for chunk in CHUNKS) + 1
+    broken = Broken()
+    broken.add_from = 21
+    for document, broken.add in ((33, 0), (23, 1), (37, 1)):
+        broken.at = document, 1
+        assert submit(DOCUMENTS, broken) is None
+    broken.at = -1, 0
+    assert submit(DOCUMENTS, broken) == [chunk for document in DOCUMENTS for chunk in broken(document)]
+    for document in (23, 37):
+        done = sum(chunk["id"] < document for chunk in CHUNKS) + 1
         assert f"continuing an interrupted build at row {done}" in caplog.text
 
 
-def test_a_row_that_gives_fewer_rows_now_takes_none_of_the_next(tmp_path: Path) -> None:
-    storage, is_broken = yoga.Storage(tmp_path), True
-
-    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for number, chunk in enumerate(chunks(document)):
-            if document["id"] == 15 and number == 2:
-                if is_broken:
-                    raise ConnectionError("offline")
-                return
-            if is_broken or document["id"] != 15:
-                yield chunk
-
-    with pytest.raises(ConnectionError):
-        storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")
-    is_broken = False
-    found = list(storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1"))
-    assert found == [chunk for chunk in CHUNKS if chunk["id"] != 15 or chunk["start"] < 8]
+def test_a_row_that_gives_fewer_rows_now_takes_none_of_the_next(submit: Submit) -> None:
+    documents, broken = [{**document} for document in DOCUMENTS], Broken(15, 2)
+    assert submit(documents, broken) is None
+    broken.at = -1, 0
+    documents[15]["text"] = "x" * 8
+    fewer = [chunk for chunk in CHUNKS if chunk["id"] != 15 or chunk["start"] < 8]
+    assert submit(documents, broken) == fewer
 
 
 def test_places_are_those_of_rows() -> None:
@@ -253,15 +250,6 @@ def test_places_are_those_of_rows() -> None:
     assert list(source.rows_at(places[17], 17)) == CHUNKS[17:]
 
 
-def test_a_stream_is_read_once_and_starts_over(tmp_path: Path) -> None:
-    storage, is_broken = yoga.Storage(tmp_path), True
-
-    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if is_broken and document["id"] == 30:
-            raise ConnectionError("offline")
-        yield from chunks(document)
-
-    with pytest.raises(ConnectionError):
-        storage.submit(yoga.flat_map(Stream(), broken), "x", "1")
-    is_broken = False
-    assert list(storage.submit(yoga.flat_map(Stream(), broken), "x", "1")) == CHUNKS
+def test_a_stream_is_read_once_and_starts_over(submit: Submit) -> None:
+    assert submit(Stream(), Broken(31)) is None
+    assert submit(Stream(), Broken()) == CHUNKS

@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from children import status_of_child
-from types_of_arrow import SHAPES, VALUES, column, expected
+from types_of_arrow import SHAPES, VALUES, column, in_pairs, plain
 
 import torchyoga as yoga
 from torchyoga import errors
 from torchyoga.rows.block import Rows
 from torchyoga.tables.arrow import block_of, found_in, plan_of
 from torchyoga.testing import check_dataref
-
-
-def plain(value: Any, words: tuple[str, ...] | None = None) -> Any:
-    """A value of a row as Python's own, to be compared with Arrow's."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    if isinstance(value, np.ndarray):
-        return [plain(inner) for inner in value] if value.ndim else plain(value[()])
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return value.item()
-    if isinstance(value, np.generic):
-        return words[int(value)] if words else value.item()
-    return value
 
 
 def naive(value: Any) -> Any:
@@ -52,9 +37,9 @@ def rows_of(ref: yoga.DataRef, numbers: Any) -> list[Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_rows_are_what_arrow_says(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
+def test_rows_are_what_arrow_says_and_come_back(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
     table = pa.table({"c": column(kind, shape)})
-    wanted = [naive(expected(value, kind)) for value in table.column("c").to_pylist()]
+    wanted = [naive(value) for value in in_pairs(table.column("c").to_pylist())]
     ref = yoga.from_arrow(table)
     assert rows_of(ref, range(len(ref))) == wanted
     order = np.random.default_rng(0).integers(0, len(ref), 20)
@@ -66,20 +51,11 @@ def test_rows_are_what_arrow_says(kind: pa.DataType, shape: str, tmp_path: Path)
     again = pickle.loads(pickle.dumps(ref))
     assert repr(list(again)) == repr(list(ref))
     assert again.fingerprint == ref.fingerprint
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_tables_come_back(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
-    table = pa.table({"c": column(kind, shape)})
-    ref = yoga.from_arrow(table)
     made = ref.to_arrow().column("c").to_pylist()
-    assert made == [expected(value, kind) for value in table.column("c").to_pylist()]
+    assert made == in_pairs(table.column("c").to_pylist())
     if not pa.types.is_list(kind) or not pa.types.is_fixed_size_list(kind.value_type):
         assert repr(list(yoga.from_arrow(ref.to_arrow()))) == repr(list(ref))
     ref.to_parquet(tmp_path / "t.parquet", group_bytes=1)
-    import pyarrow.parquet as pq
-
     file = pq.ParquetFile(tmp_path / "t.parquet")
     assert file.num_row_groups == len(ref)
     assert file.read().column("c").to_pylist() == made
@@ -123,19 +99,8 @@ def test_files_are_read_in_place_and_pickle_by_their_path(path: Path, table: pa.
         pickle.loads(sent)
 
 
-def test_files_are_read_after_a_fork(path: Path) -> None:
-    ref = yoga.from_arrow(path)
-    wanted = repr(ref[[5, 999, 0]])
-
-    def work() -> None:
-        assert repr(ref[[5, 999, 0]]) == wanted
-
-    assert status_of_child(work) == 0
-
-
 def test_the_contract_of_datarefs(path: Path) -> None:
-    check_dataref(yoga.from_arrow(path))
-    check_dataref(yoga.from_arrow(path, nulls={"label": -1}).columns(["tags", "label"]))
+    check_dataref(yoga.from_arrow(path, nulls={"label": -1}))
 
 
 def test_batches_of_what_is_converted_may_be_written_to() -> None:
@@ -147,30 +112,27 @@ def test_batches_of_what_is_converted_may_be_written_to() -> None:
     assert [row["c"].tolist() for row in ref] == [[[1, 2]], [[3, 4]]]
 
 
-def test_a_loader_resumes(path: Path) -> None:
-    def loader() -> yoga.DataLoader[Any]:
-        return yoga.DataLoader(yoga.from_arrow(path, ["x"]), 64, shuffle="block", seed=3, num_workers=0)
-
-    whole = [batch["x"].tolist() for batch in loader()]
-    assert sorted(sum(whole, [])) == list(range(1000))
-    first = loader()
-    batches = iter(first)
-    taken = [next(batches)["x"].tolist() for _ in range(5)]
-    second = loader()
-    second.load_state_dict(first.state_dict())
-    assert taken + [batch["x"].tolist() for batch in second] == whole
+def by_parquet(table: pa.Table, folder: Path, *columns: Any, **options: Any) -> yoga.DataRef:
+    pq.write_table(table, folder / "x.parquet", row_group_size=2)
+    return yoga.from_parquet(folder / "x.parquet", *columns, **options)
 
 
-def test_nulls_are_none_filled_masked_or_refused(table: pa.Table) -> None:
-    assert yoga.from_arrow(table)[10]["label"] is None
-    assert yoga.from_arrow(table, nulls={"label": -1, "x": -1})[10]["label"] == -1
-    masked = yoga.from_arrow(table, nulls="mask")[10]
-    assert (masked["label"], masked["label_is_valid"]) == (0, False)
-    with pytest.raises(errors.SchemaError, match="column 'label' has 100 nulls"):
-        yoga.from_arrow(table, nulls="error")
-    assert len(yoga.from_arrow(table, ["x"], nulls="error")) == 1000
-    with pytest.raises(KeyError, match="lable"):
-        yoga.from_arrow(table, nulls={"lable": -1})
+@pytest.mark.parametrize("way", ["arrow", "parquet"])
+def test_nulls_are_none_filled_masked_or_refused(way: str, tmp_path: Path) -> None:
+    table = pa.table({"id": [1, None, 3, 4, 5], "y": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    read: Any = partial(yoga.from_arrow, table) if way == "arrow" else partial(by_parquet, table, tmp_path)
+    assert [row["id"] for row in read()] == [1, None, 3, 4, 5]
+    assert "nullable" not in read()["y"].schema.tree.kinds
+    assert [int(row["id"]) for row in read(nulls={"id": -1, "y": -1})] == [1, -1, 3, 4, 5]
+    masked = read(nulls="mask")[1]
+    assert (masked["id"], masked["id_is_valid"]) == (0, False)
+    with pytest.raises(errors.SchemaError, match="column 'id' has 1 nulls"):
+        read(nulls="error")
+    assert len(read(["y"], nulls="error")) == 5
+    with pytest.raises(KeyError, match="names \\['z'\\]"):
+        read(nulls={"z": 1})
+    with pytest.raises(TypeError, match="nulls is None"):
+        read(nulls="drop")
 
 
 def test_nulls_where_none_were_found_are_refused() -> None:

@@ -14,6 +14,7 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets
+from types_of_arrow import plain
 
 import torchyoga as yoga
 
@@ -49,14 +50,6 @@ def dataset(tmp_path: Path) -> datasets.Dataset:
     datasets.disable_progress_bars()
     datasets.Dataset.from_dict(rows(500), FEATURES).save_to_disk(str(tmp_path / "saved"))
     return datasets.load_from_disk(str(tmp_path / "saved"))  # mapped
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, np.ndarray)):
-        return [plain(inner) for inner in value]
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def test_rows_are_those_of_the_dataset(dataset: datasets.Dataset) -> None:
@@ -109,21 +102,6 @@ def test_bare_datasets_work(dataset: datasets.Dataset, tmp_path: Path) -> None:
     assert {tuple(batch["box"].shape[1:]) for batch in loader} == {(4,)}
     with pytest.raises(TypeError, match=r"DatasetDict.*\['train'\]"):
         yoga.Storage(tmp_path / "cache").submit(datasets.DatasetDict({"train": small}), "dict", "1")
-
-
-def test_a_loader_resumes_with_workers(dataset: datasets.Dataset) -> None:
-    small = dataset.select_columns(["label", "grid"]).shuffle(seed=3)
-
-    def loader(workers: int) -> yoga.DataLoader[Any]:
-        return yoga.DataLoader(small, 64, shuffle=True, seed=3, num_workers=workers)
-
-    whole = [batch["grid"][:, 0, 0].tolist() for batch in loader(0)]
-    first = loader(1)
-    taken = [batch["grid"][:, 0, 0].tolist() for _, batch in zip(range(3), first, strict=False)]
-    second = loader(0)
-    second.load_state_dict(first.state_dict())
-    assert taken == whole[:3]
-    assert [batch["grid"][:, 0, 0].tolist() for batch in second] == whole[3:]
 
 
 def test_images_are_bytes_from_the_table_or_from_their_files(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from children import status_of_child
+from own import Mapped
 
 import torchyoga as yoga
 from torchyoga.rows.block import Block
@@ -58,14 +59,6 @@ def small(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_MEASURED", 0)
 
 
-class Limits(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, number: int) -> int:
-        return made(4, None).limit
-
-
 def test_a_quarter_of_the_free_memory_is_shared_between_workers_and_ranks(
     alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +67,9 @@ def test_a_quarter_of_the_free_memory_is_shared_between_workers_and_ranks(
     for workers, ranks in ((0, 1), (2, 1), (2, 3)):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
         loader = torch.utils.data.DataLoader(
-            Limits(), num_workers=workers, multiprocessing_context=FORK[workers]
+            Mapped(12, lambda _: made(4, None).limit),
+            num_workers=workers,
+            multiprocessing_context=FORK[workers],
         )
         assert {int(found) for found in loader} == {48 * 2**30 // 4 // max(1, workers) // ranks}
 

@@ -9,6 +9,7 @@ import pickletools
 import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,7 @@ from torchyoga.rows.column import Codec
 from torchyoga.testing import assert_rows_equal, check_dataref
 
 KEY = b"dataset-toolkit.unischema.v1"
+trusted = partial(yoga.from_petastorm, trust_pickle=True)
 N = 10
 RNG = np.random.default_rng(0)
 MATRIX = RNG.random((N, 2, 3)).astype(np.float32)
@@ -140,7 +142,7 @@ def write(folder: Path, pickled: bytes, **columns: Any) -> Path:
 def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_path: Path) -> None:
     folder = write(tmp_path / "frames", schema_of(petastorm))
     forget()
-    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    ref = trusted(folder)
     assert not {"petastorm", "pyspark"} & sys.modules.keys()
     for i, row in enumerate(ref):
         assert (row["id"], row["small"], row["part"]) == (i, i, f"p_{i // 5}")
@@ -159,7 +161,7 @@ def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_p
     made = yoga.Storage(tmp_path / "storage").submit(ref, "frames", "1", progress=False)
     assert made[3]["packed"] is None
     assert made[4]["packed"].tolist() == PACKED[4].tolist()
-    some = yoga.from_petastorm(folder, ["matrix"], [("id", ">", 7)], trust_pickle=True)
+    some = trusted(folder, ["matrix"], [("id", ">", 7)])
     assert [row["matrix"].tolist() for row in some] == MATRIX[8:].tolist()
 
 
@@ -184,7 +186,7 @@ def test_images_are_decoded_with_the_channels_and_bits_of_the_schema(petastorm: 
         stored = values[..., ::-1] if len(own) == 3 else values
         columns[name] = [cv2.imencode(".png", np.ascontiguousarray(one))[1].tobytes() for one in stored]
     folder = write(tmp_path / "x", schema_of(petastorm, *fields), **columns)
-    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    ref = trusted(folder)
     names = [*arrays]
     for i, row in enumerate(ref.columns(names).decoded()):
         for name in names:
@@ -201,7 +203,7 @@ def test_images_are_decoded_with_the_channels_and_bits_of_the_schema(petastorm: 
 
 
 def test_images_have_the_size_of_the_schema(petastorm: Any, tmp_path: Path) -> None:
-    ref = yoga.from_petastorm(write(tmp_path / "x", schema_of(petastorm)), ["image"], trust_pickle=True)
+    ref = trusted(write(tmp_path / "x", schema_of(petastorm)), ["image"])
     expected = yoga.from_arrays({"image": np.stack(IMAGES)}).windows(3)
     for found in (ref.decoded().windows(3), ref.windows(3).decoded()):
         assert found.schema.columns[0].shape == (3, 5, 4, 3)
@@ -209,9 +211,7 @@ def test_images_have_the_size_of_the_schema(petastorm: Any, tmp_path: Path) -> N
     chw = ref.decoded({"image": yoga.codecs.image(layout="chw", mode="gray")})
     assert chw.schema.columns[0].shape == chw[0]["image"].shape == (1, 5, 4)
     other = [png(one) for one in [*IMAGES[:7], IMAGES[7][:3], *IMAGES[8:]]]
-    odd = yoga.from_petastorm(
-        write(tmp_path / "y", schema_of(petastorm), image=other), ["image"], trust_pickle=True
-    )
+    odd = trusted(write(tmp_path / "y", schema_of(petastorm), image=other), ["image"])
     text = r"row 7, column 'image': its shape is \(3, 4, 3\).*says \(5, 4, 3\)"
     with pytest.raises(CorruptError, match=text):
         odd.decoded()[7]
@@ -225,10 +225,10 @@ def test_the_pickle_is_read_only_if_one_says_so(petastorm: Any, tmp_path: Path) 
     plain = yoga.from_parquet(folder)  # without it, arrays are bytes
     assert plain[0]["matrix"] == saved(MATRIX[0])
     with pytest.raises(NotFoundError, match="has no _common_metadata"):
-        yoga.from_petastorm(folder / "part=p_0", trust_pickle=True)
+        trusted(folder / "part=p_0")
     pq.write_metadata(pa.schema([("x", pa.int64())]), folder / "_common_metadata")
     with pytest.raises(NotFoundError, match="has no schema of Petastorm's"):
-        yoga.from_petastorm(folder, trust_pickle=True)
+        trusted(folder)
 
 
 class Runs:
@@ -262,7 +262,7 @@ def hostile(path: Path) -> list[bytes]:
 def test_a_hostile_pickle_runs_nothing(number: int, tmp_path: Path) -> None:
     folder = write(tmp_path / "frames", hostile(tmp_path / "run")[number])
     with pytest.raises(CorruptError, match="_common_metadata: "):
-        yoga.from_petastorm(folder, trust_pickle=True)
+        trusted(folder)
     assert not (tmp_path / "run").exists()
 
 
@@ -292,19 +292,19 @@ def test_pickles_of_python_2_and_of_sparks_namedtuples_are_read(petastorm: Any, 
     forget()
     for number, pickled in enumerate((found, hijacked)):
         folder = write(tmp_path / str(number), pickled)
-        ref = yoga.from_petastorm(folder, ["id", "small"], trust_pickle=True)
+        ref = trusted(folder, ["id", "small"])
         assert ref[4]["small"].dtype == (np.int16, np.uint8)[number]
 
 
 def test_what_does_not_fit_the_schema_is_named(petastorm: Any, tmp_path: Path) -> None:
     other = {"Other": ("matrix", np.float32, (2, 3), with_state(petastorm[0].Other), False)}
     with pytest.raises(SchemaError, match="column 'matrix' has the codec 'Other'"):
-        yoga.from_petastorm(write(tmp_path / "a", schema_of(petastorm, *other.values())), trust_pickle=True)
+        trusted(write(tmp_path / "a", schema_of(petastorm, *other.values())))
     text = ("texts", np.str_, (None,), with_state(petastorm[0].NdarrayCodec), False)
     folder = write(tmp_path / "b", schema_of(petastorm, text), texts=[saved(np.array(["a"]))] * N)
     with pytest.raises(SchemaError, match="column 'texts' holds arrays of text"):
-        yoga.from_petastorm(folder, trust_pickle=True)
-    assert len(yoga.from_petastorm(folder, ["id"], trust_pickle=True)) == N
+        trusted(folder)
+    assert len(trusted(folder, ["id"])) == N
 
 
 def wrong() -> dict[str, tuple[str, bytes, str]]:
@@ -333,7 +333,7 @@ def test_a_damaged_value_is_named_by_file_column_and_row(name: str, petastorm: A
     values = {"matrix": MATRIX, "packed": PACKED, "points": POINTS}[column]
     good = [packed(one) if column == "packed" else saved(one) for one in values]
     folder = write(tmp_path / "x", schema_of(petastorm), **{column: [*good[:1], value, *good[2:]]})
-    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    ref = trusted(folder)
     text = rf"x\.parquet, row group 0, column '{column}', row 1: .*{message}"
     with pytest.raises(CorruptError, match=text):
         ref[0]
@@ -342,7 +342,5 @@ def test_a_damaged_value_is_named_by_file_column_and_row(name: str, petastorm: A
 def test_decimals_keep_their_meaning(petastorm: Any, tmp_path: Path) -> None:
     field = ("price", decimal.Decimal, (), with_state(petastorm[0].ScalarCodec), False)
     prices = pa.array([decimal.Decimal("1.50")] * N, pa.decimal128(10, 2))
-    ref = yoga.from_petastorm(
-        write(tmp_path / "x", schema_of(petastorm, field), price=prices), trust_pickle=True
-    )
+    ref = trusted(write(tmp_path / "x", schema_of(petastorm, field), price=prices))
     assert ref[2]["price"] == decimal.Decimal("1.50")

@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_flatten, treespec_dumps
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 
+LEAF = {"type": None, "context": None, "children_spec": []}
+
 
 def records(values: list[list[bytes]], bare: bool = False) -> bytes:
     """A file of records, each with the sizes of its values."""
@@ -151,11 +153,8 @@ def test_a_shard_decompresses_to_what_the_index_says(packed: str, more: int, tmp
 
 def test_what_can_be_told_of_places_of_tokens_is_told(tmp_path: Path) -> None:
     data = records([[np.arange(n, dtype="<i4").tobytes()] for n in (5, 0, 7)], bare=True)
-    spec, config = (
-        json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
-        {"item_loader": "TokensLoader"},
-    )
-    folder = litdata(tmp_path, [data], 3, ["no_header_tensor:16"], spec, **config)
+    spec, loader = json.dumps([1, LEAF]), "TokensLoader"
+    folder = litdata(tmp_path, [data], 3, ["no_header_tensor:16"], spec, item_loader=loader)
     assert [len(row["tokens"]) for row in yoga.from_litdata(folder)] == [5, 0, 7]
     for place, value in ((4, 24), (16, len(data) - 4), (8, len(data) - 4)):  # first, last, past the next
         bad = bytearray(data)
@@ -208,13 +207,12 @@ def test_forged_shapes_are_an_error(shape: str, tmp_path: Path) -> None:
 def test_forged_indices_of_litdata_are_an_error(
     formats: list[str], keys: list[Any], text: str, tmp_path: Path
 ) -> None:
-    leaf = {"type": None, "context": None, "children_spec": []}
-    tree = {"type": "builtins.dict", "context": json.dumps(keys), "children_spec": [leaf] * len(keys)}
+    tree = {"type": "builtins.dict", "context": json.dumps(keys), "children_spec": [LEAF] * len(keys)}
     data = records([[bytes(8)] * len(keys)])
     with pytest.raises((CorruptError, SchemaError), match=text):
         yoga.from_litdata(litdata(tmp_path, [data], 1, formats, json.dumps([1, tree])))
     with pytest.raises(CorruptError, match="0 chunks"):
-        yoga.from_litdata(litdata(tmp_path, [], 1, ["int"], json.dumps([1, leaf])))
+        yoga.from_litdata(litdata(tmp_path, [], 1, ["int"], json.dumps([1, LEAF])))
 
 
 def test_values_that_cannot_be_read_name_their_place(tmp_path: Path) -> None:
@@ -227,10 +225,18 @@ def test_values_that_cannot_be_read_name_their_place(tmp_path: Path) -> None:
         list(yoga.from_mds(mds(tmp_path, "str_int", [b"-9223372036854775808", b"9223372036854775808"])))
     ref = yoga.from_mds(mds(tmp_path, "str", [b"b", "\ud800".encode("utf-8", "surrogatepass")]))
     assert ref[1] == ref.take(np.array([1]))[0]
-    spec = json.dumps([1, {"type": None, "context": None, "children_spec": []}])
     data = records([[struct.pack(">III", 10, 1, 2) + bytes(4)]])
     with pytest.raises(SchemaError, match="tensors of bfloat16, which are not supported"):
-        yoga.from_litdata(litdata(tmp_path, [data], 1, ["tensor"], spec))
+        yoga.from_litdata(litdata(tmp_path, [data], 1, ["tensor"], json.dumps([1, LEAF])))
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    texts = ["h\u00fc\0".encode() * (n % 3) for n in range(40)]
+    ref = yoga.from_mds(mds(tmp_path, "str", [*texts[:17], b"h\xc3", *texts[18:]]))
+    assert [row["a"].encode() for row in ref[18:]] == texts[18:]
+    for act in (lambda: ref[17], lambda: ref.take(np.arange(30)), lambda: [*yoga.DataLoader(ref, 4)]):
+        with pytest.raises(CorruptError, match=r"s: record 17 \(row 17\), a: .*not text"):
+            act()
 
 
 def test_the_fingerprint_names_more_than_the_index(tmp_path: Path) -> None:

@@ -10,27 +10,23 @@ import os
 import pickle
 import re
 import tarfile
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
-from children import status_of_child
+from behind_urls import in_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from starts import FRESH_STARTS
-from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.files.tar import members
-from torchyoga.testing import check_dataref, check_resume, check_source, check_view
+from torchyoga.testing import check_dataref, check_source
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -54,6 +50,13 @@ def tar(
             header = member(name, len(data)) if isinstance(name, str) else name
             archive.addfile(header, io.BytesIO(data))
     return out.getvalue()
+
+
+def summed(data: bytearray) -> bytes:
+    """An archive whose first header has the checksum that fits."""
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    return bytes(data)
 
 
 def files_of(shard: int, count: int = 20) -> list[tuple[str, bytes]]:
@@ -100,11 +103,7 @@ def test_members_of_a_key_are_a_row(shards: Path) -> None:
     assert ref.schema is not None
     codecs = [column.meaning.codec and column.meaning.codec.name for column in ref.schema.columns]
     assert codecs == [None, "jpeg", None, None]
-    check_dataref(ref)
-    check_view(lambda base: base[::3], ref)
-    some = ref.columns(["cls", "__key__"])
-    assert some[7] == {"cls": b"7", "__key__": "train/00007"}
-    check_dataref(some)
+    assert ref.columns(["cls", "__key__"])[7] == {"cls": b"7", "__key__": "train/00007"}
     assert yoga.webdataset(shards).fingerprint == ref.fingerprint
 
 
@@ -134,18 +133,6 @@ def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.Monke
         yoga.webdataset("s-{0..99999999}.tar")
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_formats_and_long_names(tmp_path: Path, format: str) -> None:
-    names = ["a.txt", "deep/" * 15 + "b.txt", "ü/ä.txt"]
-    if format != "ustar":
-        names += ["x" * 150 + ".txt", "y/" * 400 + "z.txt"]
-    data = {name: name.encode() * 3 for name in names}
-    (tmp_path / "x.tar").write_bytes(tar(data.items(), format))
-    ref = yoga.webdataset(tmp_path / "x.tar")
-    assert [row["__key__"] + ".txt" for row in ref] == names
-    assert [row["txt"] for row in ref] == list(data.values())
-
-
 def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w", pax_headers={"comment": "of git archive"}) as archive:
         archive.addfile(member("a.x", 3), io.BytesIO(b"abc"))
@@ -155,9 +142,7 @@ def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
 def test_large_sizes_as_gnu_writes_them(tmp_path: Path) -> None:
     data = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
     data[124:136] = b"\x80" + (3).to_bytes(11, "big")
-    data[148:156] = b" " * 8
-    data[148:156] = b"%06o\0 " % sum(data[:512])
-    (tmp_path / "x.tar").write_bytes(data)
+    (tmp_path / "x.tar").write_bytes(summed(data))
     assert [row["x"] for row in yoga.webdataset(tmp_path)] == [b"abc", b"de"]
 
 
@@ -306,10 +291,8 @@ def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
     (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))
     old = bytearray(tar([(member("u.x", 512, type=tarfile.GNUTYPE_SPARSE), b"d" * 512)], "gnu"))[: 2 * 512]
     old[482] = 1  # one more header, behind which the bytes begin
-    old[148:156] = b"        "
-    old[148:156] = b"%06o\0 " % sum(old[:512])
-    more = bytearray(512)
-    (tmp_path / "zold.tar").write_bytes(bytes(old[:512] + more + old[512:]) + tar([("v.x", b"2")]))
+    whole = summed(old)
+    (tmp_path / "zold.tar").write_bytes(whole[:512] + bytes(512) + whole[512:] + tar([("v.x", b"2")]))
     with pytest.warns(UserWarning, match="is a sparse file"):
         assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
 
@@ -396,14 +379,18 @@ def forged(**changes: tuple[int, bytes]) -> bytes:
     header = data[2048:2560]
     for start, value in changes.values():
         header[start : start + len(value)] = value
-    header[148:156] = b" " * 8
-    if "checksum" not in changes:
-        header[148:156] = b"%06o\0 " % sum(header)
-    data[2048:2560] = header
+    data[2048:2560] = header if "checksum" in changes else summed(header)
     return bytes(data)
 
 
-WHOLE = tar([("0.x", b"0"), ("a.x", b"1")])[:2048]
+WHOLE = tar([("0.x", b"0"), ("a.x", b"1")])
+
+
+def followed(kind: bytes, data: bytes) -> bytes:
+    """An archive of two members that goes on with a header of this kind for more."""
+    return WHOLE[:2048] + tar([(member("h", len(data), type=kind), data)])
+
+
 FORGED = {
     "size beyond the file": (forged(size=(124, b"77777777777\0")), "is cut, or its member"),
     "huge size": (forged(size=(124, b"\x80" + b"\xff" * 11)), "nothing has"),
@@ -413,31 +400,13 @@ FORGED = {
     "checksum": (forged(checksum=(0, b"c")), "does not fit its checksum"),
     "a link with bytes": (forged(kind=(156, b"2")), "is a link or a device of 1 bytes"),
     "a PAX header of the wrong kind": (forged(kind=(156, b"x")), "not a record of a PAX header"),
-    "a header for all with a size": (
-        WHOLE + tar([(member("g", 9, type=b"g"), b"9 size=1\n")]),
-        "a header for all members says 'size'",
-    ),
-    "a long name without a member": (WHOLE + tar([(member("l", 3, type=b"L"), b"a.b")]), "within a header"),
-    "a huge PAX header": (
-        WHOLE + tar([(member("p", 2**22, type=b"x"), bytes(2**22))]),
-        "a header of 4194304 bytes",
-    ),
-    "a record longer than its header": (
-        WHOLE + tar([(member("p", 12, type=b"x"), b"999 path=x\n\n")]),
-        "not a record of a PAX header",
-    ),
-    "a record of length 0": (
-        WHOLE + tar([(member("p", 12, type=b"x"), b"0 path=xyz\n\n")]),
-        "not a record of a PAX header",
-    ),
-    "something far behind it": (
-        tar([("0.x", b"0"), ("a.x", b"1")]) + bytes(2**18) + b"1",
-        "perhaps another archive",
-    ),
-    "another archive behind it": (
-        tar([("0.x", b"0"), ("a.x", b"1")]) + tar([("b.x", b"1")]),
-        "perhaps another archive",
-    ),
+    "a header for all with a size": (followed(b"g", b"9 size=1\n"), "a header for all members says 'size'"),
+    "a long name without a member": (followed(b"L", b"a.b"), "within a header"),
+    "a huge PAX header": (followed(b"x", bytes(2**22)), "a header of 4194304 bytes"),
+    "a record longer than its header": (followed(b"x", b"999 path=x\n\n"), "not a record of a PAX header"),
+    "a record of length 0": (followed(b"x", b"0 path=xyz\n\n"), "not a record of a PAX header"),
+    "something far behind it": (WHOLE + bytes(2**18) + b"1", "perhaps another archive"),
+    "another archive behind it": (WHOLE + tar([("b.x", b"1")]), "perhaps another archive"),
 }
 
 
@@ -498,7 +467,10 @@ def part(data: bytes, at: int, count: int) -> bytes:
 def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for format in FORMATS:
-        files = [(f"{'d/' * (i % 5)}{i}.x{i % 3}", rng.bytes(int(rng.integers(0, 3000)))) for i in range(200)]
+        names = [f"{'d/' * (i % 5)}{i}.x{i % 3}" for i in range(200)] + ["deep/" * 25 + "b.txt", "ü/ä.txt"]
+        if format != "ustar":
+            names += ["x" * 150 + ".txt", "y/" * 400 + "z.txt"]
+        files = [(name, rng.bytes(int(rng.integers(0, 3000)))) for name in names]
         data = tar(files, format)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             expected = [(info.name, info.offset_data, info.size) for info in archive]
@@ -507,46 +479,6 @@ def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
 
 
 # -- processes
-
-
-def test_a_shard_that_changes_later_is_an_error(shards: Path) -> None:
-    ref = yoga.webdataset(shards)
-    path = shards / "s-001.tar"
-    whole = path.read_bytes()
-    os.truncate(path, 600)
-    with pytest.raises(CorruptError, match="has 600 bytes where"):
-        ref.take(np.arange(60))
-    path.write_bytes(whole)
-    os.utime(path, (1, 1))
-    with pytest.raises(CorruptError, match="has changed since it was opened"):
-        ref[25]
-    path.unlink()
-    with pytest.raises(CorruptError, match="is missing"):
-        ref[25]
-    assert ref[5] == ROWS[5]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
-def test_forked_children_and_new_processes_read_it(shards: Path) -> None:
-    ref = yoga.webdataset(shards)
-    assert list(ref) == ROWS
-
-    def read() -> None:
-        assert list(ref) == ROWS
-
-    assert status_of_child(read) == 0
-    assert list(pickle.loads(pickle.dumps(ref))) == ROWS
-    loader = TorchLoader(ref, 20, num_workers=1, multiprocessing_context=FRESH_STARTS[0])
-    assert [key for batch in loader for key in batch["__key__"]] == [row["__key__"] for row in ROWS]
-
-
-def test_loaders_resume(shards: Path) -> None:
-    ref = yoga.webdataset(shards, columns=["cls"])
-    for shuffle in (True, "block"):
-        loader = yoga.DataLoader(ref, 8, shuffle=shuffle, seed=1, num_workers=2)
-        keys = [key for batch in loader for key in batch["__key__"]]
-        assert sorted(keys) == [row["__key__"] for row in ROWS]
-    check_resume(lambda: yoga.DataLoader(ref, 8, shuffle="block", seed=1))
 
 
 @pytest.mark.parametrize("way", ["in place", "compressed", "some columns"])
@@ -569,144 +501,38 @@ def test_images_without_an_extension_are_counted_and_named(way: str, tmp_path: P
 # -- behind URLs
 
 
-SHARDS, EACH = 6, 25
-Served = tuple[str, Path, list[str]]
-
-
-class Noting(SimpleHTTPRequestHandler):
-    """Notes the files that are downloaded; says when each was written."""
-
-    asked: list[str]
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
-
-    def do_GET(self) -> None:
-        self.server.asked.append(Path(self.path).name)  # type: ignore[attr-defined]
-        super().do_GET()
-
-    def end_headers(self) -> None:
-        file = Path(self.translate_path(self.path))
-        if file.is_file():
-            self.send_header("ETag", f'"{file.stat().st_mtime_ns}"')
-        super().end_headers()
-
-
-def write(path: Path, samples: list[dict[str, bytes]]) -> None:
-    path.write_bytes(tar([pair for sample in samples for pair in sample.items()]))
-
-
-def sample(n: int) -> dict[str, bytes]:
-    found = {f"{n:04}.png": b"an image" * (n % 4), f"{n:04}.cls": b"%d" % n}
-    return found if n % 10 else found | {f"{n:04}.txt": "é".encode()}
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    """A URL of shards, the folder, and the files that were downloaded."""
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    for number in range(SHARDS):
-        write(folder / f"s-{number}.tar", [sample(n) for n in range(number * EACH, (number + 1) * EACH)])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Noting, directory=str(folder)))
-    server.asked = []  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/s-{{0..{SHARDS - 1}}}.tar", folder, server.asked  # type: ignore[attr-defined]
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
-
-
-def test_rows_are_those_of_local_shards(served: Served, tmp_path: Path) -> None:
-    url, folder, asked = served
-    ref = yoga.webdataset(url, cache_dir=tmp_path / "cache")
-    local = yoga.webdataset(folder)
-    assert len(ref) == len(local) == SHARDS * EACH
-    assert (
-        ref[30] == local[30] == {"__key__": "0030", "png": b"an image" * 2, "cls": b"30", "txt": "é".encode()}
-    )
-    assert list(ref) == list(local)
-    assert ref.file_starts.tolist() == local.file_starts.tolist()
-    assert ref.fingerprint == local.fingerprint
-    check_dataref(ref)
-    check_view(lambda base: base[3:].columns(["cls", "png"]), ref, workers=0)
-    check_resume(lambda: yoga.DataLoader(ref.columns(["cls"]), 16, shuffle="block", seed=7), 4)
-    parsed = yoga.webdataset(url, parse={"cls": int}, cache_dir=tmp_path / "cache")
-    assert parsed[77]["cls"] == 77
-    assert asked.count("s-3.tar") == 1
-    assert pickle.loads(pickle.dumps(ref))[7]["cls"] == b"7"
-
-
-def test_the_index_of_local_shards_is_kept_until_they_change(served: Served, tmp_path: Path) -> None:
-    def kept() -> set[int]:
-        return {path.stat().st_ino for path in (tmp_path / "cache").rglob("*.index")}
-
-    _, folder, _ = served
-    opened = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
-    before = kept()
-    again = yoga.webdataset(folder, cache_dir=tmp_path / "cache")
-    assert len(before) == SHARDS
-    assert kept() == before
-    assert list(again) == list(opened)
-    assert again.fingerprint == opened.fingerprint
-    write(folder / "s-0.tar", [sample(0)])
-    assert len(yoga.webdataset(folder, cache_dir=tmp_path / "cache")) == (SHARDS - 1) * EACH + 1
-    assert len(kept() & before) == SHARDS - 1
-
-
-def test_the_index_is_made_once_and_an_epoch_downloads_each_shard_once(
-    served: Served, tmp_path: Path
-) -> None:
-    url, folder, asked = served
-    largest = max(path.stat().st_size for path in folder.iterdir())
-    small = 4 * largest  # shards at once
-    assert len(yoga.webdataset(url, cache_dir=tmp_path / "cache", cache_bytes=small)) == SHARDS * EACH
-    assert sorted(set(asked)) == sorted(path.name for path in folder.iterdir())
-    del asked[:]
-    again = yoga.webdataset(url, cache_dir=tmp_path / "cache", cache_bytes=small)
-    assert len(again) == SHARDS * EACH
-    assert not asked
-    loader = yoga.DataLoader(again, 10, shuffle="block", shuffle_window=2, seed=1)
-    keys = [key for batch in loader for key in batch["__key__"]]
-    assert sorted(keys) == [f"{n:04}" for n in range(SHARDS * EACH)]
-    assert all(asked.count(name) <= 1 for name in set(asked))
-
-
-def test_a_shard_that_has_changed_is_an_error(served: Served, tmp_path: Path) -> None:
-    url, folder, _ = served
-    ref = yoga.webdataset(url, cache_dir=tmp_path / "cache")
-    assert len(ref) == SHARDS * EACH
+def test_a_shard_behind_a_url_that_has_changed_is_an_error(shards: Path, tmp_path: Path) -> None:
+    url = in_memory(shards)
+    ref = yoga.webdataset(f"{url}/s-{{000..002}}.tar", parse={"cls": int}, cache_dir=tmp_path / "cache")
+    assert ref[21]["cls"] == 1
     for file in (tmp_path / "cache" / "files").glob("*.shard"):
         file.unlink()
-    write(folder / "s-2.tar", [sample(n + 1000) for n in range(2 * EACH, 3 * EACH)])
+    fsspec.filesystem("memory").pipe_file(f"{url}/s-002.tar", tar(files_of(7)))
     fresh = pickle.loads(pickle.dumps(ref))
-    assert fresh[0]["cls"] == b"0"
-    with pytest.raises(CorruptError, match=r"s-2\.tar has changed since it was opened"):
-        fresh[2 * EACH]
+    assert fresh[0]["cls"] == 0
+    with pytest.raises(CorruptError, match=r"s-002\.tar has changed since it was opened"):
+        fresh[40]
 
 
-def test_bad_shards(served: Served, tmp_path: Path) -> None:
-    url, folder, _ = served
-    whole = (folder / "s-1.tar").read_bytes()
-    (folder / "s-1.tar").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CorruptError, match=r"s-1\.tar.*it is cut"):
+def test_bad_shards_behind_a_url(shards: Path, tmp_path: Path) -> None:
+    (shards / "s-001.tar").write_bytes(tar(files_of(1))[:15_000])
+    url = in_memory(shards)
+    with pytest.raises(CorruptError, match=r"s-001\.tar.*it is cut"):
         yoga.webdataset(url, cache_dir=tmp_path / "cache")
-    with pytest.warns(UserWarning, match="1 of 6 shards"):
+    with pytest.warns(UserWarning, match="1 of 3 shards"):
         ref = yoga.webdataset(url, max_bad=0.5, cache_dir=tmp_path / "cache")
-    assert SHARDS * EACH - EACH < len(ref) < SHARDS * EACH
-    assert ref.left_out[0].name.endswith("s-1.tar")
-    (folder / "s-1.tar").unlink()
-    with pytest.raises(YogaError, match=r"s-1\.tar"):
-        len(yoga.webdataset(url, cache_dir=tmp_path / "cache"))
+    assert 40 < len(ref) < 60
+    assert ref.left_out[0].name.endswith("s-001.tar")
+    fsspec.filesystem("memory").rm_file(f"{url}/s-001.tar")
+    with pytest.raises(NotFoundError, match=r"s-001\.tar"):
+        yoga.webdataset(f"{url}/s-{{000..002}}.tar", cache_dir=tmp_path / "cache")
 
 
 def test_wildcards_in_folders_of_a_url(tmp_path: Path) -> None:
     store = fsspec.filesystem("memory")
-    for folder in ("wild/a", "wild/b", "wild/b/c", "other"):
-        write(tmp_path / "x.tar", [sample(len(folder))])
-        store.pipe(f"/{folder}/x.tar", (tmp_path / "x.tar").read_bytes())
-    for pattern, keys in (("*/x.tar", ["0006", "0006"]), ("**/x.tar", ["0006", "0008", "0006"])):
+    for number, folder in enumerate(("wild/a", "wild/b", "wild/b/c", "other")):
+        store.pipe(f"/{folder}/x.tar", tar([(f"{number}.x", b"")]))
+    for pattern, keys in (("*/x.tar", ["0", "1"]), ("**/x.tar", ["0", "2", "1"])):
         ref = yoga.webdataset(f"memory://wild/{pattern}", cache_dir=tmp_path / "cache")
         assert [row["__key__"] for row in ref] == keys
     for missing in ("wild/t-*", "other/s-009"):

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged import flipped
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.testing import check_dataref, check_resume, check_view
+from torchyoga.testing import check_dataref
 
 zarr = pytest.importorskip("zarr")
 
-N = 230
+N, FEW = 230, 60
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (N, 6, 5), dtype=np.uint8)
 
@@ -39,14 +40,14 @@ def values(dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 FLAT: dict[str, Any] = {
-    "bool": values(bool, (N,)),
-    "half": values(np.float16, (N, 3)),
-    "complex": values(np.complex64, (N,)),
-    "big": values(">f8", (N, 2, 2)),
-    "time": values("M8[ms]", (N,)),
-    "delta": values("m8[s]", (N, 2)),
-    "bytes": np.array([b"x" * (n % 5) for n in range(N)], "S5"),
-    "text": np.array(["é" * (n % 3) for n in range(N)], "U3"),
+    "bool": values(bool, (FEW,)),
+    "half": values(np.float16, (FEW, 3)),
+    "complex": values(np.complex64, (FEW,)),
+    "big": values(">f8", (FEW, 2, 2)),
+    "time": values("M8[ms]", (FEW,)),
+    "delta": values("m8[s]", (FEW, 2)),
+    "bytes": np.array([b"x" * (n % 5) for n in range(FEW)], "S5"),
+    "text": np.array(["é" * (n % 3) for n in range(FEW)], "U3"),
 }
 
 
@@ -58,7 +59,7 @@ def test_values_are_those_that_zarr_reads(name: str, version: int, tmp_path: Pat
     chunks = (17, *np.maximum(1, np.array(data.shape[1:], int) // 2).tolist())
     array = zarr.create_array(store=tmp_path / "x.zarr", data=data, chunks=chunks, zarr_format=version)
     ref = yoga.from_zarr(tmp_path / "x.zarr")
-    for row in (0, 16, 17, N - 1):
+    for row in (0, 16, 17, FEW - 1):
         found, expected = ref[row], array[row]
         if name in ("bytes", "text"):
             assert found == expected.item()
@@ -92,15 +93,10 @@ def test_arrays_are_columns_and_chunks_are_files(store: Path) -> None:
     assert yoga.from_zarr(zarr.open_group(store, mode="r"))[5]["number"] == 5
 
 
-@pytest.mark.parametrize("cache_bytes", [None, 4000])
-def test_kits_views_and_resumes(store: Path, cache_bytes: int | None) -> None:
-    ref = yoga.from_zarr(store, cache_bytes=cache_bytes and 3 * cache_bytes)
+def test_a_small_cache_gives_the_same_rows(store: Path) -> None:
+    ref = yoga.from_zarr(store, cache_bytes=12_000)
     check_dataref(ref)
-    check_view(lambda base: base[3:].columns(["text", "number"]), ref, workers=2)
-    check_resume(lambda: yoga.DataLoader(ref.columns(["number"]), 16, shuffle="block", seed=7), 4)
-    assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint == yoga.from_zarr(store).fingerprint
     assert [row["number"] for row in ref.where("number", lambda n: n % 40 == 1)] == [1, 41, 81]
-    assert ref.stats()["number"].max == 119
 
 
 class Counted(zarr.storage.WrapperStore):  # type: ignore[misc]
@@ -121,20 +117,6 @@ def test_a_block_shuffle_decodes_each_chunk_once(store: Path) -> None:
     rows = [row for batch in yoga.DataLoader(ref, 16, shuffle="block", seed=3) for row in batch]
     assert len(rows) == N
     assert sorted(counted.asked) == sorted(f"image/c/{number}/0/0" for number in range(12))
-
-
-def test_a_store_behind_a_url_and_submit(store: Path, tmp_path: Path) -> None:
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
-    memory.put(str(store), "/zarrs/a.zarr", recursive=True)
-    ref = yoga.from_zarr("memory://zarrs/a.zarr")
-    try:
-        assert ref[7]["text"] == "é7" * 3
-        kept = yoga.Storage(tmp_path / "storage").submit(ref, "of-zarr", "1.0")
-        assert kept[229]["number"] == 7
-        assert np.array_equal(kept[100]["image"], IMAGES[100])
-    finally:
-        memory.rm("/zarrs", recursive=True)
 
 
 def test_what_is_not_there_is_named(store: Path, tmp_path: Path) -> None:
@@ -207,9 +189,8 @@ def test_flipped_bits_with_checksums_are_errors(codec: str, tmp_path: Path) -> N
     zarr.create_array(store=tmp_path / "x.zarr", data=IMAGES, chunks=(100, 6, 5), compressors=[codecs[codec]])
     file = tmp_path / "x.zarr" / "c" / "1" / "0" / "0"
     sound = file.read_bytes()
-    for bit in RNG.integers(80, 8 * len(sound), 60).tolist():  # behind the names and times in gzip's head
-        damaged = bytearray(sound)
-        damaged[bit // 8] ^= 1 << bit % 8
+    bits = RNG.integers(80, 8 * len(sound), 60).tolist()  # behind the names and times in gzip's head
+    for damaged in flipped(sound, bits):
         file.write_bytes(damaged)
         ref = yoga.from_zarr(tmp_path / "x.zarr")
         assert np.array_equal(ref[99], IMAGES[99])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 DAY, NOON = dt.date(2024, 2, 29), dt.time(12, 30, 1)
@@ -77,10 +79,25 @@ def column(kind: pa.DataType, shape: str) -> pa.ChunkedArray:
     return pa.chunked_array(pieces, kind)
 
 
-def expected(value: object, kind: pa.DataType) -> object:
-    """What `to_pylist` gives for a value, as rows have it: the oracle."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return [{"key": key, "value": found} for key, found in value]  # type: ignore[attr-defined]
+def in_pairs(value: Any) -> Any:
+    """What `to_pylist` gives, with maps as rows have them: lists of dicts."""
+    if isinstance(value, tuple):
+        return {"key": value[0], "value": in_pairs(value[1])}
+    if isinstance(value, dict):
+        return {key: in_pairs(item) for key, item in value.items()}
+    return [in_pairs(item) for item in value] if isinstance(value, list) else value
+
+
+def plain(value: Any, words: tuple[str, ...] | None = None) -> Any:
+    """A value of a row as Python's own, to be compared with Arrow's."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return [plain(inner) for inner in value] if value.ndim else plain(value[()])
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return value.item()
+    if isinstance(value, np.generic):
+        return words[int(value)] if words else value.item()
     return value
