@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import made, on_terminal, parsed, run, said, timeless
+from commanding import on_terminal, parsed, run, said, timeless
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table
 
 DAMAGES = pytest.mark.damages("files are cut on purpose")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    made(folder)
-    return folder
-
-
-@pytest.fixture
-def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
-    """A storage that a test may change, in the current folder."""
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    return yoga.Storage("storage")
 
 
 def test_ls(storage: yoga.Storage) -> None:

@@ -7,17 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commanding import made, parsed, run, said
+from commanding import parsed, run, said
 
 import torchyoga as yoga
-
-
-@pytest.fixture
-def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
-    found = made(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, made, process
+from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, process
 from waiting import PATIENCE
 
 import torchyoga as yoga
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(storage: yoga.Storage, tmp_path: Path) -> Path:
     """`yoga`, in a folder with a storage."""
-    made(tmp_path)
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     return entry_point(tmp_path / "bin")
 
