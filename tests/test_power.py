@@ -99,7 +99,7 @@ ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = 
 }
 
 
-@pytest.mark.quick("*-lmdb", "overwrite-hdf5")
+@pytest.mark.quick("overwrite-*", *(f"{act}-lmdb" for act in ("new", "convert", "copy", "remove", "emptied")))
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", list(ACTS))
 def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: P
     assert {before, after} <= set(known.values())
 
 
-@pytest.mark.quick("*-lmdb", "copy-hdf5")
+@pytest.mark.quick("new-lmdb", "copy-hdf5")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "copy"])
 def test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again(
@@ -244,39 +244,3 @@ def test_files_kept_by_an_interrupted_build_survive_a_power_cut(
         build(storage)
         assert "continuing an interrupted build at row 19" in caplog.text
         assert generation(storage) == NEW
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("act", ["new", "overwrite", "copy over"])
-def test_data_and_folder_are_synced_before_the_manifest(act: str, format: str, tmp_path: Path) -> None:
-    world = World(tmp_path, format)
-    do, before, _ = ACTS[act]
-    submit(world.origin, NEW)
-    if before is not None:
-        submit(world.storage(), OLD)
-    log = recorded(world.disk, partial(do, world)).log
-    folder = "data/storage/a/1"
-    published = log.index("replace manifest.json.new to manifest.json")
-    moved = [
-        i for i in range(published) if log[i].startswith("replace ") and log[i].endswith((".mdb", ".h5"))
-    ]
-    names = {log[i].rpartition(" ")[2] for i in moved}
-    files = {path.name for path in (world.disk / folder).iterdir()} - {"manifest.json"}
-    assert names == files
-    assert len(files) > 1
-    for name in files:
-        last = max(i for i in moved if log[i].endswith(name))
-        part = log[last].split()[1]
-        synced = [line.rpartition("/")[2] for line in log[:last] if line.startswith("sync ")]
-        assert {name, part, f"{name.partition('.')[0]}.part"} & set(synced)
-    assert f"sync {folder}/manifest.json.new" in log[:published]
-    assert f"sync {folder}" in log[max(moved) : published]
-    after = log[published:]
-    for above in (folder, "data/storage/a", "data/storage"):
-        assert f"sync {above}" in after
-    # Only then may replaced files be deleted.
-    deleted = [
-        i for i, line in enumerate(after) if line.startswith("unlink ") and line.endswith((".mdb", ".h5"))
-    ]
-    assert bool(deleted) == (before is not None)
-    assert all(i > after.index(f"sync {folder}") for i in deleted)

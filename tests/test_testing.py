@@ -418,6 +418,9 @@ BROKEN_STORES: list[tuple[type[LocalStore], str]] = [
 ]
 
 
+@pytest.mark.slow(
+    "in no order", "a lock whose*", "the lock of*", "copying: *", "after clean*", "*has a manifest"
+)
 @pytest.mark.parametrize(("kind", "said"), BROKEN_STORES, ids=[said for _, said in BROKEN_STORES])
 @pytest.mark.damages("the stores break rules")
 def test_a_store_that_breaks_a_rule_is_found(kind: type[LocalStore], said: str, tmp_path: Path) -> None:

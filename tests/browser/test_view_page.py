@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import eventually
 
 import torchyoga as yoga
 
@@ -198,10 +198,7 @@ def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_pat
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            until = time.monotonic() + 60
-            while not (file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n")):
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            eventually(lambda: file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n"))
             page = opened(file.as_uri(), allowed=("file://", url), offline=False)
             page.wait_for_url(url)
             assert "1 dataset" in page.inner_text("header")

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ import torch
 from children import run_program, started
 from doctored import PATIENCE, Drawing, Held, Sharded, Slow, in_trial, seeded_alike
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset
+from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.process.control_group import usable_cpus
@@ -370,10 +370,7 @@ def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
     assert hang.is_locked
     assert hang.at.endswith(", work")
     pid = int((tmp_path / "pid").read_text())
-    end = time.monotonic() + 60
-    while time.monotonic() < end and _is_running(pid):
-        time.sleep(0.02)
-    assert not _is_running(pid)
+    eventually(lambda: not _is_running(pid), timeout=60)
     assert tried(lambda: os.kill(os.getpid(), signal.SIGKILL), PATIENCE).error == ENDED
     assert tried(lambda: 1 / 0, PATIENCE).error == "ZeroDivisionError: division by zero"
 
