@@ -39,6 +39,16 @@ class TwoHundred(Dataset[Any]):
         return 200
 
 
+class Rows(TwoHundred):
+    """Two hundred rows that a function makes of their numbers."""
+
+    def __init__(self, row: Callable[[int], Any]) -> None:
+        self.row = row
+
+    def __getitem__(self, number: int) -> Any:
+        return self.row(number)
+
+
 def shuffled(rows: Any, **options: Any) -> Any:
     """Torch's loader: shuffled batches of 8 by two workers, unless the options say otherwise."""
     return DataLoader(rows, **{"batch_size": 8, "shuffle": True, "num_workers": 2, **options})

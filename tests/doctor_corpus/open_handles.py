@@ -12,7 +12,7 @@ import h5py
 import lmdb
 import numpy as np
 import torch
-from corpus import Setup, TwoHundred, shuffled
+from corpus import Rows, Setup, TwoHundred, shuffled
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 import torchyoga as yoga
@@ -247,11 +247,6 @@ def begin_to_fill(worker):
     threading.Thread(target=fill, daemon=True).start()
 
 
-class QueuedInEach(TwoHundred):
-    def __getitem__(self, row):
-        return row + ROWS.get()
-
-
 SETUPS = [
     Setup(
         "Workers that seek and read in one open file, whose offset they share.",
@@ -377,6 +372,6 @@ SETUPS = [
     ),
     Setup(
         "A queue that a thread of each worker fills, which worker_init_fn starts.",
-        lambda: shuffled(QueuedInEach(), worker_init_fn=begin_to_fill),
+        lambda: shuffled(Rows(lambda row: row + ROWS.get()), worker_init_fn=begin_to_fill),
     ),
 ]

@@ -3,16 +3,8 @@
 import numpy as np
 import torch
 from corpus import Setup, TwoHundred, shuffled
-from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
-    DistributedSampler,
-    Sampler,
-    Subset,
-    TensorDataset,
-    WeightedRandomSampler,
-    random_split,
-)
+from torch.utils import data
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def rows_of(count):
@@ -27,7 +19,7 @@ class ShuffledBatches:
         return iter(np.random.default_rng(0).permutation(200).reshape(25, 8).tolist())
 
 
-class Shuffled(Sampler):
+class Shuffled(data.Sampler):
     def __init__(self, count):
         self.count = count
 
@@ -47,8 +39,8 @@ class ShuffledAnew(Shuffled):
 
 
 def split_and_joined():
-    train, rest = random_split(rows_of(600), [400, 200], torch.Generator().manual_seed(0))
-    joined = ConcatDataset([train, Subset(rest, range(0, 200, 2))])
+    train, rest = data.random_split(rows_of(600), [400, 200], torch.Generator().manual_seed(0))
+    joined = data.ConcatDataset([train, data.Subset(rest, range(0, 200, 2))])
     return DataLoader(joined, batch_size=32, shuffle=True, num_workers=2)
 
 
@@ -134,7 +126,7 @@ SETUPS = [
         lambda: DataLoader(
             rows_of(500),
             batch_size=32,
-            sampler=WeightedRandomSampler((1 + torch.arange(500) % 7).double(), 500),
+            sampler=data.WeightedRandomSampler((1 + torch.arange(500) % 7).double(), 500),
         ),
     ),
     Setup("Splits and joins of datasets.", split_and_joined),

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import torch
-from corpus import Setup, TwoHundred, shuffled
+from corpus import Rows, Setup, TwoHundred, shuffled
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import torchyoga as yoga
@@ -105,11 +105,6 @@ def nought(row):
     return 0
 
 
-class FixedNoise(TwoHundred):
-    def __getitem__(self, row):
-        return np.random.default_rng([7, row]).random(4)
-
-
 class NumpyNoise(TwoHundred):
     def __getitem__(self, row):
         return row + np.random.random(4), row % 3
@@ -117,11 +112,6 @@ class NumpyNoise(TwoHundred):
 
 def begin_alike(worker):
     np.random.seed(0)
-
-
-class TwoKindsOfNoise(TwoHundred):
-    def __getitem__(self, row):
-        return row + np.random.random(4) + random.random(), row % 3
 
 
 def begin_by_number(worker):
@@ -193,7 +183,7 @@ SETUPS = [
     ),
     Setup(
         "A generator made of the row's number: the same in each epoch, as it is meant.",
-        lambda: shuffled(FixedNoise()),
+        lambda: shuffled(Rows(lambda row: np.random.default_rng([7, row]).random(4))),
         never="same-random-numbers",
     ),
     Setup(
@@ -209,7 +199,7 @@ SETUPS = [
     ),
     Setup(
         "NumPy's global generator, which torch seeds in each worker.",
-        lambda: shuffled(TwoKindsOfNoise()),
+        lambda: shuffled(Rows(lambda row: row + np.random.random(4) + random.random())),
         never="same-random-numbers",
     ),
     Setup(

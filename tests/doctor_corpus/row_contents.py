@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import numpy as np
 import torch
-from corpus import Setup, TwoHundred, shuffled
+from corpus import Rows, Setup, TwoHundred, shuffled
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
@@ -53,34 +53,14 @@ class Partly(Dataset):
         return row
 
 
-class Ending(TwoHundred):
-    def __getitem__(self, row):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Ragged(TwoHundred):
-    def __getitem__(self, row):
-        return torch.arange(row % 5 + 1)
-
-
-class Texts(TwoHundred):
-    def __getitem__(self, row):
-        return {"ids": torch.arange(row % 9 + 1) + row, "text": f"text {row}"}
-
-
 def padded(rows):
     return pad_sequence([row["ids"] for row in rows], batch_first=True), [row["text"] for row in rows]
 
 
 def batches_of_one_length():
-    texts = Texts()
+    texts = Rows(lambda row: {"ids": torch.arange(row % 9 + 1) + row, "text": f"text {row}"})
     sampler = BatchSampler(RandomSampler(texts), 16, False)
     return DataLoader(texts, batch_sampler=sampler, collate_fn=padded)
-
-
-class Logarithms(TwoHundred):
-    def __getitem__(self, row):
-        return {"x": torch.tensor([row - 100.0]).log(), "label": row % 7}
 
 
 class Sentences(TwoHundred):
@@ -94,11 +74,6 @@ class Captions(TwoHundred):
         image = np.random.default_rng(row).integers(0, 255, (8, 8, 3), dtype=np.uint8)
         boxes = [[row, row + 1.0]] * (row % 3)
         return Row(image, f"caption {row}", boxes, {"source": None, "id": row})
-
-
-class Sparse(TwoHundred):
-    def __getitem__(self, row):
-        return (torch.eye(3) * row).to_sparse()
 
 
 def in_memory():
@@ -146,14 +121,14 @@ SETUPS = [
     ),
     Setup(
         "A row that ends its process, as the system does where memory runs out.",
-        lambda: shuffled(Ending(), num_workers=0),
+        lambda: shuffled(Rows(lambda row: os.kill(os.getpid(), signal.SIGKILL)), num_workers=0),
         says="broken-rows wrong",
         names="it ended the process",
         never="KeyError",
     ),
     Setup(
         "Rows of different lengths, and no collate_fn for them.",
-        lambda: shuffled(Ragged(), num_workers=0),
+        lambda: shuffled(Rows(lambda row: torch.arange(row % 5 + 1)), num_workers=0),
         says="broken-rows wrong",
         thread="pytorch/pytorch#1512",
     ),
@@ -164,7 +139,9 @@ SETUPS = [
     ),
     Setup(
         "A column in which some values are NaN.",
-        lambda: shuffled(Logarithms(), num_workers=0),
+        lambda: shuffled(
+            Rows(lambda row: {"x": torch.tensor([row - 100.0]).log(), "label": row % 7}), num_workers=0
+        ),
         says="not-finite maybe",
         names="x",
     ),
@@ -179,7 +156,9 @@ SETUPS = [
     ),
     Setup(
         "Rows that are sparse tensors, which have no number of bytes.",
-        lambda: DataLoader(Sparse(), batch_size=10, shuffle=True, collate_fn=torch.stack),
+        lambda: shuffled(
+            Rows(lambda row: (torch.eye(3) * row).to_sparse()), num_workers=0, collate_fn=torch.stack
+        ),
     ),
     Setup(
         "Tensors in memory, without workers.", lambda: DataLoader(in_memory(), batch_size=32, shuffle=True)

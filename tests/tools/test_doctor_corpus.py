@@ -8,6 +8,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,18 @@ SECONDS, PATIENCE = 24.0, 240.0  # a quarter of them for each step, also on a bu
 Found = list[tuple[str, str, str]]  # names, severities and all that was said
 
 
-@pytest.fixture
-def setups(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All of the corpus, which workers that are spawned import, too."""
-    monkeypatch.syspath_prepend(CORPUS)
-    return [setup for subject in SUBJECTS for setup in importlib.import_module(subject).SETUPS]
+@cache
+def setups() -> dict[str, Any]:
+    """All of the corpus, which workers that are spawned import, too, by what each is."""
+    sys.path.insert(0, str(CORPUS))
+    found = [one for subject in SUBJECTS for one in importlib.import_module(subject).SETUPS]
+    assert len({one.about for one in found}) == len(found)
+    return {one.about: one for one in found}
 
 
-def found_in(setup: Any) -> Found:
+def found_in(about: str) -> Found:
     """What the doctor says of a set-up, in a process of its own."""
+    setup = setups()[about]
 
     def work() -> Found:
         with tempfile.TemporaryDirectory() as folder:
@@ -45,29 +50,14 @@ def found_in(setup: Any) -> Found:
             return [(one.name, one.severity, f"{one.measured}; {one.change}") for one in diagnosis.findings]
 
     outcome = tried(work, PATIENCE)
-    assert not outcome.problem, (setup.about, outcome)
+    assert not outcome.problem, (about, outcome)
     return [tuple(one) for one in outcome.value]
 
 
-def examine(setups: Sequence[Any]) -> dict[str, Found]:
+def examine(abouts: Sequence[str]) -> dict[str, Found]:
     """What is said of each, by two processes that share them."""
-    lanes = [setups[::2], setups[1::2]]
-    context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe(duplex=False) for _ in lanes]
-    processes = [
-        context.Process(
-            target=lambda lane=lane, end=end: end.send({one.about: found_in(one) for one in lane})
-        )
-        for lane, (_, end) in zip(lanes, pipes, strict=True)
-    ]
-    for process, (_, end) in zip(processes, pipes, strict=True):
-        process.start()
-        end.close()
-    found: dict[str, Found] = {}
-    for process, (end, _) in zip(processes, pipes, strict=True):
-        found |= end.recv()
-        process.join()
-    return found
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        return dict(zip(abouts, pool.map(found_in, abouts), strict=True))
 
 
 def missed(setup: Any, found: Found) -> list[str]:
@@ -85,27 +75,24 @@ def missed(setup: Any, found: Found) -> list[str]:
     return problems
 
 
-def test_the_corpus_has_as_many_and_half_of_the_broken_are_from_public_threads(setups: list[Any]) -> None:
-    broken = [one for one in setups if one.says]
-    assert (len(broken), len(setups)) == (43, 43 + 52)
+def test_the_corpus_has_as_many_and_half_of_the_broken_are_from_public_threads() -> None:
+    broken = [one for one in setups().values() if one.says]
+    assert (len(broken), len(setups())) == (43, 43 + 52)
     assert sum(bool(one.thread) for one in broken) >= 20
-    assert len({one.about for one in setups}) == len(setups)
 
 
 @pytest.mark.rest
-def test_nearly_all_that_is_broken_is_named(setups: list[Any]) -> None:
-    broken = [one for one in setups if one.says]
-    found = examine(broken)
-    problems = {one.about: missed(one, found[one.about]) for one in broken}
+def test_nearly_all_that_is_broken_is_named() -> None:
+    found = examine([about for about, one in setups().items() if one.says])
+    problems = {about: missed(setups()[about], some) for about, some in found.items()}
     named = [about for about, some in problems.items() if not some]
     assert len(named) >= LEAST, {about: some for about, some in problems.items() if some}
 
 
 @pytest.mark.rest
-def test_nothing_healthy_is_accused_beside_two_computing_processes(setups: list[Any]) -> None:
-    healthy = [one for one in setups if not one.says]
+def test_nothing_healthy_is_accused_beside_two_computing_processes() -> None:
     with started("while True: pass"), started("while True: pass"):
-        found = examine(healthy)
-    accused = {one.about: [some for some in found[one.about] if some[1] != "maybe"] for one in healthy}
-    problems = {one.about: accused[one.about] or missed(one, found[one.about]) for one in healthy}
+        found = examine([about for about, one in setups().items() if not one.says])
+    accused = {about: [one for one in some if one[1] != "maybe"] for about, some in found.items()}
+    problems = {about: accused[about] or missed(setups()[about], some) for about, some in found.items()}
     assert {about: some for about, some in problems.items() if some} == {}
