@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import lmdb
 import numpy as np
+from own import Squares
 
 import torchyoga
 
@@ -74,14 +75,6 @@ _FOREIGN = {"old": "mds/zstd", "chunks": "litdata/numbers", "records": "tfrecord
 _FOREIGN |= {f"corpus.{ending}": f"megatron/uint16.{ending}" for ending in ("bin", "idx")}
 
 
-class _Squares(torchyoga.DataRef):
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: Any) -> list[int]:
-        return [int(row) ** 2 for row in rows]
-
-
 def blocks(page: Path, language: str) -> list[str]:
     """The code blocks of a page."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -127,7 +120,7 @@ def run_examples(module: str, folder: Path) -> None:
         "yoga": torchyoga,
         "tmp_path": folder,
         "DataLoader": torchyoga.DataLoader,
-        "Squares": _Squares,
+        "Squares": Squares,
         "storage": torchyoga.Storage(folder),
         "old_cache": old_cache,
     }
