@@ -89,10 +89,6 @@ def test_the_first_program_runs_however_processes_start() -> None:
     assert "num_workers" not in program or "__main__" in program
 
 
-def test_there_are_blocks_to_run() -> None:
-    assert sum(len(docs.blocks(page, "python")) for page in docs.PAGES) > 10
-
-
 @pytest.mark.parametrize(
     "page",
     docs.PAGES + docs.FRAMEWORK_PAGES + docs.TRAINER_PAGES + docs.REMOTE_PAGES + docs.NOTEBOOK_PAGES,

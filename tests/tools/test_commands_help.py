@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from commanding import by_ada, process, run, said, timeless
 from golden.foreign_rows import FOREIGN
 
@@ -91,6 +92,7 @@ LIGHT = [
     ["stats", "images"],
     ["stats", "images", "--columns", "label"],
     ["tag", "images", "new", "1.0"],
+    ["tag", "images"],
     ["gc", "--keep", "1"],
     ["check", "--manifests"],
 ]
@@ -111,7 +113,7 @@ for arguments in json.loads(sys.argv[1]):
         command.main(arguments, prog_name="yoga")
     except SystemExit as end:
         own = [name[25:] for name in sys.modules if name.startswith("torchyoga.tools.commands.")]
-        heavy = {"torch", "numpy", "rich", "h5py", "lmdb", "fsspec"} & set(sys.modules)
+        heavy = {"torch", "numpy", "rich", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)
         print("loaded", json.dumps([end.code, sorted(own), sorted(heavy)]))
 """
 
@@ -130,13 +132,15 @@ def test_the_help_of_the_group_imports_no_command() -> None:
 
 
 def test_help_and_commands_on_manifests_load_neither_torch_nor_numpy(storage: yoga.Storage) -> None:
-    light = [*([name, "--help"] for name in OF_STORAGES), *LIGHT]
+    rows = [{"t": torch.zeros(2), "x": np.zeros(2)}]
+    storage.submit(rows, "tensors", "1", info={"classes": ["a"]}, progress=False)
+    light = [*([name, "--help"] for name in OF_STORAGES), *LIGHT, ["info", "tensors"]]
     found = loaded_by([*light, ["ls", "memory://none"], *OF_ROWS])
     assert {code for code, _, _ in found} == {0}
     heavy = [some for _, _, some in found]
     assert heavy[: len(light)] == [[]] * len(light)
-    assert heavy[len(light)] == ["fsspec"]
-    assert heavy[len(light) + 1 :] == [["fsspec", "lmdb", "numpy"]] * len(OF_ROWS)  # rows, but no torch
+    assert heavy[len(light)] == ["asyncio", "fsspec"]
+    assert heavy[len(light) + 1 :] == [["asyncio", "fsspec", "lmdb", "numpy"]] * len(OF_ROWS)  # no torch
 
 
 def test_the_package_is_run_as_a_module(storage: yoga.Storage) -> None:

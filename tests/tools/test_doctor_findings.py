@@ -333,7 +333,7 @@ def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: p
 
 def test_a_loader_that_would_be_faster_with_workers_is_a_finding() -> None:
     loader = DataLoader(Slow(0.02), batch_size=2)
-    facts = {**tried(partial(WORKERS.measure, Patient.of(loader), 1.0), PATIENCE).value, "others": 0.0}
+    facts = {**tried(partial(WORKERS.measure, Patient.of(loader), 3.0), PATIENCE).value, "others": 0.0}
     measured, found = WORKERS.judge(Patient.of(loader), facts, {})
     assert found.change.startswith("num_workers=")
     assert found.change != "num_workers=0"
