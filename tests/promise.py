@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch.utils.data  # noqa: F401 - before calls are watched, which makes its import slow
+
 import torchyoga as yoga
 
 PACKAGE = Path(yoga.__file__).parent
