@@ -69,11 +69,11 @@ def _made(folder: Path) -> yoga.Storage:
     return storage
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, **environment: str) -> Result:
     """What a command prints in this process, in the current folder."""
     # Before click 8.2 a runner mixes the outputs, unless it is told not to.
     apart = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
-    return CliRunner(**apart).invoke(command, arguments, prog_name="yoga")
+    return CliRunner(**apart).invoke(command, arguments, prog_name="yoga", env=environment)
 
 
 def said(*arguments: str, code: int = 0) -> str:

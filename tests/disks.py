@@ -1,4 +1,4 @@
-"""A disk so small that tests can fill it, a folder that takes nothing more, and a disk that is slow."""
+"""A disk so small that tests can fill it, and a disk that is slow."""
 
 from __future__ import annotations
 
@@ -43,18 +43,6 @@ def small_disk(path: Path, nbytes: int) -> Iterator[SmallDisk]:
         yield SmallDisk(path)
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=60)
-
-
-@contextlib.contextmanager
-def full_folder(path: Path) -> Iterator[None]:
-    """A new folder in which this user can write nothing."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        path.mkdir(mode=0o500)
-        yield
-        return
-    with small_disk(path, 4096) as disk:
-        disk.fill(0)
-        yield
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import lmdb
 import numpy as np
+from own import Squares
 
 import torchyoga
 
@@ -74,14 +75,6 @@ _FOREIGN = {"old": "mds/zstd", "chunks": "litdata/numbers", "records": "tfrecord
 _FOREIGN |= {f"corpus.{ending}": f"megatron/uint16.{ending}" for ending in ("bin", "idx")}
 
 
-class _Squares(torchyoga.DataRef):
-    def __len__(self) -> int:
-        return 10
-
-    def take(self, rows: Any) -> list[int]:
-        return [int(row) ** 2 for row in rows]
-
-
 def blocks(page: Path, language: str) -> list[str]:
     """The code blocks of a page."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -120,13 +113,14 @@ def run_here(name: str, **environment: str) -> None:
 def run_examples(module: str, folder: Path) -> None:
     """Runs the examples of a module's docstrings."""
     old_cache = folder / "old.lmdb"
-    _write_as_tensorpack(old_cache)
+    if "old_cache" in _text_of(module):
+        _write_as_tensorpack(old_cache)
     given = {
         "np": np,
         "yoga": torchyoga,
         "tmp_path": folder,
         "DataLoader": torchyoga.DataLoader,
-        "Squares": _Squares,
+        "Squares": Squares,
         "storage": torchyoga.Storage(folder),
         "old_cache": old_cache,
     }

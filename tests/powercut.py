@@ -19,8 +19,7 @@ import pytest
 
 T = TypeVar("T")
 Tree = dict[str, bytes | None]  # by path: the content of each file; None for a folder
-_OF_TWO = ("rename", "replace", "link")
-_CHANGES = (*_OF_TWO, "unlink", "remove", "rmdir", "mkdir")
+_CHANGES = ("rename", "replace", "link", "unlink", "remove", "rmdir", "mkdir")
 _PAGE = 4096
 
 
@@ -140,40 +139,32 @@ class Recorder:
 
     Attributes:
         cuts: the moments before each sync, when most may be lost, and the end.
-        log: what was done, in order: the verb and the path.
     """
 
     def __init__(self, top: Path) -> None:
         self.cuts: list[Cut] = []
-        self.log: list[str] = []
         self._path = top
         self._top = os.stat(top).st_ino
         self._names: dict[int, dict[str, list[int | None]]] = {}
         self._contents: dict[int, list[bytes]] = {}
         self._paths: dict[int, str] = {}
         self._handles: list[int] = []  # while a file is open, no other one gets its number
-        self._look()
+        self.look()
         for number in [*self._names, *self._contents]:
             self._settle(number)
 
     def cut(self, before: str) -> Cut:
         """The states that are possible if the power is cut now."""
-        self._look()
+        self.look()
         names = {number: {name: [*v] for name, v in found.items()} for number, found in self._names.items()}
         return Cut(self._top, names, {number: [*v] for number, v in self._contents.items()}, before)
 
-    def changing(self, what: str, *paths: Any) -> None:
-        """Called before something is changed."""
-        self._look()
-        self.log.append(f"{what} {' to '.join(os.path.basename(os.fsdecode(path)) for path in paths)}")
-
     def synced(self, status: os.stat_result) -> None:
         """Called when a file or folder was synced."""
-        self._look()
+        self.look()
         path = self._paths.get(status.st_ino)
         if path is not None:
             self.cuts.append(self.cut(f"sync {path}"))
-            self.log.append(f"sync {path}")
             self._settle(status.st_ino)
 
     def close(self) -> None:
@@ -188,7 +179,8 @@ class Recorder:
             found = self._names[number]
             self._names[number] = {name: v[-1:] for name, v in found.items() if v[-1] is not None}
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Notes what the folder holds: before something is changed, and when something was synced."""
         folders = [(self._path, self._top)]
         for path, number in folders:
             self._meet(path, number)
@@ -251,7 +243,7 @@ def recorded(top: Path, act: Callable[[], object]) -> Recorder:
 
     def watch_change(name: str) -> Callable[..., Any]:
         def change(*args: Any, **kwargs: Any) -> Any:
-            recorder.changing(name, *(args[:2] if name in _OF_TWO else args[:1]))
+            recorder.look()
             return changes[name](*args, **kwargs)
 
         return change

@@ -7,25 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from docs import (
-    ENGINE_EXAMPLES,
-    FRAMEWORK_EXAMPLES,
-    FRAMEWORK_PAGES,
-    NOTEBOOK_PAGES,
-    PAGES,
-    REMOTE_EXAMPLES,
-    REMOTE_PAGES,
-    ROOT,
-    TRAINER_EXAMPLES,
-    TRAINER_PAGES,
-    TUTORIALS,
-    WITH_EXAMPLES,
-    blocks,
-    run_blocks,
-    run_examples,
-)
+import docs
 
-DATA_PAGE = ROOT / "docs" / "data.md"
+DATA_PAGE = docs.ROOT / "docs" / "data.md"
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
@@ -33,8 +17,10 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[BESIDE] * (page.name == "caching.md"), id=page.relative_to(ROOT).as_posix())
-        for page in PAGES
+        pytest.param(
+            page, marks=[BESIDE] * (page.name == "caching.md"), id=page.relative_to(docs.ROOT).as_posix()
+        )
+        for page in docs.PAGES
         if page.name != "README.md"  # whose blocks run below
     ],
 )
@@ -42,7 +28,7 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")  # pictures of tutorials are drawn, and shown nowhere
-    run_blocks(page)
+    docs.run_blocks(page)
 
 
 def test_every_block_of_the_tour_prints_what_it_shows(
@@ -51,7 +37,7 @@ def test_every_block_of_the_tour_prints_what_it_shows(
     """Beside a print stands its line; `...` for what may differ, and a remark in brackets after it."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "docs"}
-    for code in blocks(ROOT / "README.md", "python"):
+    for code in docs.blocks(docs.ROOT / "README.md", "python"):
         exec(code, namespace)
         shown = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
         printed = capsys.readouterr().out.splitlines()
@@ -69,14 +55,14 @@ def test_every_line_for_a_kind_of_data_is_run() -> None:
     assert len(table) > 12
     for line, more in table:
         pages = [DATA_PAGE.parent / name for name in re.findall(r"\(([\w/]+\.md)#", more)] or [DATA_PAGE]
-        assert any(line in code for page in pages for code in blocks(page, "python")), line
+        assert any(line in code for page in pages for code in docs.blocks(page, "python")), line
 
 
 def test_tables_of_speed_have_only_figures_of_runs() -> None:
     """The page's ratios stand in benchmarks/results.md; what peers.py measured is in its picture."""
-    (table,) = _tables((ROOT / "docs" / "performance.md").read_text())
-    peers = (ROOT / "docs" / "images" / "peers.svg").read_text()
-    bench = (ROOT / "benchmarks" / "results.md").read_text()
+    (table,) = _tables((docs.ROOT / "docs" / "performance.md").read_text())
+    peers = (docs.ROOT / "docs" / "images" / "peers.svg").read_text()
+    bench = (docs.ROOT / "benchmarks" / "results.md").read_text()
     assert len(table) > 15
     _all_of(run=bench, figures=[figure for row in table for figure in row[2:]])
     ours, *theirs = [row[1:] for row in _tables(bench.partition("## Small images")[2])[0]]
@@ -99,43 +85,45 @@ def _all_of(run: str, figures: list[str]) -> None:
 
 
 def test_the_first_program_runs_however_processes_start() -> None:
-    (program,) = blocks(ROOT / "docs" / "index.md", "python")
+    (program,) = docs.blocks(docs.ROOT / "docs" / "index.md", "python")
     assert "num_workers" not in program or "__main__" in program
-
-
-def test_there_are_blocks_to_run() -> None:
-    assert sum(len(blocks(page, "python")) for page in PAGES) > 10
 
 
 @pytest.mark.parametrize(
     "page",
-    PAGES + FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES + NOTEBOOK_PAGES,
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
+    docs.PAGES + docs.FRAMEWORK_PAGES + docs.TRAINER_PAGES + docs.REMOTE_PAGES + docs.NOTEBOOK_PAGES,
+    ids=lambda page: page.relative_to(docs.ROOT).as_posix(),
 )
 def test_links_and_make_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for code in blocks(page, "sh"):
+    targets = re.findall(r"^([\w-]+):", (docs.ROOT / "Makefile").read_text(), re.MULTILINE)
+    for code in docs.blocks(page, "sh"):
         for line in code.splitlines():
             assert line.startswith("make ")
             assert line.split()[1] in targets
 
 
 @pytest.mark.slow("torchyoga.tools.doctor.examination")
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize("name", docs.WITH_EXAMPLES)
 def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_examples(name, tmp_path)
+    docs.run_examples(name, tmp_path)
 
 
 def test_every_example_is_run_by_some_test() -> None:
-    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES, *ENGINE_EXAMPLES}
-    assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}
+    known = {
+        "quickstart",
+        *docs.FRAMEWORK_EXAMPLES,
+        *docs.TRAINER_EXAMPLES,
+        *docs.REMOTE_EXAMPLES,
+        *docs.ENGINE_EXAMPLES,
+    }
+    assert known == {path.stem for path in (docs.ROOT / "examples").glob("*.py")}
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted((ROOT / "examples").glob("*.py")), *TUTORIALS], ids=lambda p: p.stem
+    "path", [*sorted((docs.ROOT / "examples").glob("*.py")), *docs.TUTORIALS], ids=lambda p: p.stem
 )
 def test_programs_that_compare_losses_fix_the_number_of_threads(path: Path) -> None:
     """On processors where MKL takes its AVX2 kernels, another number of threads gives other last bits."""

@@ -13,6 +13,7 @@ import ceilings
 import pytest
 import rooms
 import surface
+from children import run_program
 
 import torchyoga
 from torchyoga import errors
@@ -227,7 +228,6 @@ def test_importing_loads_no_optional_framework() -> None:
     assert finished.stdout.strip() == "set()"
 
 
-@pytest.mark.quick("enable")
 @pytest.mark.parametrize("turned", ["enable", "disable"])
 def test_loading_names_collects_no_garbage_and_leaves_the_collector_as_it_was(turned: str) -> None:
     code = f"""
@@ -238,6 +238,5 @@ torchyoga.Storage, torchyoga.DataLoader
 assert gc.isenabled() is ({turned!r} == "enable")
 gc.callbacks.clear()
 """
-    command = [sys.executable, "-c", code]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert finished.stdout == ""
+    finished = run_program(code)
+    assert (finished.returncode, finished.stdout) == (0, ""), finished.stderr

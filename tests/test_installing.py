@@ -31,14 +31,19 @@ brought = {"site-packages", "lib-dynload"}
 print(*(path for path in loaded() - own if not brought & set(path.split("/"))), sep="\\n")
 """
 # Packages with native parts that `make test` installs; wheels made for Linux may take these from the system.
-NATIVE = """soundfile cv2 imagecodecs simplejpeg skimage PIL.Image lmdb h5py hdf5plugin pyarrow.parquet duckdb
-polars pandas zstandard obstore isal xxhash sklearn torch"""
+NATIVE = {
+    "media": "soundfile cv2 imagecodecs simplejpeg skimage PIL.Image",
+    "tables": "pyarrow.parquet duckdb polars pandas",
+    "others": "lmdb h5py hdf5plugin zstandard obstore isal xxhash sklearn torch",
+}
 OF_THE_SYSTEM = r"/(ld-linux[-\w]*|lib(c|m|mvec|dl|rt|pthread|util|gcc_s|stdc\+\+|z))[-.\d]*\.so[.\d]*$"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_packages_bring_their_native_libraries() -> None:
-    command = [sys.executable, "-c", LOADED, *NATIVE.split()]
+@pytest.mark.quick("media")
+@pytest.mark.parametrize("kind", NATIVE)
+def test_packages_bring_their_native_libraries(kind: str) -> None:
+    command = [sys.executable, "-c", LOADED, *NATIVE[kind].split()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     assert [path for path in done.stdout.split() if not re.search(OF_THE_SYSTEM, path)] == []

@@ -181,17 +181,8 @@ def test_fragments_become_a_section(tmp_path: Path) -> None:
     )
     (tmp_path / "changes" / "7.feature.md").write_text("`yoga.seven` counts to seven.\n")
     (tmp_path / "changes" / "meter.fix.md").write_text("- One.\n- Two.\n")
-    command = [
-        sys.executable,
-        "-m",
-        "towncrier",
-        "build",
-        "--yes",
-        "--version",
-        "9.9.9",
-        "--date",
-        "2026-11-23",
-    ]
+    options = ["--yes", "--version", "9.9.9", "--date", "2026-11-23"]
+    command = [sys.executable, "-m", "towncrier", "build", *options]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     text = (tmp_path / "CHANGELOG.md").read_text()
     assert text.startswith("# Changelog\n\n<!-- the latest release is first -->\n\n## 9.9.9 (2026-11-23)\n")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from own import Squares
@@ -73,27 +72,6 @@ def test_a_name_that_needs_a_package_names_it() -> None:
     code = "import sys, torchyoga\nsys.modules['pyarrow'] = None\ntry: torchyoga.from_arrow\n"
     code += "except ImportError as error: print(error)"
     assert "torchyoga[arrow]" in " ".join(run(code))
-
-
-def test_manifests_are_read_without_numpy_and_torch(tmp_path: Path) -> None:
-    rows = [{"image": np.zeros((2, 3), np.float32), "label": 1, "text": "a", "t": torch.zeros(2)}] * 5
-    storage = yoga.Storage(tmp_path)
-    storage.submit(rows, "some", "1.0", info={"classes": ["a"], "count": 3})
-    storage.append(rows, "some", "1.1", after="1.0")
-    storage.tag("some", "prod", "1.1")
-    code = """
-import sys
-from torchyoga.stores.spare import cleaned
-from torchyoga.stores.history import log_of, tags_of
-from torchyoga.stores.opened import opened
-
-store = opened(sys.argv[1])
-assert store.manifest("some", "1.1").num_rows == 10
-assert len(log_of(store, "some")) == 2 and tags_of(store, "some") == {"prod": "1.1"}
-assert not cleaned(store, 0, None, True, None, dry_run=True)
-print(*({"numpy", "torch", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)))
-"""
-    assert run(code, str(tmp_path)) == []
 
 
 def test_refs_show_what_is_for_users(tmp_path: Path) -> None:

@@ -231,52 +231,51 @@ def test_tutorials_show_what_they_printed_and_can_be_taken_along(site: Path) -> 
     assert (site / "tutorials" / "language.html").read_text().count("<img") == 1
 
 
-@pytest.mark.rest
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_the_search_finds_pages_in_a_browser_without_a_server(site: Path) -> None:
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
     sync_api: Any = pytest.importorskip("playwright.sync_api")
-    elsewhere, errors = [], []
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("request", lambda request: elsewhere.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        for words, expected in (("shuffle_quality", "loading.html"), ("loss spike", "resume.html")):
-            page.goto(f"file://{site}/search.html?q={words.replace(' ', '+')}")
-            page.wait_for_selector("#search-results li a", timeout=30_000)
-            page.wait_for_function("() => /found|matching/i.test(document.body.innerText)", timeout=30_000)
-            found = page.eval_on_selector_all("#search-results li a", "links => links.map(a => a.href)")
-            assert any(expected in link for link in found), (words, found)
-        page.goto(f"file://{site}/index.html")
-        for width in (360, 1440):
-            page.set_viewport_size({"width": width, "height": 900})
-            wide = page.evaluate("() => document.documentElement.scrollWidth")
-            assert wide <= width, f"the start page is {wide} wide on a screen of {width}"
+        yield (browser := playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]))
         browser.close()
+
+
+@pytest.mark.rest
+def test_the_search_finds_pages_in_a_browser_without_a_server(site: Path, browser: Any) -> None:
+    elsewhere, errors = [], []
+    page = browser.new_page()
+    page.on("request", lambda request: elsewhere.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for words, expected in (("shuffle_quality", "loading.html"), ("loss spike", "resume.html")):
+        page.goto(f"file://{site}/search.html?q={words.replace(' ', '+')}")
+        page.wait_for_selector("#search-results li a", timeout=30_000)
+        page.wait_for_function("() => /found|matching/i.test(document.body.innerText)", timeout=30_000)
+        found = page.eval_on_selector_all("#search-results li a", "links => links.map(a => a.href)")
+        assert any(expected in link for link in found), (words, found)
+    page.goto(f"file://{site}/index.html")
+    for width in (360, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= width, f"the start page is {wide} wide on a screen of {width}"
     assert not errors
     assert not [url for url in elsewhere if not url.startswith(("file:", "data:", "blob:"))]
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_no_page_is_endless_and_its_code_can_be_copied(site: Path) -> None:
-    sync_api: Any = pytest.importorskip("playwright.sync_api")
-    high = {}
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1440, "height": 900})
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        for path in sorted(set(site.rglob("*.html")) - set(site.glob("tutorials/*"))):
-            page.goto(f"file://{path}")
-            high[path.name] = page.evaluate("() => document.documentElement.scrollHeight")
-        copied = {}
-        page.goto(f"file://{site}/index.html")
-        for kind in ("console", "python"):
-            page.click(f"div.highlight-{kind} button.copy", force=True)
-            page.wait_for_selector(f"div.highlight-{kind} button.copy:text('Copied')")
-            copied[kind] = page.evaluate("() => navigator.clipboard.readText()")
-        browser.close()
+def test_no_page_is_endless_and_its_code_can_be_copied(site: Path, browser: Any) -> None:
+    high, copied = {}, {}
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    for path in sorted(set(site.rglob("*.html")) - set(site.glob("tutorials/*"))):
+        page.goto(f"file://{path}")
+        high[path.name] = page.evaluate("() => document.documentElement.scrollHeight")
+    page.goto(f"file://{site}/index.html")
+    for kind in ("console", "python"):
+        page.click(f"div.highlight-{kind} button.copy", force=True)
+        page.wait_for_selector(f"div.highlight-{kind} button.copy:text('Copied')")
+        copied[kind] = page.evaluate("() => navigator.clipboard.readText()")
     assert not {name: height for name, height in high.items() if height > 12_000}
     assert copied["console"] == "pip install .\n"
     assert copied["python"].rstrip() == blocks(DOCS / "index.md", "python")[0].rstrip()

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layout import HOSTILE, Open, check_layout, reached_by_keys
 
 import torchyoga as yoga
 
-Open = Callable[..., Any]
-HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
 SECTIONS = "overview columns rows lineage log".split()  # noqa: SIM905
 _LAID_OUT = """() => {
   const names = [];
@@ -20,10 +19,6 @@ _LAID_OUT = """() => {
     if (one.getBoundingClientRect().height > 40 && one.querySelector('h2').innerText) names.push(one.id);
   return names;
 }"""
-_BEYOND = """() => [...document.querySelectorAll('body *')].filter(one => {
-  const box = one.getBoundingClientRect();
-  return box.right > innerWidth + 1 && !one.closest('.scroll, pre, svg, .skip');
-}).map(one => one.tagName + '.' + one.className)"""
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +59,7 @@ def test_every_section_at_any_width(pages: dict[str, str], opened: Open, width: 
     for name in pages:
         page = opened(pages[name], width, scheme)
         assert page.evaluate(_LAID_OUT) == SECTIONS
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate(_BEYOND) == []
-        light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert light is (scheme == "light")
+        check_layout(page, width, scheme)
 
 
 def test_pictures_are_shown_and_have_words(pages: dict[str, str], opened: Open) -> None:
@@ -90,22 +82,7 @@ def test_nothing_of_the_data_runs(pages: dict[str, str], opened: Open) -> None:
 
 
 def test_all_is_reached_by_keys(pages: dict[str, str], opened: Open) -> None:
-    page = opened(pages["texts"])
-    page.keyboard.press("Tab")
-    first = "document.activeElement"
-    assert page.evaluate(f"{first}.className") == "skip"
-    assert page.evaluate(f"{first}.getBoundingClientRect().top") >= 0
-    page.keyboard.press("Enter")
-    assert page.evaluate(f"{first}.id") == "main"
-    reached = []
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        label = page.evaluate(f"{first}.getAttribute('aria-label') || {first}.innerText")
-        outline = page.evaluate(f"getComputedStyle({first}).outlineStyle")
-        if page.evaluate(f"{first} === document.body"):
-            break
-        assert outline == "solid", label
-        reached.append(label)
+    reached = reached_by_keys(opened(pages["texts"]))
     tables = ["Table of columns", "Table of rows", "Table of versions"]
     assert [label for label in reached if label in tables] == tables
     assert "Packages" in reached

@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,17 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layout import HOSTILE, Open, check_layout, reached_by_keys
 from PIL import Image
+from waiting import eventually
 
 import torchyoga as yoga
 
-Open = Callable[..., Any]
-HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(1)</script>\u202egpj"
 CLASSES = ["cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "Ankle boot", "yak"]
-_BEYOND = """() => [...document.querySelectorAll('body *')].filter(one => {
-  const box = one.getBoundingClientRect();
-  return box.right > innerWidth + 1 && !one.closest('.scroll, pre, svg, .skip');
-}).map(one => one.tagName + '.' + one.className)"""
 
 
 def sound(n: int) -> bytes:
@@ -102,10 +97,7 @@ def test_every_page_at_any_width(
     for address in [*pages(url), *hostile_pages(url, opened)]:
         for width in (390, 1440):
             page = opened(address, width, scheme, allowed=url, offline=False)
-            assert page.evaluate("document.documentElement.scrollWidth") == width, address
-            assert page.evaluate(_BEYOND) == [], address
-            light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-            assert light is (scheme == "light")
+            check_layout(page, width, scheme)
             assert page.evaluate("document.scripts.length") == 0
             assert violations(page) == [], (address, width)
             page.close()
@@ -198,10 +190,7 @@ def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_pat
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            until = time.monotonic() + 60
-            while not (file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n")):
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            eventually(lambda: file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n"))
             page = opened(file.as_uri(), allowed=("file://", url), offline=False)
             page.wait_for_url(url)
             assert "1 dataset" in page.inner_text("header")
@@ -219,17 +208,7 @@ def test_nothing_of_the_data_runs(url: str, opened: Open) -> None:
 
 def test_all_is_reached_by_keys(url: str, opened: Open) -> None:
     page = opened(f"{url}rows?id=pets&version=1.0", allowed=url, offline=False)
-    page.keyboard.press("Tab")
-    first = "document.activeElement"
-    assert page.evaluate(f"{first}.className") == "skip"
-    page.keyboard.press("Enter")
-    assert page.evaluate(f"{first}.id") == "main"
-    reached = []
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        reached.append(
-            page.evaluate(f"{first}.getAttribute('aria-label') || {first}.id || {first}.innerText")
-        )
+    reached = reached_by_keys(page)
     for wanted in ("where", "Find", "start", "Go", "Table of rows"):
         assert wanted in reached
     page.get_by_label("Row", exact=True).fill("123")

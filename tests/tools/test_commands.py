@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import made, on_terminal, parsed, run, said, timeless
+from commanding import on_terminal, parsed, run, said, timeless
 
 import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table
 
 DAMAGES = pytest.mark.damages("files are cut on purpose")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    made(folder)
-    return folder
-
-
-@pytest.fixture
-def storage(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> yoga.Storage:
-    """A storage that a test may change, in the current folder."""
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    return yoga.Storage("storage")
 
 
 def test_ls(storage: yoga.Storage) -> None:
@@ -407,6 +391,7 @@ def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[s
     assert message in text
     assert text.startswith("error: ")
     assert len(text.splitlines()) <= 2
+    assert "Errno" not in text
     assert storage.versions("images") == ["1.0", "1.1"]
 
 
@@ -458,6 +443,8 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
         (["ls", "rows.jsonl"], "the storage 'rows.jsonl' is a file"),
         (["ls", "xyz://bucket"], "xyz"),
         (["head", "images", "0"], "0 is not in the range"),
+        (["head", "images", "--nosuch"], "--nosuch"),
+        (["rm", "images", "@prod"], "pass --force"),
         (["info"], "Missing argument"),
         (["append", "images", "1.1", "rows.jsonl"], "'images' '1.1' is published already"),
         (
@@ -474,6 +461,10 @@ def test_what_is_asked_wrongly_is_said_in_two_lines(
     assert text.startswith("error: ")
     assert len(text.splitlines()) <= 2
     assert run(*arguments).stdout == ""
+    found = run(*arguments, "--json")
+    error = json.loads(found.stdout)
+    assert found.stderr == text
+    assert error == {"error": text.removeprefix("error: ").strip(), "kind": error["kind"], "exit_code": 2}
 
 
 def test_a_tag_of_a_removed_version_is_said(storage: yoga.Storage) -> None:

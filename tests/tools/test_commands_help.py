@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -13,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commanding import by_ada, made, process, run, said, timeless
+import torch
+from commanding import by_ada, process, run, said, timeless
 from golden.foreign_rows import FOREIGN
 
 import torchyoga as yoga
@@ -56,9 +58,7 @@ def test_each_command_has_examples() -> None:
 
 
 @pytest.mark.parametrize("name", OF_STORAGES)
-def test_examples_in_the_help_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = made(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_examples_in_the_help_run(name: str, storage: yoga.Storage) -> None:
     shutil.copytree(FOREIGN / "mds" / "gz", "shards")
     for number, line in enumerate(examples(name)):
         line = line.replace("s3://bucket/shards", "shards").replace("mds://folder", "mds://shards")
@@ -85,25 +85,6 @@ def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:
         storage.submit(storage.fetch("images", "1.0"), id, "1.0", progress=False)
 
 
-def test_the_help_of_the_group_imports_no_command(tmp_path: Path) -> None:
-    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
-    code += "try: command.main(sys.argv[1:], prog_name='yoga')\nexcept SystemExit: pass\n"
-    code += "print(*(name[25:] for name in sys.modules if name.startswith('torchyoga.tools.commands.')))"
-    for arguments in (["--help"], ["--version"], ["lss"]):
-        found = process(sys.executable, "-c", code, *arguments)
-        assert set(found.stdout.splitlines()[-1].split()) == {"group", "places", "output"}, found
-
-
-def test_help_of_commands_loads_neither_torch_nor_numpy() -> None:
-    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
-    code += f"for name in {OF_STORAGES}:\n"
-    code += "    try: command.main([name, '--help'], prog_name='yoga')\n"
-    code += "    except SystemExit as end: assert end.code == 0, name\n"
-    code += "print('heavy', sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb', 'fsspec'} & set(sys.modules)))"
-    found = process(sys.executable, "-c", code)
-    assert found.stdout.splitlines()[-1] == "heavy []", found.stderr
-
-
 LIGHT = [
     ["ls", "-l"],
     ["info", "images"],
@@ -111,6 +92,7 @@ LIGHT = [
     ["stats", "images"],
     ["stats", "images", "--columns", "label"],
     ["tag", "images", "new", "1.0"],
+    ["tag", "images"],
     ["gc", "--keep", "1"],
     ["check", "--manifests"],
 ]
@@ -121,36 +103,50 @@ OF_ROWS = [
 ]
 
 
-def test_commands_on_manifests_load_neither_torch_nor_numpy(tmp_path: Path) -> None:
-    made(tmp_path)
-    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
-    code += f"for arguments in {LIGHT + OF_ROWS}:\n"
-    code += "    try: command.main([*arguments, '-s', 'storage'], prog_name='yoga')\n"
-    code += "    except SystemExit as end: assert end.code == 0, arguments\n"
-    code += (
-        "    print('heavy', arguments, sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb'} & set(sys.modules)))"
-    )
-    found = process("/bin/sh", "-c", f'cd {tmp_path} && exec {sys.executable} -c "$CODE"', CODE=code)
-    heavy = [line for line in found.stdout.splitlines() if line.startswith("heavy")]
-    wanted = [f"heavy {arguments} []" for arguments in LIGHT]
-    wanted += [f"heavy {arguments} ['lmdb', 'numpy']" for arguments in OF_ROWS]  # rows are read, but no torch
-    assert heavy == wanted, found.stderr
+# What runs commands one after the other, and says behind each what has been loaded.
+RUNNING = """
+import json, sys
+from torchyoga.tools.commands.group import command
+
+for arguments in json.loads(sys.argv[1]):
+    try:
+        command.main(arguments, prog_name="yoga")
+    except SystemExit as end:
+        own = [name[25:] for name in sys.modules if name.startswith("torchyoga.tools.commands.")]
+        heavy = {"torch", "numpy", "rich", "h5py", "lmdb", "fsspec", "tqdm", "asyncio"} & set(sys.modules)
+        print("loaded", json.dumps([end.code, sorted(own), sorted(heavy)]))
+"""
 
 
-def test_a_look_at_a_store_behind_a_url_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
-    code = "import sys\nfrom torchyoga.tools.commands.group import command\n"
-    code += "try: command.main(['ls', 'memory://none'], prog_name='yoga')\n"
-    code += "except SystemExit as end: assert end.code == 0\n"
-    code += "print('heavy', sorted({'torch', 'numpy', 'rich', 'h5py', 'lmdb'} & set(sys.modules)))"
-    found = process(sys.executable, "-c", code)
-    assert found.stdout.splitlines()[-1] == "heavy []", found.stderr
+def loaded_by(commands: list[list[str]]) -> list[tuple[int, list[str], list[str]]]:
+    """The exit code of each, and what has been loaded then: modules of commands, and heavy ones."""
+    found = process(sys.executable, "-c", RUNNING, json.dumps(commands))
+    lines = [line.removeprefix("loaded ") for line in found.stdout.splitlines() if line.startswith("loaded")]
+    assert len(lines) == len(commands), found.stderr
+    return [tuple(json.loads(line)) for line in lines]
 
 
-def test_the_package_is_run_as_a_module(tmp_path: Path) -> None:
-    made(tmp_path)
-    found = process(sys.executable, "-m", "torchyoga", "ls", str(tmp_path / "storage"))
+def test_the_help_of_the_group_imports_no_command() -> None:
+    for code, own, heavy in loaded_by([["--help"], ["--version"], ["lss"]]):
+        assert (own, heavy) == (["group", "output", "places"], []), code
+
+
+def test_help_and_commands_on_manifests_load_neither_torch_nor_numpy(storage: yoga.Storage) -> None:
+    rows = [{"t": torch.zeros(2), "x": np.zeros(2)}]
+    storage.submit(rows, "tensors", "1", info={"classes": ["a"]}, progress=False)
+    light = [*([name, "--help"] for name in OF_STORAGES), *LIGHT, ["info", "tensors"]]
+    found = loaded_by([*light, ["ls", "memory://none"], *OF_ROWS])
+    assert {code for code, _, _ in found} == {0}
+    heavy = [some for _, _, some in found]
+    assert heavy[: len(light)] == [[]] * len(light)
+    assert heavy[len(light)] == ["asyncio", "fsspec"]
+    assert heavy[len(light) + 1 :] == [["asyncio", "fsspec", "lmdb", "numpy"]] * len(OF_ROWS)  # no torch
+
+
+def test_the_package_is_run_as_a_module(storage: yoga.Storage) -> None:
+    found = process(sys.executable, "-m", "torchyoga", "ls", "storage")
     assert found.stdout == "id       versions\nimages   1.0 1.1\nnumbers  1\n"
-    found = process(sys.executable, "-m", "torchyoga", "info", "nothing", "-s", str(tmp_path / "storage"))
+    found = process(sys.executable, "-m", "torchyoga", "info", "nothing")
     assert found.returncode == 2
     assert found.stderr.startswith("error: there is no dataset 'nothing'")
     found = process(sys.executable, "-m", "torchyoga", "infos")

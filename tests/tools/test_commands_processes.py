@@ -11,17 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, made, process
+from commanding import ENVIRONMENT, entry_point, hears_ctrl_c, process, run
 from waiting import PATIENCE
 
 import torchyoga as yoga
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(storage: yoga.Storage, tmp_path: Path) -> Path:
     """`yoga`, in a folder with a storage."""
-    made(tmp_path)
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     return entry_point(tmp_path / "bin")
 
@@ -81,12 +79,12 @@ def test_a_terminal_without_utf8_gets_escapes(program: Path) -> None:
     assert r"fotos gr\xf6\xdfe" in found.stderr
 
 
-def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
+def completed(words: str, shell: str = "bash") -> list[str]:
     """What a shell offers for the last of some words."""
     count = len(shlex.split(words)) - (0 if words.endswith(" ") else 1)
     last = "" if words.endswith(" ") else words.rsplit(" ", 1)[1]
     given = {"COMP_WORDS": words, "COMP_CWORD": str(last if shell == "fish" else count)}
-    found = process(str(program), _YOGA_COMPLETE=f"{shell}_complete", **given)
+    found = run(_YOGA_COMPLETE=f"{shell}_complete", **given)
     assert found.stderr == ""
     lines = found.stdout.strip().splitlines()
     if shell == "zsh":  # kind, value and help on lines of their own
@@ -94,27 +92,27 @@ def completed(program: Path, words: str, shell: str = "bash") -> list[str]:
     return [line.split(",", 1)[1].split("\t")[0] for line in lines]
 
 
-def test_commands_options_ids_and_versions_are_completed(program: Path) -> None:
-    assert completed(program, "yoga l") == ["log", "ls"]
-    assert completed(program, "yoga info ") == ["images", "numbers"]
-    assert completed(program, "yoga info im") == ["images"]
-    assert completed(program, "yoga info images ") == ["1.0", "1.1"]
-    assert completed(program, "yoga diff images 1.0 1") == ["1.0", "1.1"]
-    assert completed(program, "yoga info -s nowhere ") == []
-    assert completed(program, "yoga info --js") == ["--json"]
+def test_commands_options_ids_and_versions_are_completed(storage: yoga.Storage) -> None:
+    assert completed("yoga l") == ["log", "ls"]
+    assert completed("yoga info ") == ["images", "numbers"]
+    assert completed("yoga info im") == ["images"]
+    assert completed("yoga info images ") == ["1.0", "1.1"]
+    assert completed("yoga diff images 1.0 1") == ["1.0", "1.1"]
+    assert completed("yoga info -s nowhere ") == []
+    assert completed("yoga info --js") == ["--json"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_complete_too(program: Path, shell: str) -> None:
-    assert completed(program, "yoga info im", shell) == ["images"]
+    assert completed("yoga info im", shell) == ["images"]
     source = process(str(program), _YOGA_COMPLETE=f"{shell}_source")
     assert source.returncode == 0
     assert "_YOGA_COMPLETE" in source.stdout
 
 
-def test_names_that_no_shell_shows_as_they_are_are_not_offered(program: Path) -> None:
-    yoga.Storage("storage").submit([1], "im\nages\x1b[31m", "1", progress=False)
-    assert completed(program, "yoga info im") == ["images"]
+def test_names_that_no_shell_shows_as_they_are_are_not_offered(storage: yoga.Storage) -> None:
+    storage.submit([1], "im\nages\x1b[31m", "1", progress=False)
+    assert completed("yoga info im") == ["images"]
 
 
 def test_bash_completes_with_the_line_that_the_page_shows(program: Path) -> None:

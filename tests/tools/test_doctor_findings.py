@@ -12,8 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ import torch
 from children import run_program, started
 from doctored import PATIENCE, Drawing, Held, Sharded, Slow, in_trial, seeded_alike
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset
+from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.process.control_group import usable_cpus
@@ -181,51 +181,41 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
 # -- handles
 
 
-@contextlib.contextmanager
-def handle(kind: str, folder: Path) -> Iterator[Any]:
-    """An open handle of a kind."""
+def held_lock(opened: contextlib.ExitStack) -> Any:
+    lock = threading.Lock()
+    opened.enter_context(lock)
+    return lock
+
+
+def running_thread(opened: contextlib.ExitStack) -> threading.Thread:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    opened.callback(thread.join)
+    opened.callback(end.set)
+    return thread
+
+
+HELD: dict[str, Callable[[contextlib.ExitStack], Any]] = {
+    "an open h5py.File": lambda opened: opened.enter_context(h5py.File("a.h5", "w")),
+    "an open h5py.Dataset": lambda opened: HELD["an open h5py.File"](opened).create_dataset("x", data=[1]),
+    "an open lmdb.Environment": lambda opened: opened.enter_context(lmdb.open("a.lmdb")),
+    "a sqlite3.Connection": lambda opened: opened.enter_context(contextlib.closing(sqlite3.connect("a.db"))),
+    "a sqlite3.Cursor": lambda opened: HELD["a sqlite3.Connection"](opened).cursor(),
+    "an open socket": lambda opened: opened.enter_context(socket.socket()),
+    "an open file": lambda opened: opened.enter_context(open("a", "wb")),  # noqa: SIM115
+    "a lock of threads that is held": held_lock,
+    "a running thread": running_thread,
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_an_open_handle_is_named_by_its_attribute(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as opened:
-        if kind.startswith("h5py"):
-            file = opened.enter_context(h5py.File(folder / "a.h5", "w"))
-            yield file if kind == "h5py" else file.create_dataset("x", data=[1])
-        elif kind == "lmdb":
-            yield opened.enter_context(lmdb.open(str(folder / "a.lmdb")))
-        elif kind in ("sqlite3", "cursor"):
-            connection = opened.enter_context(contextlib.closing(sqlite3.connect(folder / "a.db")))
-            yield connection if kind == "sqlite3" else connection.cursor()
-        elif kind == "socket":
-            yield opened.enter_context(socket.socket())
-        elif kind == "file":
-            yield opened.enter_context(open(folder / "a", "wb"))
-        elif kind == "lock":
-            lock = threading.Lock()
-            opened.enter_context(lock)
-            yield lock
-        elif kind == "thread":
-            end = threading.Event()
-            thread = threading.Thread(target=end.wait)
-            thread.start()
-            yield thread
-            end.set()
-            thread.join()
-
-
-@pytest.mark.parametrize(
-    ("kind", "what"),
-    [
-        ("h5py", "an open h5py.File"),
-        ("h5py dataset", "an open h5py.Dataset"),
-        ("lmdb", "an open lmdb.Environment"),
-        ("sqlite3", "a sqlite3.Connection"),
-        ("cursor", "a sqlite3.Cursor"),
-        ("socket", "an open socket"),
-        ("file", "an open file"),
-        ("lock", "a lock of threads that is held"),
-        ("thread", "a running thread"),
-    ],
-)
-def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path: Path) -> None:
-    with handle(kind, tmp_path) as held:
+        held = HELD[what](opened)
         dataset = Subset(Held({"files": [None, held]}), [1, 2])
         path = "dataset.dataset.held['files'][1]"
         assert open_handles(dataset) == [(path, what)]
@@ -233,7 +223,7 @@ def test_an_open_handle_is_named_by_its_attribute(kind: str, what: str, tmp_path
         assert (finding.name, finding.severity) == ("fork-unsafe", "maybe")
         assert finding.measured.startswith(f"{path} is {what}")
         assert path in finding.change
-    if kind not in ("thread", "h5py dataset"):  # it is closed or free now
+    if what not in ("a running thread", "an open h5py.Dataset"):  # it is closed or free now
         assert open_handles(Held(held)) == []
 
 
@@ -380,10 +370,7 @@ def test_a_trial_ends_what_it_has_started(tmp_path: Path) -> None:
     assert hang.is_locked
     assert hang.at.endswith(", work")
     pid = int((tmp_path / "pid").read_text())
-    end = time.monotonic() + 60
-    while time.monotonic() < end and _is_running(pid):
-        time.sleep(0.02)
-    assert not _is_running(pid)
+    eventually(lambda: not _is_running(pid), timeout=60)
     assert tried(lambda: os.kill(os.getpid(), signal.SIGKILL), PATIENCE).error == ENDED
     assert tried(lambda: 1 / 0, PATIENCE).error == "ZeroDivisionError: division by zero"
 

@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from children import run_program
 from commanding import ENVIRONMENT, hears_ctrl_c, parsed, process, said
 from golden.foreign_rows import FOREIGN
 
@@ -120,16 +121,12 @@ def test_rows_that_a_pool_of_threads_makes_are_measured_when_the_program_ends(tm
 
 
 def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
-    killed = process(*DOCTOR, "--", "sh", "-c", "kill -9 $$")
-    assert killed.returncode == 128 + 9
-    assert "no process of it has reported" in killed.stdout
-    assert "import torchyoga" in killed.stdout
-    none = process(*DOCTOR, "--", sys.executable, "-c", "import torchyoga")
-    assert none.returncode == 0, none.stderr
-    assert "no loader was iterated" in none.stdout
-    missing = process(*DOCTOR, "--", "no-such-program")
-    assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr.startswith("error: no-such-program cannot be run: No such file or directory\n")
+    killed = said("doctor", "--", "sh", "-c", "kill -9 $$", code=128 + 9)
+    assert "no process of it has reported" in killed
+    assert "import torchyoga" in killed
+    assert "no loader was iterated" in said("doctor", "--", sys.executable, "-c", "import torchyoga")
+    missing = said("doctor", "--", "no-such-program", code=2)
+    assert missing.startswith("error: no-such-program cannot be run: No such file or directory\n")
 
 
 def test_a_loader_that_is_local_to_a_function_is_examined(tmp_path: Path) -> None:
@@ -151,8 +148,8 @@ def test_a_loader_that_is_local_to_a_function_is_examined(tmp_path: Path) -> Non
     main()
     """
     (tmp_path / "train.py").write_text(textwrap.dedent(code))
-    done = process(*DOCTOR, "--json", "--", sys.executable, str(tmp_path / "train.py"))
-    found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
+    diagnosis = said("doctor", "--json", "--", sys.executable, str(tmp_path / "train.py"))
+    found = {one["name"]: one for one in json.loads(diagnosis)["findings"]}
     assert found["no-batches"]["severity"] == "wrong"
     assert "broken-rows" not in found
 
@@ -261,7 +258,7 @@ def test_ranks_of_a_job_are_compared(tmp_path: Path) -> None:
 def test_without_the_variable_nothing_of_the_doctor_is_loaded() -> None:
     code = "import sys, torchyoga as yoga; yoga.DataLoader; "
     code += "print([name for name in sys.modules if 'tools' in name and 'torchyoga' in name])"
-    assert process(sys.executable, "-c", code).stdout == "[]\n"
+    assert run_program(code).stdout == "[]\n"
 
 
 @pytest.mark.rest

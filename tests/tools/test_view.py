@@ -13,14 +13,12 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from commanding import ENVIRONMENT, hears_ctrl_c, run
 from damaged import flip
@@ -98,40 +96,19 @@ def test_an_image_is_opened_as_it_is(shown: str, storage: yoga.Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "count"),
-    [
-        ("label = 3", 50),
-        ("label%20%3D%203", 50),
-        ('text = "row 17"', 1),
-        ("text contains 99", 19),
-        ("score > 0.998", 1),
-        ("score = nan", 50),
-        ("label in (1, 2) and text contains 99", 2),
-        ("not (label < 9 or score > 0.1)", 23),
-        ("image contains 255", 3),
-    ],
+    ("where", "count"), [("label = 3", 50), ('text = "row 17"', 1), ("score > 0.998", 1), ("score = nan", 50)]
 )
 def test_filters(shown: str, where: str, count: int) -> None:
-    text = where if "%" in where else where.replace(" ", "+").replace('"', "%22").replace("=", "%3D")
-    text = text.replace("!", "%21").replace(">", "%3E")
-    found = ask(f"{shown}rows?id=pets&version=1.1&where={text}")
-    assert found.status == 200
-    assert f"{count} row{'s' * (count != 1)} found" in found.text
+    for text in (quote(where), quote_plus(where)):
+        found = ask(f"{shown}rows?id=pets&version=1.1&where={text}")
+        assert found.status == 200
+        assert f"{count} row{'s' * (count != 1)} found" in found.text
 
 
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [
-        ("label", "is not a filter"),
-        ("__import__('os') = 1", "is not a filter"),
-        ("x" * 1001, "at most 1,000 characters"),
-        ("label = 'Ankle boot'", "'label' holds whole numbers, which cannot be compared with 'Ankle boot'"),
-    ],
-)
-def test_filters_that_are_none(shown: str, where: str, said: str) -> None:
-    found = ask(f"{shown}rows?id=pets&version=1.1&where={where.replace(' ', '+').replace('=', '%3D')}")
+def test_a_filter_that_is_none(shown: str) -> None:
+    found = ask(f"{shown}rows?id=pets&version=1.1&where=label+%3D+'Ankle+boot'")
     assert found.status == 200
-    assert said in found.text
+    assert "'label' holds whole numbers, which cannot be compared with 'Ankle boot'" in found.text
 
 
 @pytest.mark.parametrize(
@@ -265,28 +242,17 @@ def test_a_dataset_that_fails_is_a_page() -> None:
     assert b"<b>the disk" not in found.body
 
 
-class Counting(yoga.DataRef[Any]):
-    """Endless rows, of which it counts those that are read."""
-
-    schema = yoga.Schema.of({"n": 1})
-    _row_bytes = 8
-
-    def __init__(self) -> None:
-        self.read = 0
-
-    def __len__(self) -> int:
-        return 10_000_000
-
-    def take(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-        self.read += len(rows)
-        return [{"n": int(row)} for row in rows]
-
-
 def test_a_filter_looks_at_rows_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = Counting()
+    read: list[int] = []
+
+    def row(number: int) -> dict[str, int]:
+        read.append(number)
+        return {"n": number}
+
+    ref = Made(10_000_000, row, yoga.Schema.of({"n": 1}), row_bytes=8)
     found, looked = Filter.of("n = -1", ref.schema).first(ref, 5, 50, seconds=0)
     assert not len(found)
-    assert 5 < looked == 5 + ref.read < 20_000
+    assert 5 < looked == 5 + len(read) < 20_000
     monkeypatch.setattr(rows_room, "_MOST_SECONDS", 0)
     with yoga.view(ref) as shown:
         page = ask(shown.url + "rows?where=n+%3D+-1")
@@ -325,10 +291,7 @@ def test_closing_ends_its_threads_and_its_port(storage: yoga.Storage) -> None:
         yoga.view(storage, port=port or 0)
     ask(shown.url)
     shown.close()
-    deadline = time.monotonic() + 20
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert set(threading.enumerate()) <= before
+    eventually(lambda: set(threading.enumerate()) <= before)
     yoga.view(storage, port=port or 0).close()
 
 
@@ -475,9 +438,7 @@ def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
     with subprocess.Popen(command, text=True, env=environment, **run) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        until = time.monotonic() + 60
-        while not noted.exists() and time.monotonic() < until:
-            time.sleep(0.02)
+        eventually(noted.exists)
         arguments, mode, path, *page = noted.read_text().splitlines()
         assert ask(url).status == 200
         process.send_signal(2)
