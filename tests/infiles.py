@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import torchyoga as yoga
 from torchyoga.formats.contract import Extent, format_named
 from torchyoga.formats.mapped import MappedFile
 from torchyoga.reading.reader import Reader
+from torchyoga.rows.block import Block
+from torchyoga.versions.file_entry import FileEntry
 
 SIZES = (4, 7, 0, 5, 1, 6)  # rows of each file, 23 in all
 
@@ -30,6 +33,16 @@ class InFiles(yoga.DataRef):
 
     def take(self, rows: Any) -> list[int]:
         return [int(row) for row in rows]
+
+
+def written(path: Path, *blocks: Block, compression: str | None = None) -> FileEntry:
+    """The entry of a new file of these blocks."""
+    format = "hdf5" if path.suffix == ".h5" else "lmdb"
+    writer = format_named(format).Writer(str(path), blocks[0].schema, compression)
+    for block in blocks:
+        writer.write(block)
+    index, num_rows = writer.close(), sum(block.num_rows for block in blocks)
+    return FileEntry(path.name, format, num_rows, path.stat().st_size, index, ())
 
 
 def extents_of(reader: Reader) -> list[Extent]:

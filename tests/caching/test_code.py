@@ -9,6 +9,7 @@ import itertools
 import linecache
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,27 +24,10 @@ def made(count, start=0):
     return rows
 """
 SAME = {
-    "comments": """
-# before
-def made(count, start=0):  # beside
-    # inside
-    rows = [start + n for n in range(count)]
-
-    return rows
-    # after
-""",
-    "globals": """
-SIZE = 3
-def made(count, start=0):
-    rows = [start + n for n in range(count)]
-    return rows
-""",
-    "docstring": '''
-def made(count, start=0):
-    """Says what it does."""
-    rows = [start + n for n in range(count)]
-    return rows
-''',
+    "comments": PLAIN.replace("def", "# before\ndef").replace("):\n", "):  # beside\n    # inside\n\n")
+    + "    # after\n",
+    "globals": "SIZE = 3" + PLAIN,
+    "docstring": PLAIN.replace("):\n", '):\n    """Says what it does."""\n'),
     "layout": """
 import os
 
@@ -65,29 +49,12 @@ def doubled(function):
     return inner
 
 @doubled
-@functools.lru_cache(maxsize=3)
-def made(count, start=0):
-    rows = [start + n for n in range(count)]
-    return rows
-""",
-    "partial": """
-import functools
-
-def written(count, start=0):
-    rows = [start + n for n in range(count)]
-    return rows
-
-made = functools.partial(written, 3)
-""",
-    "nested": """
-def outer():
-    def made(count, start=0):
-        rows = [start + n for n in range(count)]
-        return rows
-    return made
-
-made = outer()
-""",
+@functools.lru_cache(maxsize=3)"""
+    + PLAIN,
+    "partial": "import functools\n"
+    + PLAIN.replace("made", "written")
+    + "made = functools.partial(written, 3)",
+    "nested": "def outer():" + textwrap.indent(PLAIN, "    ") + "    return made\nmade = outer()",
 }
 RETURNS = (
     "yield from rows|return f'{rows}'|return f'{rows!r}'|return f'{rows:>9}'|return f'{rows} '|"
@@ -207,26 +174,27 @@ def test_without_a_source_there_is_no_digest() -> None:
     exec("def made(): return 1", made)
     made["lambda"] = eval("lambda: 1")
     exec("class Class:\n    def made(self): return 1", made)
-    for function in (
-        made["lambda"],
-        made["made"],
-        made["Class"],
-        made["Class"]().made,
-        len,
-        "".join,
-        int,
-        max,
-    ):
+    hidden = [made["lambda"], made["made"], made["Class"], made["Class"]().made]
+    for function in (*hidden, len, "".join, int, max):
         assert digest_of(function) is None, function
     for odd in (functools.partial(len), functools.partial(made["lambda"]), object(), itertools.count(), None):
         assert digest_of(odd) is None  # type: ignore[arg-type]
 
 
-def test_a_file_that_has_changed_since_gives_no_digest(tmp_path: Path) -> None:
-    module = loaded(tmp_path, PLAIN)
+@pytest.mark.parametrize(
+    ("text", "now"),
+    [
+        (PLAIN, "\ndef other():\n    return 1\n" + PLAIN),
+        ("made = lambda y: y < 3", "other = lambda: 44\n\nmade = lambda y: y < 3"),
+    ],
+    ids=["function", "lambda"],
+)
+def test_a_file_that_has_changed_since_gives_no_digest(text: str, now: str, tmp_path: Path) -> None:
+    module = loaded(tmp_path, text)
     before = digest_of(module.made)
+    assert before is not None
     path = Path(module.__file__)
-    path.write_text("\ndef other():\n    return 1\n" + PLAIN)
+    path.write_text(now)
     os.utime(path, (1, 1))
     assert digest_of(module.made) is None
     path.write_text("x = 1")
@@ -276,15 +244,6 @@ def test_the_layout_of_a_lambda_does_not_count(tmp_path: Path) -> None:
     assert digest_of(different.made) not in (None, digest_of(one.made))
 
 
-def test_a_lambda_of_a_file_that_has_changed_since_has_no_digest(tmp_path: Path) -> None:
-    module = loaded(tmp_path, "made = lambda y: y < 3")
-    assert digest_of(module.made) is not None
-    path = Path(module.__file__)
-    path.write_text("other = lambda: 44\n\nmade = lambda y: y < 3")
-    os.utime(path, (1, 1))
-    assert digest_of(module.made) is None
-
-
 def test_a_lambda_of_a_notebook_has_a_digest() -> None:
     text, name = "made = lambda y: y < 3\n", "<ipython-input-1>"
     linecache.cache[name] = (len(text), None, [text], name)
@@ -310,7 +269,3 @@ def test_trees_that_other_threads_disturb_are_read_again(
         patch.setattr(ast, "parse", disturbed)
         assert read(loaded(tmp_path, f"{text}\n# {tmp_path}").made) == expected
     assert len(failed) >= 4
-
-
-def sample(x: int) -> int:
-    return x + 1

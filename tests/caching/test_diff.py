@@ -169,38 +169,18 @@ def test_versions_of_one_fingerprint_are_not_read(storage: yoga.Storage) -> None
         yoga.diff(old, new, key="id")
 
 
-def with_files_of(storage: yoga.Storage, id: str, old: str, more: list[Any], version: str) -> yoga.DataRef:
-    """A version that begins with the files of another one, by links, as an append has it."""
-    from dataclasses import replace
-
-    from torchyoga.reading.version_ref import VersionRef
-    from torchyoga.versions.columns import fingerprint_of
-
-    first = storage.fetch(id, old)
-    second = storage.submit(more, id, version, progress=False, schema=first.schema)
-    assert isinstance(first, VersionRef)
-    assert isinstance(second, VersionRef)
-    for file in first.manifest.files:
-        target = Path(second.location.name, file.name)
-        target.hardlink_to(Path(first.location.name, file.name))
-    files = (*first.manifest.files, *second.manifest.files)
-    manifest = replace(second.manifest, files=files, fingerprint=fingerprint_of(first.schema, files))
-    return VersionRef(second.location, manifest)
-
-
 def rows_of(numbers: Any) -> list[Any]:
     return [{"id": int(n), "x": int(n) % 4} for n in numbers]
 
 
-@pytest.mark.damages("files of one version lie in the folder of another")
 @pytest.mark.parametrize("parts", [4, 2**21])
 def test_files_in_common_are_not_read(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
     compare_parts_of(parts, monkeypatch)
     storage.submit(rows_of(range(30)), "a", "1", progress=False)
-    old = with_files_of(storage, "a", "1", rows_of([40, 41, 42]), "2")
-    new = with_files_of(storage, "a", "1", rows_of([42, 43]), "3")
+    old = storage.append(rows_of([40, 41, 42]), "a", "2", after="1")
+    new = storage.append(rows_of([42, 43]), "a", "3", after="1")
     read: list[int] = []
 
     def noted(block: Block) -> Any:
@@ -214,7 +194,7 @@ def test_files_in_common_are_not_read(
     d = yoga.diff(old, new, key="id")
     assert (d.removed.tolist(), d.added.tolist(), d.unchanged, len(d.changed)) == ([30, 31], [31], 31, 0)
     for again, side in (([42, 3], "new"), ([42, 44, 3, 4, 5, 6, 7], "new"), ([3], "old")):
-        other = with_files_of(storage, "a", "1", rows_of(again), str(4 + next(NUMBERS)))
+        other = storage.append(rows_of(again), "a", str(4 + next(NUMBERS)), after="1")
         with pytest.raises(ValueError, match=r"the key 'id' must be .*\{'id': \d\}.* occur several times"):
             yoga.diff(*((old, other) if side == "new" else (other, old)), key="id")
         assert yoga.diff(old, other).unchanged == 30 + (42 in again)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own import Made, Mapped, Squares
 
 import torchyoga as yoga
 
@@ -24,28 +25,19 @@ def storage(tmp_path: Path) -> yoga.Storage:
     return yoga.Storage(tmp_path / "storage")
 
 
-def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((storage.path / id / version / "manifest.json").read_bytes())
-    return found
-
-
 # -- rows that differ
 
 
-class Drawn(torch.utils.data.Dataset[Any]):
-    """Rows that `make` makes."""
+class Drawn(Mapped):
+    """Rows that `make` makes; it notes each read."""
 
     def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
-        self.make = make
-        self.length = length
+        super().__init__(length, make)
         self.read: list[int] = []
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         self.read.append(index)
-        return self.make(index)
+        return super().__getitem__(index)
 
 
 RANDOM: dict[str, Callable[[int], Any]] = {
@@ -205,7 +197,7 @@ def test_info_passed_by_the_user(storage: yoga.Storage) -> None:
     assert made().info == made().info == expected
     assert storage.submit(made(), "a", "3", info={"classes": ["y"]}).info == {**expected, "classes": ["y"]}
     assert storage.submit([1], "a", "4").info == {}
-    assert "info" not in manifest_of(storage, "a", "4")
+    assert "info" not in json.loads((storage.path / "a" / "4" / "manifest.json").read_bytes())
     assert storage.submit([], "a", "5", info={"x": 1}).info == {"x": 1}
 
     class Hugging(Drawn):
@@ -281,6 +273,9 @@ def test_what_info_asks_for_must_be_there_and_be_json(storage: yoga.Storage) -> 
     for info, error, message in cases:
         with pytest.raises(error, match=message):
             storage.submit(data, "a", "1", info=info)
+    for odd, error in (({"x": {1}}, TypeError), ([1], TypeError), ({"x": "\ud800"}, ValueError)):
+        with pytest.raises(error, match="info"):
+            storage.cacheable("a", "1", info=odd)  # type: ignore[arg-type]
     assert storage.list() == []
 
 
@@ -294,13 +289,7 @@ def test_an_attribute_that_a_ref_lacks_is_said_to_be_named_by_info(storage: yoga
     with pytest.raises(AttributeError, match=r"has no scaler: its info says \[.*if info=\['scaler'\]"):
         _ = ref.scaler
 
-    class Faulty(yoga.DataRef):
-        def __len__(self) -> int:
-            return 1
-
-        def take(self, rows: Any) -> Any:
-            return rows
-
+    class Faulty(Made):
         @property
         def info(self) -> Any:
             return self.missing
@@ -311,28 +300,7 @@ def test_an_attribute_that_a_ref_lacks_is_said_to_be_named_by_info(storage: yoga
 
     for name, said in (("info", "missing"), ("file_starts", "gone"), ("other", "other")):
         with pytest.raises(AttributeError, match=f"has no attribute '{said}'"):
-            getattr(Faulty(), name)
-
-
-def test_values_that_json_lacks_are_refused(storage: yoga.Storage) -> None:
-    for odd in (
-        {"x": {1}},
-        {"x": torch.zeros(2)},
-        {1: "x"},
-        {"x": {2: 1}},
-        [1],
-        "text",
-        {"x": b""},
-        {"x": object()},
-    ):
-        with pytest.raises(TypeError, match="info"):
-            storage.submit([1], "a", "1", info=odd)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="info"):
-            storage.cacheable("a", "1", info=odd)  # type: ignore[arg-type]
-    for value in (float("nan"), float("inf"), 2**63, "\ud800", "x" * 2**20, [[]] * 2**19):
-        with pytest.raises(ValueError, match="info"):
-            storage.submit([1], "a", "1", info={"x": value})
-    assert storage.list() == []
+            getattr(Faulty(1), name)
 
 
 def test_numpy_values_in_info_become_plain_and_values_left_out_are_logged(
@@ -381,21 +349,14 @@ def test_numpy_values_in_info_become_plain_and_values_left_out_are_logged(
 
 
 def test_a_custom_dataref_may_have_any_info(storage: yoga.Storage) -> None:
-    class Squares(yoga.DataRef):
-        def __init__(self) -> None:
-            self.classes = ["odd", "even"]
-
-        def __len__(self) -> int:
-            return 4
-
-        def take(self, rows: Any) -> list[int]:
-            return [int(row) ** 2 for row in rows]
+    class Named(Squares):
+        classes = ["odd", "even"]  # noqa: RUF012
 
         @property
         def info(self) -> dict[str, Any]:
             return {"a": 1, "b": {2}} if len(self.classes) > 2 else {"a": 1, "classes": self.classes}
 
-    ref = Squares()
+    ref = Named()
     assert ref.classes == ["odd", "even"]
     assert storage.submit(ref, "a", "1").classes == ["odd", "even"]
     assert not hasattr(ref, "features")

@@ -7,7 +7,6 @@ import pickle
 import sys
 import types
 import warnings
-import zlib
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from decoders import file_of, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own import Breakable, Own
 from PIL import Image, ImageOps
 from quick import examples
 from sklearn.datasets import load_sample_image
@@ -94,15 +94,6 @@ def test_all_kinds_of_images(
     assert chw.shape == (1, *CHINA.shape[:2])
 
 
-def test_sixteen_bits_give_their_upper_eight(tmp_path: Path) -> None:
-    depth = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
-    ref = yoga.Storage(tmp_path).submit([{"depth": depth}], "a", "1", codecs={"depth": yoga.codecs.png()})
-    assert_rows_equal(list(ref.decoded()), [{"depth": depth}])
-    found = ref.decoded({"depth": yoga.codecs.image(mode="gray")})[0]["depth"]
-    assert np.array_equal(found[:, :, 0], depth >> 8)
-    assert np.array_equal(np.array(Image.open(io.BytesIO(ref[0]["depth"]))), depth)
-
-
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_images_are_turned_as_cameras_noted_it(turn: int, format: str, tmp_path: Path) -> None:
@@ -123,16 +114,8 @@ def test_images_are_turned_as_cameras_noted_it(turn: int, format: str, tmp_path:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        CHINA,
-        torch.from_numpy(CHINA),
-        torch.from_numpy(CHINA).permute(2, 0, 1),
-        Image.fromarray(CHINA),
-        file_of(CHINA, "PNG"),
-        CHINA[:, :, 0],
-        Image.fromarray(CHINA).convert("P"),
-    ],
-    ids=["array", "tensor", "chw", "pillow", "bytes", "grey", "palette"],
+    [Image.fromarray(CHINA), file_of(CHINA, "PNG"), Image.fromarray(CHINA).convert("P")],
+    ids=["pillow", "bytes", "palette"],
 )
 def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
     path = tmp_path / "image.png"
@@ -226,17 +209,6 @@ def test_parts_are_the_same_in_each_layout(photos: yoga.DataRef, mode: Any) -> N
     flat, tall = (list(view._take_seeded(rows, seeds)) for view in found)
     for row, other in zip(flat, tall, strict=True):
         assert np.array_equal(row["image"].transpose(2, 0, 1), other["image"])
-
-
-def test_a_resumed_epoch_has_the_same_parts(photos: yoga.DataRef) -> None:
-    view = photos.decoded({"image": yoga.codecs.image(size=16, crop="random")})
-    whole = [batch["image"] for batch in yoga.DataLoader(view, 6, shuffle=True, seed=7)]
-    loader = yoga.DataLoader(view, 6, shuffle=True, seed=7)
-    batches = iter(loader)
-    next(batches), next(batches)
-    again = yoga.DataLoader(view, 4, shuffle=True, seed=7)
-    again.load_state_dict(loader.state_dict())
-    assert torch.equal(torch.cat([batch["image"] for batch in again]), torch.cat(whole[2:]))
 
 
 def test_other_libraries_on_resume_are_warned_of(photos: yoga.DataRef) -> None:
@@ -337,54 +309,32 @@ def test_a_dictionary_makes_short_rows_smaller(tmp_path: Path) -> None:
     assert learned < plain / 2
 
 
-class Breaks(list[Any]):
-    """A list that cannot be read beyond a row, at first; it says which rows were read."""
-
-    at = 0
-
-    def __init__(self, rows: Any) -> None:
-        super().__init__(rows)
-        self.read: list[int] = []
-
-    def __getitem__(self, index: Any) -> Any:
-        self.read.append(index)
-        if self.at and index == self.at:
-            raise OSError("the disk is gone")
-        return super().__getitem__(index)
-
-
 @pytest.mark.rest
 def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, files_of: Callable[[int], None]) -> None:
     files_of(20)
-    rows = Breaks({"text": f"line {n} of a text that goes on and on"} for n in range(3000))
+    rows = Breakable([{"text": f"line {n} of a text that goes on and on"} for n in range(3000)])
     storage, codecs = yoga.Storage(tmp_path), {"text": yoga.codecs.zstd(dictionary=True)}
-    rows.at = 2500
+    rows.breaks = {2500: OSError("the disk is gone")}
     with pytest.raises(OSError, match="the disk is gone"):
         storage.submit(rows, "a", "1", codecs=codecs)
-    rows.at, rows.read = 0, []
+    rows.breaks, rows.read = {}, []
     ref = storage.submit(rows, "a", "1", codecs=codecs)
     assert len(rows.read) < 5500  # the first rows again, to learn from, but no row was encoded twice
     counts = np.bincount(rows.read)
     counts[len(rows) // 2] -= 2  # of the rows that are looked at once more, whether they are random
     assert max(counts[600:2000]) <= 2
-    assert_rows_equal(list(ref.decoded()), list(rows))
+    assert_rows_equal(list(ref.decoded()), rows.given)
 
 
 def test_sound_comes_back(tmp_path: Path) -> None:
-    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soundfile")
     wave = (np.sin(np.arange(4000) / 9) * 20000).astype(np.int16)
-    out = io.BytesIO()
-    soundfile.write(out, wave, 16000, format="WAV")
     rows = [{"sound": wave}, {"sound": np.stack([wave, -wave], 1)}, {"sound": torch.from_numpy(wave[:7])}]
     ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"sound": yoga.codecs.flac(16000)})
     for row, found in zip(rows, ref.decoded(), strict=True):
         assert np.array_equal(found["sound"], np.asarray(row["sound"]).reshape(len(row["sound"]), -1))
     floats = ref.decoded({"sound": yoga.codecs.audio(dtype="float32")})[0]["sound"]
     assert np.allclose(floats[:, 0] * 32768, wave)
-    wav = yoga.Storage(tmp_path).submit(
-        [out.getvalue()], "wav", "1", codecs={"value": yoga.codecs.flac(16000)}
-    )
-    assert np.array_equal(wav.decoded()[0][:, 0], wave)
     with pytest.raises(CorruptError, match="row 0, column 'sound': it cannot be read as sound"):
         yoga.Storage(tmp_path).submit([{"sound": b"fLaC none"}], "c", "1").decoded(
             {"sound": yoga.codecs.audio()}
@@ -612,17 +562,6 @@ def test_decoded_says_what_is_wrong(photos: yoga.DataRef) -> None:
         photos.columns(["label"]).decoded()
 
 
-def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
-    huge = bytearray(file_of(np.zeros((8, 8), np.uint8), "PNG"))
-    huge[16:24] = (30_000).to_bytes(4, "big") * 2
-    huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
-    ref = yoga.Storage(tmp_path).submit([{"image": bytes(huge)}, {"image": file_of(CHINA)}], "a", "1")
-    with pytest.raises(CorruptError, match=r"row 0, column 'image': .*30000 x 30000 pixels"):
-        ref.decoded({"image": yoga.codecs.image(size=8)})[0]
-    with pytest.raises(CorruptError, match="161 x 120 pixels, max_pixels=100"):
-        ref.decoded({"image": yoga.codecs.image(size=8, max_pixels=100)})[1]
-
-
 @given(
     format=st.sampled_from(["JPEG", "PNG", "WEBP", "TIFF", "GIF"]),
     cut=st.integers(0, 3000),
@@ -664,25 +603,7 @@ def test_a_forged_zstd_frame_is_refused(tmp_path: Path) -> None:
     for data in (b"", b"none", bytes(frame[:9])):
         forged = yoga.Storage(tmp_path).submit([data], "b", "1", overwrite=True)
         with pytest.raises(CorruptError, match="it cannot be decompressed"):
-            _With(forged, ref.schema).decoded()[0]
-
-
-class _With(yoga.DataRef):
-    """The rows of one DataRef under the schema of another."""
-
-    def __init__(self, whole: yoga.DataRef, schema: Any) -> None:
-        self.whole = whole
-        self._schema = schema
-
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def take(self, rows: Any) -> Any:
-        return self.whole.take(rows)
-
-    @property
-    def schema(self) -> Any:
-        return self._schema
+            Own(list(forged), ref.schema).decoded()[0]
 
 
 def test_a_library_that_another_thread_is_loading_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def storage(tmp_path: Path) -> yoga.Storage:
 TEXTS = [{"t": f"a text that rows share, but for {n}"} for n in range(200)]
 
 
+@pytest.mark.quick("ref-*", "function-False-True", "subset-True-True")
 @pytest.mark.parametrize("was", [False, True])
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("way", ["ref", "function", "subset"])
@@ -301,6 +302,9 @@ def test_large_images_are_decoded_when_they_may(storage: yoga.Storage) -> None:
     with pytest.raises(CorruptError, match="20000 x 9000 pixels, max_pixels=1000;"):
         ref.decoded({"x": yoga.codecs.image(8, max_pixels=1000)})[0]
     assert (ref.decoded({"x": yoga.codecs.image(8, mode="gray")})[0]["x"] == 255).all()
+    plain = storage.submit([{"x": file_of(CHINA)}], "plain", "1")
+    with pytest.raises(CorruptError, match=r"row 0, column 'x': .*81 x 60 pixels, max_pixels=100"):
+        plain.decoded({"x": yoga.codecs.image(max_pixels=100)})[0]
 
 
 # -- depth and channels

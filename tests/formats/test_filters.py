@@ -93,6 +93,16 @@ def test_cut_chunks_of_a_version_are_refused(compression: str, tmp_path: Path) -
             decode(0, stored[:cut])
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_decompressed_values_are_compared_with_their_checksum(compression: str, tmp_path: Path) -> None:
+    """Another intact chunk of the same size: neither HDF5 nor the stored bytes show the mistake."""
+    rows = np.arange(2).repeat(1024 * 8).reshape(-1, 8)
+    stored, decode = chunks_of(tmp_path, compression, rows)
+    assert decode(1) == rows[1024:].tobytes()
+    with pytest.raises(CorruptError, match="what it decompresses to does not match its checksum"):
+        decode(1, stored[0])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_while_threads_decode_goes_on(tmp_path: Path) -> None:

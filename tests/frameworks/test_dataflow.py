@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +27,31 @@ POINTS = [[np.full((2, 3), i, np.uint8), i, f"{i}"] for i in range(40)]
 DICTS = [{"x": np.arange(i % 4), "y": float(i)} for i in range(40)]
 
 
-def test_lists_and_dicts_come_back(tmp_path: Path) -> None:
-    check_source(lambda: DataFromList(POINTS, shuffle=False), POINTS, tmp_path / "lists")
-    check_source(lambda: DataFromList(DICTS, shuffle=False), DICTS, tmp_path / "dicts")
-    doubled = [[x, 2 * y, t] for x, y, t in POINTS]
-    check_source(
+class Rough(DataFlow):
+    """A flow whose length is not accurate."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(POINTS)
+
+    def __len__(self) -> int:
+        return 7
+
+
+FLOWS: dict[str, tuple[Callable[[], DataFlow], list[Any]]] = {
+    "lists": (lambda: DataFromList(POINTS, shuffle=False), POINTS),
+    "dicts": (lambda: DataFromList(DICTS, shuffle=False), DICTS),
+    "mapped": (
         lambda: MapData(DataFromList(POINTS, shuffle=False), lambda p: [p[0], 2 * p[1], p[2]]),
-        doubled,
-        tmp_path / "map",
-    )
+        [[x, 2 * y, t] for x, y, t in POINTS],
+    ),
+    "without a length": (lambda: DataFromGenerator(lambda: iter(POINTS)), POINTS),
+    "of a rough length": (Rough, POINTS),
+}
 
 
-def test_without_a_length(tmp_path: Path) -> None:
-    check_source(lambda: DataFromGenerator(lambda: iter(POINTS)), POINTS, tmp_path)
-
-
-def test_a_length_that_is_not_accurate_loses_nothing(tmp_path: Path) -> None:
-    class Rough(DataFlow):
-        def __iter__(self) -> Iterator[Any]:
-            return iter(POINTS)
-
-        def __len__(self) -> int:
-            return 7
-
-    check_source(Rough, POINTS, tmp_path)
+@pytest.mark.parametrize("kind", FLOWS)
+def test_points_come_back(kind: str, tmp_path: Path) -> None:
+    check_source(*FLOWS[kind], tmp_path)
 
 
 def test_reset_state_is_called_once(tmp_path: Path) -> None:

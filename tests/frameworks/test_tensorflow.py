@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from own import Made
 from worker_rows import with_process
 
 import torchyoga as yoga
@@ -278,18 +279,6 @@ def test_what_loaders_collate_crosses_or_is_refused_by_name(ref: yoga.DataRef, t
         make_tf_dataset(yoga.DataLoader(ref, 4, collate_fn=lambda rows: {"y": object()}))
 
 
-def test_single_rows_of_any_length_are_what_padded_batch_takes(tmp_path: Path) -> None:
-    data = tf.data.Dataset.range(9).map(lambda i: (tf.range(i % 4), tf.fill([i % 3, 2], i), i))
-    shapes = ([None], [None, 2], [])
-    for source in (data, tf.data.Dataset.range(9).map(lambda i: {"i": tf.range(i % 4)})):
-        ref = yoga.Storage(tmp_path).submit(source, "padded", "1", overwrite=True)
-        wanted = shapes if source is data else None
-        pairs = zip(source.padded_batch(4, wanted), make_tf_dataset(ref).padded_batch(4, wanted), strict=True)
-        for expected, found in pairs:
-            for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
-                assert_tensors_equal(a, b)
-
-
 @pytest.mark.parametrize("stop", [1, 3, 5, 6, 7, 12, 20])
 def test_it_resumes_by_the_state_of_the_stream(ref: yoga.DataRef, stop: int) -> None:
     def made(state: Any) -> tuple[yoga.Stream, Any]:
@@ -335,20 +324,6 @@ def test_an_iteration_counts_once_its_last_batch_is_asked_for(tmp_path: Path, lo
     assert stream.state_dict() == stream.state_after(12 if stop == 6 else 6, 4)  # the trained rows, whole
 
 
-def test_a_look_at_the_dataset_loses_nothing(ref: yoga.DataRef) -> None:
-    stream = ref.stream(shuffle=True, shuffle_seed=5)
-    dataset = make_tf_dataset(stream, 4)
-    first, second, third = epochs_of(ref, 3)
-    assert take(dataset, 5) == first[:5]
-    assert take(dataset.prefetch(2), 3) == first[:3]
-    assert (stream.epoch, stream.state_dict()["position"]) == (0, 0)
-    assert take(dataset) == first
-    next(iter(dataset))
-    assert take(dataset) == second
-    assert take(dataset.repeat(), 3) == third[:3]
-    assert stream.epoch == 2
-
-
 def test_iterators_at_the_same_time_belong_to_one_epoch(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream, 4)
@@ -368,14 +343,6 @@ def test_iterators_at_the_same_time_belong_to_one_epoch(ref: yoga.DataRef) -> No
     assert stream.epoch == 4
     assert [kept_first] + [batch["y"].tolist() for batch in kept] == epochs_of(ref, 3)[2]
     assert stream.epoch == 4  # it moves nothing back
-
-
-def test_an_iterator_that_is_kept_goes_on(ref: yoga.DataRef) -> None:
-    first, second, third = epochs_of(ref, 3)
-    stream = ref.stream(shuffle=True, shuffle_seed=5)
-    kept = rows(make_tf_dataset(stream, 4).repeat())
-    assert [next(kept)["y"].tolist() for _ in range(14)] == first + second + third[:2]
-    assert stream.state_after(14, 4)["epoch"] == 2
 
 
 @pytest.mark.parametrize("batch_size", [3, 4, 7, 11])
@@ -463,16 +430,13 @@ def test_a_shard_is_not_sharded_again(ref: yoga.DataRef) -> None:
 
 
 def test_reading_fails_at_the_batch_that_cannot_be_read() -> None:
-    class Broken(yoga.DataRef):
-        def __len__(self) -> int:
-            return 12
-
+    class Broken(Made):
         def take(self, rows: Any) -> Any:
             if 9 in rows and len(rows) < 12:
                 raise OSError("row 9 cannot be read")
-            return [{"y": np.int64(row)} for row in rows]
+            return super().take(rows)
 
-    stream = Broken().stream()
+    stream = Broken(12, lambda row: {"y": np.int64(row)}).stream()
     found = rows(make_tf_dataset(stream, 4))
     assert [next(found)["y"].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     with pytest.raises(tf.errors.UnknownError, match="row 9 cannot be read"):
@@ -534,14 +498,8 @@ def test_a_failing_dataset_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_ref_without_a_schema_cross_too() -> None:
-    class Squares(yoga.DataRef):
-        def __len__(self) -> int:
-            return 100
-
-        def take(self, rows: Any) -> Any:
-            return [(int(row) ** 2, f"{row}") for row in rows]
-
-    dataset = make_tf_dataset(Squares().stream(), batch_size=64)
+    squares = Made(100, lambda row: (row**2, f"{row}"))
+    dataset = make_tf_dataset(squares.stream(), batch_size=64)
     found = [(x, t) for xs, ts in rows(dataset) for x, t in zip(xs, ts, strict=True)]
     assert found == [(i**2, b"%d" % i) for i in range(100)]
 

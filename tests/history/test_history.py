@@ -23,6 +23,12 @@ from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.manifest import Outline
 
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
 TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
 
@@ -85,8 +91,7 @@ def published(
     path.write_bytes(replace(manifest, lineage=lineage).to_bytes())
 
 
-def test_latest_is_the_only_head(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_latest_is_the_only_head(storage: yoga.Storage) -> None:
     with pytest.raises(NotFoundError, match="holds nothing"):
         storage.fetch("photos", latest=True)
     published(storage, "1.0", [1], None)
@@ -104,8 +109,7 @@ def test_latest_is_the_only_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.damages("a manifest is damaged")
-def test_damage_is_shown_by_the_log_and_keeps_all(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_damage_is_shown_by_the_log_and_keeps_all(storage: yoga.Storage) -> None:
     for version in "123":
         published(storage, version, [int(version)], None)
     (storage.path / "photos" / "2" / "manifest.json").write_bytes(b'{"torchyoga": 1}')
@@ -117,8 +121,7 @@ def test_damage_is_shown_by_the_log_and_keeps_all(tmp_path: Path) -> None:
     assert not storage.clean(0, keep_last=1)
 
 
-def test_the_log_is_a_table(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_the_log_is_a_table(storage: yoga.Storage) -> None:
     published(storage, "1.0", [1], None, user="ada", commit="ab" * 20, dirty=True, message="first")
     published(storage, "1.1", [1, 2, 3], "1.0", user="bob", commit="cd" * 20, dirty=False)
     storage.tag("photos", "prod", "1.0")
@@ -139,8 +142,7 @@ def test_the_log_is_a_table(tmp_path: Path) -> None:
         storage.log("photo")
 
 
-def test_a_forged_lineage_does_no_harm(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_a_forged_lineage_does_no_harm(storage: yoga.Storage) -> None:
     evil = "\x1b[2J\r\n\u202e" + "x" * 1000
     forged: dict[str, Any] = {
         "user": evil[:90],
@@ -172,8 +174,7 @@ def test_a_forged_lineage_does_no_harm(tmp_path: Path) -> None:
     ("last", "tagged"), [*itertools.product(range(4), [True]), *itertools.product(range(1, 4), [False])]
 )
 @pytest.mark.parametrize("chained", [True, False])
-def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, chained: bool) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_what_is_kept_of_four_versions(storage: yoga.Storage, last: int, tagged: bool, chained: bool) -> None:
     for n in range(4):
         published(storage, str(n), [n], str(n - 1) if chained and n else None)
     storage.submit([1], "others", "1.0")
@@ -196,8 +197,7 @@ def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, 
     assert storage.versions("others") == ["1.0"]
 
 
-def test_what_to_keep_is_checked(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_what_to_keep_is_checked(storage: yoga.Storage) -> None:
     for wrong in (
         {"keep_last": -1},
         {"keep_last": 1.5},
@@ -210,8 +210,7 @@ def test_what_to_keep_is_checked(tmp_path: Path) -> None:
         storage.clean(0, keep_last=1, keep_tagged=1)  # type: ignore[arg-type]
 
 
-def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_a_version_tagged_meanwhile_stays(storage: yoga.Storage) -> None:
     for version in "12":
         published(storage, version, [int(version)], None)
     started = threading.Event()
@@ -227,8 +226,7 @@ def test_a_version_tagged_meanwhile_stays(tmp_path: Path) -> None:
     assert list(storage.fetch("photos", tag="prod")) == [1]
 
 
-def test_files_of_one_id_only(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_files_of_one_id_only(storage: yoga.Storage) -> None:
     for id in ("one", "two"):
         storage.submit([1], id, "1")
         (storage.path / id / "1" / f"{'0' * 16}-00000.mdb").write_bytes(b"left")
@@ -268,8 +266,7 @@ def test_source_and_host_stay_here(tmp_path: Path) -> None:
         local.submit([1], "photos", "x", record=False, message="why")
 
 
-def test_a_converted_version_has_a_parent(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path / "storage")
+def test_a_converted_version_has_a_parent(storage: yoga.Storage) -> None:
     storage.submit([1, 2], "photos", "1", message="first")
     storage.convert("photos", "1", format="hdf5", to="2", message="as HDF5")
     assert [(entry.version, entry.parents, entry.message) for entry in storage.log("photos")] == [
@@ -292,6 +289,7 @@ class History(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.storage = self.make()
         self.rows: dict[str, list[int]] = {}
+        self.made: dict[str, str] = {}
         self.moves: dict[str, list[tuple[str, list[int]] | None]] = {tag: [] for tag in TAGS}
 
     def make(self) -> yoga.Storage:
@@ -305,9 +303,8 @@ class History(RuleBasedStateMachine):
 
     @rule(version=st.sampled_from(VERSIONS), row=st.integers(0, 2))
     def submit(self, version: str, row: int) -> None:
-        self.storage.submit([row], "x", version, overwrite=True, record=False)
-        self.rows.pop(version, None)
-        self.rows[version] = [row]  # the newest one
+        ref: Any = self.storage.submit([row], "x", version, overwrite=True, record=False)
+        self.rows[version], self.made[version] = [row], ref.manifest.created
 
     @rule(version=st.sampled_from(VERSIONS), force=st.booleans())
     def remove(self, version: str, force: bool) -> None:
@@ -315,7 +312,7 @@ class History(RuleBasedStateMachine):
             with pytest.raises(NotFoundError):
                 self.storage.remove("x", version, force=force)
         elif not force and version in {found[0] for tag in TAGS if (found := self.named(tag))}:
-            with pytest.raises(YogaError, match="has the tags"):
+            with pytest.raises(YogaError, match=r"has the tags \['.*'\], so it was not removed.*force=True"):
                 self.storage.remove("x", version)
         else:
             self.storage.remove("x", version, force=force)
@@ -333,7 +330,7 @@ class History(RuleBasedStateMachine):
     @rule(tag=st.sampled_from(TAGS))
     def untag(self, tag: str) -> None:
         if self.named(tag) is None:
-            with pytest.raises(NotFoundError):
+            with pytest.raises(NotFoundError, match=f"no tag '{tag}'"):
                 self.storage.tag("x", tag, None)
         else:
             self.storage.tag("x", tag, None)
@@ -341,7 +338,8 @@ class History(RuleBasedStateMachine):
 
     @rule(last=st.integers(1, 2), tagged=st.booleans())
     def clean(self, last: int, tagged: bool) -> None:
-        kept = {*[*self.rows][-last:]}
+        # Of those of one second, the last by name.
+        kept = {*sorted(self.rows, key=lambda version: (self.made[version], version))[-last:]}
         clean = functools.partial(self.storage.clean, 0, keep_last=last, keep_tagged=tagged)
         if tagged:
             kept |= {found[0] for tag in TAGS if (found := self.named(tag))}
@@ -368,7 +366,11 @@ class History(RuleBasedStateMachine):
             if found is not None and self.rows.get(found[0]) == found[1]:
                 assert list(self.storage.fetch("x", tag=tag)) == found[1]
             else:
-                with pytest.raises(NotFoundError):
+                said = f"no tag '{tag}'"
+                if found is not None:
+                    gone = "overwritten by other rows" if found[0] in self.rows else "has been removed"
+                    said = f"names version '{found[0]}' .*{gone}"
+                with pytest.raises(NotFoundError, match=said):
                     self.storage.fetch("x", tag=tag)
             if self.moves[tag]:
                 history = [entry.version for entry in self.storage.tags("x", tag)]

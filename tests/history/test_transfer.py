@@ -260,60 +260,53 @@ def test_the_copy_comes_back(lists: None, tmp_path: Path) -> None:
         same(backup, storage)
 
 
-@pytest.mark.rest
-def test_the_copy_lives_on(lists: None, to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
-    storage.copy("d", to=to, history=True)
-    expected = {version: rows_of(storage, version) for version in storage.versions("d")}
-    to.append({"x": np.arange(3)}, "d", "10", after="8")
-    expected["10"] = [*expected["8"], 0, 1, 2]
-    to.delete_rows("d", "10", rows=[0], to="11")
-    expected["11"] = expected["10"][1:]
-    to.convert("d", "7")
-    for version in ("0", "3", "8", "10"):
-        to.remove("d", version, force=True)
-        del expected[version]
-        to.clean(0)
-        for name, rows in expected.items():
-            to.check("d", name)
-            assert rows_of(to, name) == rows
-    for version in expected:
-        to.remove("d", version, force=True)
-    to.clean(0)
-    assert [name for name in left_of(to) if not name.endswith(".json")] == []
+ACTS = [*["append"] * 5, "delete", "compact", "remove", "clean", "copy one", *["copy"] * 3]
 
 
 @pytest.mark.quick("many-*")
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.rest)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 5), marks=pytest.mark.rest)])
 def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
-    """Random acts at both ends, and copies between them."""
+    """Random acts in three storages, and copies from each to the others, which send what lacks there."""
     for seed in seeds:
-        random, names = np.random.default_rng(seed), itertools.count(1)
-        storage, there = new("directory", tmp_path), [new(kind, tmp_path) for kind in ("directory", "memory")]
-        storage.submit({"x": np.arange(3)}, "d", "0")
-        for step in range(25):
-            known = storage.versions("d")
-            before, name = str(random.choice(known)), str(next(names))
-            what = random.choice(["append"] * 5 + ["delete", "compact", "remove", "clean", "there"])
+        random, names = np.random.default_rng(seed), map(str, itertools.count(1))
+        storages = [new(kind, tmp_path) for kind in ("directory", "directory", "memory")]
+        rows = {"0": [0, 1, 2]}
+        storages[0].submit({"x": np.arange(3)}, "d", "0")
+        for _ in range(50):
+            storage, to = (storages[n] for n in random.permutation(3)[:2])
+            if not (known := storage.versions("d")):
+                continue
+            before, there = str(random.choice(known)), to.versions("d")
+            what = str(random.choice(ACTS))
             if what == "append":
-                storage.append({"x": random.integers(0, 99, 2)}, "d", name, after=before)
-            elif what == "delete":
-                storage.delete_rows("d", before, rows=[int(random.integers(3))], to=name)
+                more = random.integers(0, 99, 2)
+                storage.append({"x": more}, "d", name := next(names), after=before)
+                rows[name] = [*rows[before], *more.tolist()]
+            elif what == "delete" and len(rows[before]) > 1:
+                gone = int(random.integers(len(rows[before])))
+                storage.delete_rows("d", before, rows=[gone], to=(name := next(names)))
+                rows[name] = rows[before][:gone] + rows[before][gone + 1 :]
             elif what == "compact":
-                storage.convert("d", before, to=name)
+                storage.convert("d", before, to=(name := next(names)))
+                rows[name] = rows[before]
             elif what == "remove" and len(known) > 1:
                 storage.remove("d", before)
             elif what == "clean":
                 storage.clean(0)
-            for to in there if step % 5 == 4 else ():
-                if what == "there" and before in to.versions("d"):
-                    to.remove("d", before)
-                storage.copy("d", to=to, history=True)
-                to.clean(0)
-                for version in to.versions("d"):
-                    to.check("d", version)
-                for version in storage.versions("d"):
-                    assert rows_of(to, version) == rows_of(storage, version)
+            elif what == "copy one":
+                storage.copy("d", before, to=to)
+            elif what == "copy":
+                assert {*storage.copy("d", to=to, history=True)} == {*known} - {*there}
+                assert to.versions("d") == sorted({*known, *there}, key=natural)
+            for one in (storage, to) if what.startswith("copy") else (storage,):
+                for version in one.versions("d"):
+                    one.check("d", version)
+                    assert rows_of(one, version) == rows[version]
+        for storage in storages:
+            for version in storage.versions("d"):
+                storage.remove("d", version)
+            storage.clean(0)
+            assert [name for name in left_of(storage) if not name.endswith(".json")] == []
 
 
 # -- tags

@@ -11,26 +11,11 @@ from typing import Any
 import pytest
 import torch
 from tqdm import tqdm
+from userlines import check_line, line
 from waiting import at_once
 
 import torchyoga as yoga
 from torchyoga.process.messages import warn_user
-
-
-def line() -> int:
-    """The number of the caller's next line."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    return frame.f_back.f_lineno + 1
-
-
-def check(work: Callable[[], int]) -> None:
-    """Checks that the only warning names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        expected = work()
-    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, expected)]
 
 
 @pytest.fixture
@@ -85,10 +70,10 @@ def in_a_thread(loader: Any) -> int:
 def test_a_warning_of_an_iteration_names_the_users_line(way: Callable[[Any], int]) -> None:
     arrays = yoga.from_arrays({"x": torch.arange(10).numpy()})
     for dataset in (list(range(10)), arrays):
-        check(lambda: way(yoga.DataLoader(dataset, 2)))  # noqa: B023
-        check(lambda: way(yoga.to_device(yoga.DataLoader(dataset, 2), "cpu")))  # noqa: B023
+        check_line(lambda: way(yoga.DataLoader(dataset, 2)))  # noqa: B023
+        check_line(lambda: way(yoga.to_device(yoga.DataLoader(dataset, 2), "cpu")))  # noqa: B023
         sampler = yoga.ResumableSampler(dataset)
-        check(lambda: way(torch.utils.data.DataLoader(dataset, 2, sampler=sampler)))  # noqa: B023
+        check_line(lambda: way(torch.utils.data.DataLoader(dataset, 2, sampler=sampler)))  # noqa: B023
 
 
 def test_a_warning_of_a_call_names_the_users_line() -> None:
@@ -99,12 +84,12 @@ def test_a_warning_of_a_call_names_the_users_line() -> None:
         loader.set_epoch(0)
         return found
 
-    check(set_epoch)
+    check_line(set_epoch)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
 def test_a_warning_about_an_argument_names_the_users_line() -> None:
-    check(
+    check_line(
         lambda: loop(yoga.DataLoader(yoga.from_arrays({"x": torch.arange(10).numpy()}), 2, pin_memory=True))
     )
 

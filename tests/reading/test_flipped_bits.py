@@ -164,6 +164,7 @@ def on(road: str, ref: torchyoga.DataRef) -> Iterator[Any]:
     yield from ROADS[road](ref)
 
 
+@pytest.mark.quick("*-take-*", "*-1")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("road", ROADS)
 def test_a_flipped_bit_is_found_on_every_road(kept: Path, file: Path, road: str, threads: int) -> None:

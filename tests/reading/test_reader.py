@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import secrets
 import threading
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import infiles
 import numpy as np
 import pytest
 import torch
@@ -30,7 +32,7 @@ from torchyoga.formats.items import Numbering
 from torchyoga.formats.mapped import PAGE, can_advise
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Data, Rows, joined
-from torchyoga.rows.collector import Collector
+from torchyoga.rows.collector import block_of
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.location import Folder
@@ -59,23 +61,12 @@ def row_of(i: int) -> dict[str, Any]:
 def write(folder: Path, cuts: list[list[int]], row: Any = row_of) -> Reader:
     """A reader of files of blocks of these numbers of rows."""
     schema = Schema.of(row(1), ragged=[name for name in ("any",) if "any" in row(1)])
-    entries, number = [], 0
-    for index, blocks in enumerate(cuts):
+    entries, numbers = [], itertools.count()
+    for index, sizes in enumerate(cuts):
+        blocks = [block_of([row(next(numbers)) for _ in range(size)], schema) for size in sizes]
         name = f"{secrets.token_hex(8)}-{index:05d}{format_named(FORMAT).SUFFIX}"
-        writer = format_named(FORMAT).Writer(str(folder / name), schema)
-        for size in blocks:
-            writer.write(block_of(schema, range(number, number + size), row))
-            number += size
-        location = writer.close()
-        entries.append(FileEntry(name, FORMAT, sum(blocks), (folder / name).stat().st_size, location, ()))
+        entries.append(infiles.written(folder / name, *blocks))
     return Reader(str(folder), schema, entries)
-
-
-def block_of(schema: Schema, numbers: range, row: Any = row_of) -> Block:
-    collector = Collector(schema)
-    for number in numbers:
-        collector.add(row(number), number)
-    return collector.take()
 
 
 def assert_rows(reader: Reader, numbers: np.ndarray) -> None:
@@ -87,6 +78,7 @@ def assert_rows(reader: Reader, numbers: np.ndarray) -> None:
         assert (found["label"], found["text"], found["none"]) == (number, expected["text"], None)
 
 
+@pytest.mark.slow("hdf5")
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4), st.randoms())
 def test_rows_come_from_any_cut_into_files_and_blocks(tmp_path_factory, cuts, random) -> None:  # type: ignore[no-untyped-def]
     folder = tmp_path_factory.mktemp("cuts")
@@ -130,10 +122,7 @@ def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_ro
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:
-    def wide(i: int) -> dict[str, Any]:
-        return {"x": np.full(20_000, i, np.int64)}
-
-    reader = write(tmp_path, [[64]], wide)
+    reader = write(tmp_path, [[64]], lambda i: {"x": np.full(20_000, i, np.int64)})
     numbers = np.arange(64)
     before = reader.take(numbers).data[0].values.copy()  # large enough that torch starts its threads
 
@@ -141,21 +130,6 @@ def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:
         assert np.array_equal(reader.take(numbers[::-1]).data[0].values, before[::-1])
 
     assert status_of_child(reads_the_same) == 0
-
-
-def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
-    def wide(i: int) -> dict[str, Any]:
-        return {"x": np.full(5000, i, np.int32)}
-
-    reader = write(tmp_path, [[32, 32]], wide)
-    rng = np.random.default_rng(0)
-    held = []
-    for _ in range(50):
-        numbers = rng.integers(0, 64, 8)
-        held.append((numbers, torch.from_numpy(reader.take(numbers).data[0].values)))
-    for numbers, values in held:
-        assert values[:, 0].tolist() == numbers.tolist()
-        assert bool((values == values[:, :1]).all())
 
 
 @linux
@@ -232,6 +206,7 @@ def mapped(reader: Reader) -> list[int]:
     return [number for number, file in enumerate(reader.files) if file.name in maps]
 
 
+@pytest.mark.slow("hdf5")
 def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
     written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
     for most in (3, 100):
@@ -240,10 +215,8 @@ def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
 
 
 def test_only_units_that_are_read_are_checked(tmp_path: Path) -> None:
-    def wide(i: int) -> dict[str, Any]:
-        return {"x": np.full(700, i, np.int64), "y": i}  # a row of x is a unit of its own
-
-    written = write(tmp_path, [[8, 8]], wide)
+    # A row of x is a unit of its own.
+    written = write(tmp_path, [[8, 8]], lambda i: {"x": np.full(700, i, np.int64), "y": i})
     path = tmp_path / written.files[0].name
     flip(path, np.full(700, 5, "<i8").tobytes(), 100)
     reader = Reader(str(tmp_path), written.schema, written.files)
@@ -261,18 +234,16 @@ def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None
     """It lies in the next unit, or in the next chunk: with another value there, the row would be longer."""
     schema, at = Schema.of({"text": "abc"}), 512 if count == 600 else 131_072
     offsets = 3 * np.arange(count + 1, dtype="<i8")
-    writer = format_named(FORMAT).Writer(str(tmp_path / "a"), schema)
-    writer.write(Block(schema, count, (Data(np.arange(3 * count).astype("|u1"), offsets),)))
-    index = writer.close()
-    data = bytearray((tmp_path / "a").read_bytes())
-    entry = FileEntry("a", FORMAT, count, len(data), index, ())
+    path = tmp_path / f"a{format_named(FORMAT).SUFFIX}"
+    block = Block(schema, count, (Data(np.arange(3 * count).astype("|u1"), offsets),))
+    entry, data = infiles.written(path, block), bytearray(path.read_bytes())
     expected = (np.arange(3 * at - 3, 3 * at) % 256).tolist()
     assert Reader(str(tmp_path), schema, [entry]).take(np.array([at - 1])).data[0].values.tolist() == expected
     for number, known in ((at - 1, slice(at - 2, at)), (at, slice(at, at + 2))):  # in one chunk each
         place = data.index(offsets[known].tobytes()) + 8 * (number - known.start)
         changed = data.copy()
         changed[place : place + 8] = (offsets[number : number + 1] + 1).tobytes()
-        (tmp_path / "a").write_bytes(changed)
+        path.write_bytes(changed)
         reader = Reader(str(tmp_path), schema, [entry])
         with pytest.raises(CorruptError, match=r"text/offsets .* checksum does not match"):
             reader.take(np.array([at - 1]))
@@ -322,10 +293,7 @@ def test_an_announcement_of_a_missing_file_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not can_advise, reason="this system takes no advice")
 def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
-    def ending(i: int) -> dict[str, Any]:
-        return {"text": "abc" * (i < 3)}
-
-    reader = write(tmp_path, [[4]], ending)
+    reader = write(tmp_path, [[4]], lambda i: {"text": "abc" * (i < 3)})
     reader.probe()
     assert reader.is_cold() is True
     for values in (False, True):
@@ -338,10 +306,7 @@ def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
 def test_values_are_read_from_the_disk_once_it_is_known_where_they_lie(tmp_path: Path) -> None:
     size = 64 * PAGE
 
-    def wide(i: int) -> dict[str, Any]:
-        return {"label": i, "text": chr(97 + i) * size}
-
-    written = write(tmp_path, [[12]], wide)
+    written = write(tmp_path, [[12]], lambda i: {"label": i, "text": chr(97 + i) * size})
     path = tmp_path / written.files[0].name
     whole = path.read_bytes()
     lies = np.memmap(path, np.uint8, "r")
@@ -371,9 +336,7 @@ class RemoteFolder(Folder):
 
     def __init__(self, name: str, here: set[str]) -> None:
         super().__init__(name)
-        object.__setattr__(self, "here", here)
-        object.__setattr__(self, "downloaded", [])
-        object.__setattr__(self, "begun", [])
+        vars(self).update(here=here, downloaded=[], begun=[])
 
     def path(self, entry: FileEntry) -> str:
         self.downloaded.append(entry.name)  # type: ignore[attr-defined]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from own import Mapped
@@ -190,10 +189,8 @@ def test_a_loader_of_torch_alone_gives_plain_batches() -> None:
     batch = next(iter(torch.utils.data.DataLoader(ref, batch_size=4)))
     print(type(batch).__name__, batch["x"].tolist())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100, check=True
-    )
-    assert done.stdout == "dict [0, 1, 2, 3]\n"
+    done = run_program(textwrap.dedent(code))
+    assert done.stdout == "dict [0, 1, 2, 3]\n", done.stderr
 
 
 LARGE: dict[str, Callable[[int], torch.Tensor]] = {
@@ -211,6 +208,7 @@ LARGE: dict[str, Callable[[int], torch.Tensor]] = {
 }
 
 
+@pytest.mark.quick("1-1-*", "3-3-*", "3-40-numbers", "3-40-bytes", "3-40-* last")
 @pytest.mark.parametrize("kind", LARGE)
 @pytest.mark.parametrize("count", [1, 3, 40])
 @pytest.mark.parametrize("threads", [1, 3])

@@ -90,18 +90,17 @@ def test_quick_rows_are_the_same(data: Any, names: list[str]) -> None:
     assert_rows_equal(Rows(found).exact(), Rows(expected).exact())
 
 
-@pytest.mark.parametrize(
-    "buffer",
-    [
-        np.zeros(3),
-        torch.zeros(3),
-        torch.zeros(3, dtype=torch.bfloat16),
-        torch.zeros(6)[::2],
-        np.zeros(40_000),
-        torch.zeros(40_000),
-    ],
-    ids=["array", "tensor", "bits", "across", "large array", "large tensor"],
-)
+BUFFERS = {
+    "array": np.zeros(3),
+    "tensor": torch.zeros(3),
+    "bits": torch.zeros(3, dtype=torch.bfloat16),
+    "across": torch.zeros(6)[::2],
+    "large array": np.zeros(40_000),
+    "large tensor": torch.zeros(40_000),
+}
+
+
+@pytest.mark.parametrize("buffer", BUFFERS.values(), ids=BUFFERS)
 @pytest.mark.parametrize("ragged", [[], ["x"]])
 def test_quick_rows_are_copied_when_they_are_added(buffer: Any, ragged: list[str]) -> None:
     collector = Collector(Schema.of({"x": buffer}, ragged=ragged))
@@ -198,18 +197,6 @@ def test_what_an_interrupt_leaves_of_a_row_is_not_in_the_block() -> None:
         assert a == b == [*range(len(a))]
         lengths.append(len(a))
     assert (lengths[0], lengths[-1]) == (3, 4)
-
-
-def test_blocks_follow_each_other() -> None:
-    collector = Collector()
-    blocks = []
-    for number in range(9):
-        collector.add({"a": number, "t": "t" * number}, number)
-        if number % 3 == 2:
-            blocks.append(collector.take())
-            assert (len(collector), collector.nbytes) == (0, 0)
-    rows = [row for block in blocks for row in Rows(block).exact()]
-    assert rows == [{"a": number, "t": "t" * number} for number in range(9)]
 
 
 @pytest.mark.rest

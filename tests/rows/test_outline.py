@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from own import Made
 
 import torchyoga as yoga
 from torchyoga.process.messages import width_of
@@ -36,27 +37,18 @@ def texts(row: Any, **told: list[str]) -> list[str]:
 
 
 def test_each_type_is_named_plainly() -> None:
-    row = {
-        "i": 1,
-        "f": 0.5,
-        "ok": True,
-        "s": "text",
-        "b": b"bytes",
-        "n": None,
-        "u": np.zeros((28, 28, 3), np.uint8),
-        "t": torch.zeros(2, dtype=torch.bfloat16),
-        "k": np.float32(1),
-        "bools": np.zeros(3, bool),
-        "big": np.zeros(2, ">f4"),
-        "text": np.array(["ab"]),
-        "moment": datetime.datetime(2024, 1, 1),
-        "ns": np.datetime64("2024-01-01T00:00:00", "ns"),
+    named = {
+        **{"int": 1, "float": 0.5, "bool": True, "str": "text", "bytes": b"bytes", "None": None},
+        "ndarray uint8 28x28x3": np.zeros((28, 28, 3), np.uint8),
+        "tensor bfloat16 2": torch.zeros(2, dtype=torch.bfloat16),
+        "scalar float32": np.float32(1),
+        "ndarray bool 3": np.zeros(3, bool),
+        "ndarray >f4 2": np.zeros(2, ">f4"),
+        "ndarray U2 1": np.array(["ab"]),
+        "datetime": datetime.datetime(2024, 1, 1),
+        "scalar datetime64[ns]": np.datetime64("2024-01-01T00:00:00", "ns"),
     }
-    assert texts(row) == [
-        *("i: int", "f: float", "ok: bool", "s: str", "b: bytes", "n: None", "u: ndarray uint8 28x28x3"),
-        *("t: tensor bfloat16 2", "k: scalar float32", "bools: ndarray bool 3", "big: ndarray >f4 2"),
-        *("text: ndarray U2 1", "moment: datetime", "ns: scalar datetime64[ns]"),
-    ]
+    assert texts(named) == [f"{name}: {name}" for name in named]
 
 
 def test_wrappers_are_one_column_each() -> None:
@@ -152,19 +144,13 @@ def test_a_repr_makes_no_row() -> None:
 
 
 def test_a_schema_that_fails_does_not_spoil_a_repr() -> None:
-    class Broken(yoga.DataRef[int]):
-        def __len__(self) -> int:
-            return 2
-
-        def take(self, rows: Any) -> list[int]:
-            return [0] * len(rows)
-
+    class Broken(Made):
         @property
         def schema(self) -> yoga.Schema:
             raise OSError("the disk is gone")
 
-    assert repr(Broken()) == "<Broken: 2 rows>"
-    assert repr(Broken()[:1]) == "<Broken[0:1]: 1 row>"
+    assert repr(Broken(2)) == "<Broken: 2 rows>"
+    assert repr(Broken(2)[:1]) == "<Broken[0:1]: 1 row>"
 
 
 def test_names_and_tables_cannot_break_lines(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
         )
         assert len(ref.manifest.files) > 1
         assert ref.fingerprint == whole.fingerprint
+        assert ref.manifest.stats == whole.manifest.stats
         assert_rows_equal(list(ref), [{"x": arrays["x"][i], "y": arrays["y"][i]} for i in range(100)])
 
 
@@ -164,18 +165,6 @@ def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error
     assert staged(store) == []
 
 
-def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path: Path) -> None:
-    store, source = LocalStore(tmp_path), Breakable(ROWS)
-    for breaks in (30, 0, 29):
-        source.breaks = {breaks: ConnectionError("offline")}
-        with pytest.raises(ConnectionError, match="offline"):
-            built(store, MapSource(source), "1")
-    source.breaks, source.read = {}, []
-    assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
-    assert {0, 29, *range(30, 40)} <= set(source.read)
-    assert len(source.read) <= 15  # and three that are drawn at random
-
-
 def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: Path) -> None:
     rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
     store, source = LocalStore(tmp_path), Breakable(rows)
@@ -191,26 +180,23 @@ def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: 
     assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
+DAMAGES: dict[str, Callable[[Path, Path, list[Any]], object]] = {
+    "cut": lambda data, note, rows: data.write_bytes(data.read_bytes()[:-1]),
+    "flip": lambda data, note, rows: flip(data, ROWS[14]["fixed"].tobytes(), 3),
+    "gone": lambda data, note, rows: data.unlink(),
+    "note": lambda data, note, rows: note.write_bytes(note.read_bytes().replace(b'ows": 30', b'ows": 29')),
+    "note of another time": lambda data, note, rows: note.write_bytes(b"[" * 100_000),
+    "rows": lambda data, note, rows: rows.__setitem__(29, {**ROWS[29], "number": -1}),
+    "length": lambda data, note, rows: rows.append(ROWS[0]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: str) -> None:
-    store, source = LocalStore(tmp_path), Breakable(list(ROWS))
+    store, source = LocalStore(tmp_path), Breakable([*ROWS])
     interrupted(store, source, 30, 700)
     (data,) = (store.root / ".staging").rglob("*" + suffix())
-    note = data.with_name("progress.json")
-    if damage == "cut":
-        data.write_bytes(data.read_bytes()[:-1])
-    elif damage == "flip":
-        flip(data, ROWS[14]["fixed"].tobytes(), 3)
-    elif damage == "gone":
-        data.unlink()
-    elif damage == "note":
-        note.write_bytes(note.read_bytes().replace(b'"rows": 30', b'"rows": 29'))
-    elif damage == "note of another time":
-        note.write_bytes(b"[" * 100_000)
-    elif damage == "rows":
-        source.given[29] = {**ROWS[29], "number": -1}
-    elif damage == "length":
-        source.given.append(ROWS[0])
+    DAMAGES[damage](data, data.with_name("progress.json"), source.given)
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), source.given)
     assert set(source.read) == set(range(len(source.given)))
@@ -218,27 +204,19 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
 
 
 def test_many_files_are_recorded_one_by_one(tmp_path: Path, files_of: Callable[[int], None]) -> None:
-    """The cost of recording a file does not grow with the files before it; half a line is ignored."""
+    """The cost of recording a file does not grow with the files before it; half a line and half a file are
+    ignored."""
     files_of(1)
     store, source = LocalStore(tmp_path), Breakable([*range(50)])
     interrupted(store, source, 30)
     (note,) = (store.root / ".staging").rglob("progress.json")
     assert note.read_bytes().count(b"\n") == 29  # one behind the other, none written twice
     note.write_bytes(note.read_bytes()[:-5])
+    last = max(note.parent.glob("*" + suffix()))
+    last.write_bytes(last.read_bytes()[:5000])
     ref = built(store, MapSource(source), "1")
     assert list(ref) == [*range(50)]
     assert {29, *range(30, 50)} <= set(source.read)
-    checked(store, "1")
-
-
-def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
-    store, source = LocalStore(tmp_path), Breakable(ROWS)
-    interrupted(store, source, 30, 700)
-    (data,) = (store.root / ".staging").rglob("*" + suffix())
-    data.with_name(data.name.replace("-00000", "-00001")).write_bytes(data.read_bytes()[:5000])
-    ref = built(store, MapSource(source), "1")
-    assert_rows_equal(list(ref), ROWS)
-    assert len(source.read) <= 15
     checked(store, "1")
 
 
@@ -266,31 +244,23 @@ def test_one_odd_array_behind_many_alike_is_an_error(tmp_path: Path) -> None:
     assert built(LocalStore(tmp_path), MapSource(rows), "1").schema == yoga.Schema.of(rows[0], ragged=["x"])
 
 
-def changed_in_the_middle(rows: list[Any]) -> list[Any]:
-    return [*rows[:300], *({**row, "x": row["x"] + 1} for row in rows[300:600]), *rows[600:]]
+CHANGES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "the middle": lambda rows: [row | {"x": row["x"] + (300 <= i < 600)} for i, row in enumerate(rows)],
+    "exchanged": lambda rows: [rows[0], *rows[500:999], *rows[1:500], rows[999]],
+    "every third": lambda rows: [row | ({"s": "new"} if i % 3 == 1 else {}) for i, row in enumerate(rows)],
+    "another kind": lambda rows: [row | ({"s": 0} if 300 <= i < 600 else {}) for i, row in enumerate(rows)],
+}
 
 
-def exchanged(rows: list[Any]) -> list[Any]:
-    return [rows[0], *rows[500:999], *rows[1:500], rows[999]]
-
-
-def every_third(rows: list[Any]) -> list[Any]:
-    return [{**row, "s": "new"} if i % 3 == 1 else row for i, row in enumerate(rows)]
-
-
-def of_another_kind(rows: list[Any]) -> list[Any]:
-    return [*rows[:300], *({**row, "s": 0} for row in rows[300:600]), *rows[600:]]
-
-
-@pytest.mark.parametrize("change", [changed_in_the_middle, exchanged, every_third, of_another_kind])
+@pytest.mark.parametrize("change", CHANGES)
 def test_rows_changed_inside_finished_files_are_detected(
-    tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
     store, source = LocalStore(tmp_path), Breakable(rows)
     interrupted(store, source, 950)
-    source.given = change(rows)
-    if change is of_another_kind:
+    source.given = CHANGES[change](rows)
+    if change == "another kind":
         with pytest.raises(SchemaError, match="row 300 does not fit"):
             built(store, MapSource(source), "1")
         return
@@ -344,24 +314,19 @@ def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> N
     assert len(compared[0] ^ compared[1]) > 20
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: int) -> None:
-    rows = [{"x": np.full(20, i)} for i in range(100)]
-    store, source = LocalStore(tmp_path), Breakable(rows)
-    begun = interrupted(store, source, 90)
-    ref = built(store, MapSource(source, workers), "1")
-    assert {ref.manifest.build} == {name.split("-")[0] for name in begun}
-    assert_rows_equal(list(ref), rows)
-
-
-def test_a_build_by_other_code_starts_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("now", "workers", "same"), [("a", 0, True), ("a", 2, True), ("b", 0, False), ("", 0, False)]
+)
+def test_a_build_is_continued_by_the_same_code_with_any_number_of_workers(
+    tmp_path: Path, now: str, workers: int, same: bool
+) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
     functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
-    for now, same in (("a", True), ("b", False), ("", False)):
-        store, source = LocalStore(tmp_path / now / "x"), Breakable(rows)
-        begun = interrupted(store, source, 90, function=functions["a"])
-        ref = built(store, MapSource(source), "1", function=functions.get(now))
-        assert ({ref.manifest.build} == {name.split("-")[0] for name in begun}) is same
+    store, source = LocalStore(tmp_path), Breakable(rows)
+    begun = interrupted(store, source, 90, function=functions["a"])
+    ref = built(store, MapSource(source, workers), "1", function=functions.get(now))
+    assert ({ref.manifest.build} == {name.split("-")[0] for name in begun}) is same
+    assert_rows_equal(list(ref), rows)
 
 
 def test_the_log_says_why_a_build_of_random_rows_starts_over(
@@ -483,10 +448,11 @@ def test_blocks_without_a_known_end(tmp_path: Path) -> None:
 
 
 def test_a_build_that_breaks_soon_after_it_was_continued_keeps_what_was_kept(tmp_path: Path) -> None:
+    """While rows are compared, and before a block of the continued build is written."""
     rows = [{"x": np.full(20, i)} for i in range(200)]
     store, source = LocalStore(tmp_path), Breakable(rows)
     kept = interrupted(store, source, 150)
-    for number in (151, 152, 153):  # before a block of the continued build is written
+    for number in (0, 149, 151, 152, 153):
         source.breaks = {number: OSError("offline")}
         with pytest.raises(OSError, match="offline"):
             built(store, MapSource(source), "1")

@@ -18,8 +18,6 @@ from torchyoga.errors import ExistsError, NotFoundError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-PROCESSES, SECONDS = 4, 3.0
-PROCESSES_IN_ALL, SECONDS_IN_ALL = 16, 600.0
 IDS, VERSIONS = ["a", "b c"], ["1", "2", "3"]
 ACTS = ["fetch"] * 4 + ["submit", "overwrite", "overwrite", "convert", "copy", "remove", "check", "clean"]
 LOCK_SECONDS = 250.0
@@ -61,10 +59,14 @@ def live(folder: Path, name: int, seconds: float) -> None:
             raise
 
 
-def crowd(folder: Path, processes: int, seconds: float) -> None:
-    storages = [yoga.Storage(folder / name) for name in ("storage", "elsewhere")]
-    beside = [Bystanders(storage.path, folder / f"outside {storage.path.name}", IDS) for storage in storages]
-    children = [forked(lambda name=name: live(folder, name, seconds)) for name in range(1, processes + 1)]
+@pytest.mark.parametrize(
+    ("processes", "seconds"),
+    [pytest.param(4, 3.0, marks=pytest.mark.rest), pytest.param(16, 600.0, marks=pytest.mark.soak)],
+)
+def test_many_processes_use_one_storage_at_once(tmp_path: Path, processes: int, seconds: float) -> None:
+    storages = [yoga.Storage(tmp_path / name) for name in ("storage", "elsewhere")]
+    beside = [Bystanders(one.path, tmp_path / f"outside {one.path.name}", IDS) for one in storages]
+    children = [forked(lambda name=name: live(tmp_path, name, seconds)) for name in range(1, processes + 1)]
     codes = [end() for end in children]
     assert codes == [0] * processes
     for storage, bystanders in zip(storages, beside, strict=True):
@@ -74,12 +76,3 @@ def crowd(folder: Path, processes: int, seconds: float) -> None:
         bystanders.check()
         storage.clean(0)
         assert unexpected(storage, bystanders) == []
-
-
-def test_many_processes_use_one_storage_at_once(tmp_path: Path) -> None:
-    crowd(tmp_path, PROCESSES, SECONDS)
-
-
-@pytest.mark.soak
-def test_many_processes_use_one_storage_at_once_for_minutes(tmp_path: Path) -> None:
-    crowd(tmp_path, PROCESSES_IN_ALL, SECONDS_IN_ALL)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from disks import SmallDisk, small_disk
 from own import Mapped
+from samples import OTHER
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS, format_named
@@ -79,29 +80,18 @@ def tree(folder: Path) -> dict[str, int]:
     }
 
 
-def new(storage: yoga.Storage) -> object:
-    return storage.submit(NEW, "new", "1", progress=False)
-
-
-def overwrite(storage: yoga.Storage) -> object:
-    return storage.submit(NEW, "old", "1", overwrite=True, progress=False)
-
-
-def convert(storage: yoga.Storage) -> object:
-    other = "hdf5" if storage.format == "lmdb" else "lmdb"
-    return storage.convert("old", "1", format=other, to="2", progress=False)
-
-
-def convert_in_place(storage: yoga.Storage) -> object:
-    other = "hdf5" if storage.format == "lmdb" else "lmdb"
-    return storage.convert("old", "1", format=other, progress=False)
+Act = Callable[[yoga.Storage], object]
+ACTS: dict[str, Act] = {
+    "new": lambda found: found.submit(NEW, "new", "1", progress=False),
+    "overwrite": lambda found: found.submit(NEW, "old", "1", overwrite=True, progress=False),
+    "convert": lambda found: found.convert("old", "1", format=OTHER[found.format], to="2", progress=False),
+    "convert in place": lambda found: found.convert("old", "1", format=OTHER[found.format], progress=False),
+}
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("act", [new, overwrite, convert, convert_in_place])
-def test_nothing_new_is_left_and_nothing_old_is_lost(
-    act: Callable[[yoga.Storage], object], format: str, disk: SmallDisk
-) -> None:
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_nothing_new_is_left_and_nothing_old_is_lost(act: Act, format: str, disk: SmallDisk) -> None:
     storage = yoga.Storage(disk.path / "storage", format)
     storage.submit(OLD, "old", "1", progress=False)
     before, listed, failures = tree(storage.path), storage.list(), 0
@@ -147,32 +137,23 @@ def test_a_copy_for_which_there_is_no_space_publishes_nothing(format: str, disk:
     storage.check("copied", "1")
 
 
-def delete_rows(storage: yoga.Storage) -> object:
-    return storage.delete_rows("old", "1", rows=[3], to="2")
-
-
-def tag(storage: yoga.Storage) -> object:
-    return storage.tag("old", "prod", "1")
-
-
-def untag(storage: yoga.Storage) -> object:
-    return storage.tag("old", "test", None)
-
-
-def together(storage: yoga.Storage) -> object:
-    return storage.submit(NEW, "new", "1", together=True, progress=False)
-
-
 def by_many(storage: yoga.Storage) -> object:
     with ThreadPoolExecutor(1) as executor:
         return storage.submit(NEW, "new", "1", executor=executor, progress=False)
 
 
+NOTED: dict[str, Act] = {
+    "delete rows": lambda found: found.delete_rows("old", "1", rows=[3], to="2"),
+    "tag": lambda found: found.tag("old", "prod", "1"),
+    "untag": lambda found: found.tag("old", "test", None),
+    "together": lambda found: found.submit(NEW, "new", "1", together=True, progress=False),
+    "by many": by_many,
+}
+
+
 @pytest.mark.rest
-@pytest.mark.parametrize("act", [delete_rows, tag, untag, together, by_many])
-def test_notes_and_manifests_for_which_there_is_no_space(
-    act: Callable[[yoga.Storage], object], disk: SmallDisk
-) -> None:
+@pytest.mark.parametrize("act", NOTED.values(), ids=NOTED)
+def test_notes_and_manifests_for_which_there_is_no_space(act: Act, disk: SmallDisk) -> None:
     storage = yoga.Storage(disk.path / "storage")
     storage.submit(OLD, "old", "1", progress=False)
     storage.tag("old", "test", "1")
@@ -197,7 +178,11 @@ def test_a_storage_that_cannot_be_written_says_where(disk: SmallDisk) -> None:
     storage.submit(NEW, "old", "2", progress=False)
     (storage.path / "old" / "2" / "manifest.json").unlink()
     subprocess.run(["mount", "-o", "remount,ro", str(disk.path)], check=True, timeout=60)
-    for act in (lambda: storage.clean(0), lambda: storage.remove("old", "1"), lambda: tag(storage)):
+    for act in (
+        lambda: storage.clean(0),
+        lambda: storage.remove("old", "1"),
+        lambda: storage.tag("old", "prod", "1"),
+    ):
         with pytest.raises(OSError, match="Read-only file system") as caught:
             act()
         assert f"make it writable, or choose another directory: '{storage.path}" in str(caught.value)

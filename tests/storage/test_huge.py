@@ -62,10 +62,8 @@ def test_a_billion_rows(tmp_path: Path) -> None:
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout)
-    assert found["length"] == 10**9
-    assert found["first"] == [[0] * 8] * 2
-    assert found["rows"] == 256 * 200
-    assert found["last"] == [256]
+    expected = {"length": 10**9, "first": [[0] * 8] * 2, "rows": 256 * 200, "last": [256]}
+    assert found.items() >= expected.items()
     assert found["maps"] <= 4096
     assert found["files"] < 30
     assert found["opened"] < 50, "MB for opening it and reading two rows"

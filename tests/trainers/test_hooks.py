@@ -52,6 +52,21 @@ class Broken(Noisy):
         return torch.tensor(row)
 
 
+class Unsized:
+    """Batches of numbers, without a length and without a truth value."""
+
+    batch_size = 2
+
+    def __iter__(self) -> Any:
+        return iter([[1, 2], [3, 4], [5]])
+
+    def __len__(self) -> int:
+        raise TypeError("no length")
+
+    def __bool__(self) -> bool:
+        raise TypeError("no truth value")
+
+
 def mixed(rows: Sequence[Any]) -> torch.Tensor:
     return torch.stack([torch.as_tensor(row) for row in rows]) * random.random()
 
@@ -121,15 +136,6 @@ class TestAccelerate:
 
     def test_batches_of_a_batch_sampler_without_a_length_are_skipped(self, accelerator: Any) -> None:
         from accelerate import skip_first_batches
-
-        class Unsized:
-            batch_size = 2
-
-            def __iter__(self) -> Any:
-                return iter([[1, 2], [3, 4], [5]])
-
-            def __len__(self) -> int:
-                raise TypeError("no length")
 
         one = accelerator.prepare(yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized()))
         rest = skip_first_batches(one, 1)
@@ -406,16 +412,8 @@ class TestLightning:
         assert told == [(rows, rows) for rows in WHOLE]
 
     def test_predict_takes_a_batch_sampler_without_a_length(self, module: Any) -> None:
-        class Unsized:
-            def __iter__(self) -> Any:
-                return iter([[1, 2], [3]])
-
-            def __bool__(self) -> bool:
-                raise TypeError("no truth value")
-
-        assert rows_of(
-            self.trainer().predict(module, yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized()))
-        ) == [[1, 2], [3]]
+        one = yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized())
+        assert rows_of(self.trainer().predict(module, one)) == [[1, 2], [3, 4], [5]]
 
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_overfit_batches_has_the_first_rows(self, module: Any, shuffle: bool) -> None:

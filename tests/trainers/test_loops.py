@@ -92,30 +92,29 @@ class Run:
     """
 
     def __init__(self, valid: Any, found: Any = None, restored: str = "first", **options: Any) -> None:
+
+        def restore(moment: str) -> None:
+            if found and restored == moment:
+                torch.set_rng_state(found["numbers"])
+
         torch.manual_seed(3)
-        if found and restored == "first":
-            torch.set_rng_state(found["numbers"])
         self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
         self.sgd = torch.optim.SGD(self.net.parameters(), lr=0.1)
-        if found and restored == "first":
-            torch.set_rng_state(found["numbers"])
+        restore("first")
         self.loader, self.valid = yoga.DataLoader(Rows(11, True), 4, shuffle=True, **options), valid()
         if found:
-            if restored == "before":
-                torch.set_rng_state(found["numbers"])
+            restore("before")
             self.loader.load_state_dict(found["data"])
             self.net.load_state_dict(found["net"])
-            if restored == "after":
-                torch.set_rng_state(found["numbers"])
+            restore("after")
         self.losses: list[tuple[Any, ...]] = []
         self.evaluated: dict[int, float] = {}
         self.saved = [self.checkpoint()]
-        late = found["numbers"] if found and restored == "late" else None
+        moment = "late"
         while (epoch := self.loader.state_dict()["epoch"]) < 3:
             batches = iter(self.loader)
-            if late is not None:
-                torch.set_rng_state(late)
-                late = None
+            restore(moment)
+            moment = "never again"
             for batch in batches:
                 loss = self.net(batch).square().mean()
                 self.losses.append((epoch, loss.item().hex()))
@@ -127,8 +126,7 @@ class Run:
             self.valid.set_epoch(epoch)
             self.evaluated[epoch] = sum(self.net(batch).square().mean().item() for batch in self.valid)
             self.net.train()
-        if late is not None:
-            torch.set_rng_state(late)
+        restore(moment)
         self.left = torch.rand(()).item()  # what is drawn after it
 
     def checkpoint(self) -> dict[str, Any]:

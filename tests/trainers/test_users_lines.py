@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,9 @@ import numpy as np
 import pytest
 import torch
 from accelerators import forget_accelerators
+from userlines import check_line, line
 
 import torchyoga as yoga
-
-
-def line() -> int:
-    """The number of the caller's next line."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    return frame.f_back.f_lineno + 1
-
-
-def check(work: Callable[[], int], about: str) -> None:
-    """Checks that the only warning about it names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        expected = work()
-    ours = [warning for warning in caught if about in str(warning.message)]
-    assert [(warning.filename, warning.lineno) for warning in ours] == [(__file__, expected)]
 
 
 @pytest.mark.xdist_group("accelerate")
@@ -42,39 +24,31 @@ class TestAccelerate:
         yield Accelerator(cpu=True)
         forget_accelerators()
 
-    def test_a_loop_over_a_prepared_loader(self, accelerator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        def loop() -> int:
-            prepared = accelerator.prepare(yoga.DataLoader(list(range(10)), 2))
-            monkeypatch.setenv("WORLD_SIZE", "4")
-            found = line()
-            for batch in prepared:
-                del batch
-            return found
-
-        check(loop, "WORLD_SIZE is 4")
-
-    def test_a_loop_over_accelerates_own_loader(self, accelerator: Any) -> None:
-        def loop() -> int:
-            sampler = yoga.ResumableSampler(list(range(10)))
-            prepared = accelerator.prepare(torch.utils.data.DataLoader(list(range(10)), 2, sampler=sampler))
-            found = line()
-            for batch in prepared:
-                del batch
-            return found
-
-        check(loop, "huggingface/accelerate#4195")
-
-    def test_skipped_batches(self, accelerator: Any) -> None:
+    @pytest.mark.parametrize(
+        ("way", "about"),
+        [
+            ("prepared", "WORLD_SIZE is 4"),
+            ("accelerate's own", "huggingface/accelerate#4195"),
+            ("skipped", "finds its place by skipping batches"),
+        ],
+    )
+    def test_a_loop(self, way: str, about: str, accelerator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         from accelerate import skip_first_batches
 
         def loop() -> int:
-            prepared = accelerator.prepare(yoga.DataLoader(list(range(10)), 2))
+            rows = list(range(10))
+            torchs = torch.utils.data.DataLoader(rows, 2, sampler=yoga.ResumableSampler(rows))
+            loader: Any = accelerator.prepare(torchs if "own" in way else yoga.DataLoader(rows, 2))
+            if way == "prepared":
+                monkeypatch.setenv("WORLD_SIZE", "4")
+            if way == "skipped":
+                loader = skip_first_batches(loader, 2)
             found = line()
-            for batch in skip_first_batches(prepared, 2):
+            for batch in loader:
                 del batch
             return found
 
-        check(loop, "finds its place by skipping batches")
+        check_line(loop, about)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
@@ -110,4 +84,4 @@ def test_lightnings_fit(tmp_path: Path) -> None:
         trainer.fit(module, loader)
         return found
 
-    check(fit, "there is no accelerator")
+    check_line(fit, "there is no accelerator")

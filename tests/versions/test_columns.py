@@ -22,9 +22,12 @@ from test_listed import left_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
+from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.version_ref import GroupedReader, VersionRef
 from torchyoga.storage import Storage
+from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.manifest import Manifest
+from torchyoga.versions.names import natural
 
 COUNTER = itertools.count()
 Rows = list[dict[str, Any]]
@@ -62,37 +65,31 @@ def assert_is(ref: Any, rows: Rows) -> None:
     assert len(ref) == len(rows)
     random = np.random.default_rng(len(rows))
     for number in [*range(len(rows)), *random.permutation(len(rows)).tolist()]:
-        assert same(ref[number], rows[number])
-    keys = list(rows[0])
-    for key in keys:
-        assert all(same(one[key], row[key]) for one, row in zip(ref.columns([key]), rows, strict=True))
-    picked = [*reversed(keys)][:2]
-    for one, row in zip(ref.columns(picked), rows, strict=True):
-        assert same(one, {key: row[key] for key in picked})
+        assert_rows_equal(ref[number], rows[number])
+    for keys in [*([key] for key in rows[0]), [*reversed(rows[0])][:2]]:
+        assert_rows_equal(list(ref.columns(keys)), [{key: row[key] for key in keys} for row in rows])
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other)) and one.dtype == np.asarray(other).dtype
-    return bool(one == other)
-
-
-TIDYING = ["delete", "compact", "remove", "clean"]
+TIDYING = ["delete", "compact", "remove", "clean", "overwrite", "convert"]
 OF_ROWS = [*["append"] * 6, *TIDYING]
 OF_COLUMNS = ["append", "add", "add", "replace", "drop", *TIDYING]
 
 
-@pytest.mark.quick("directory-rows")
+@pytest.mark.quick("*-rows")
 @pytest.mark.parametrize(("acts", "seeds"), [(OF_ROWS, 2), (OF_COLUMNS, 4)], ids=["rows", "columns"])
-def test_any_history_gives_what_rows_give(acts: list[str], seeds: int, storage: Storage) -> None:
-    """Appends, and columns that come, change and go, between deletions, compactions, removals and sweeps."""
+def test_any_history_gives_what_rows_give(
+    acts: list[str], seeds: int, storage: Storage, tmp_path: Path
+) -> None:
+    """Appends, and columns that come, change and go, between deletions, compactions, removals and sweeps.
+
+    In a directory, what was opened meanwhile reads on.
+    """
     for seed in range(seeds):
         random, id, names = np.random.default_rng(seed), f"h{seed}", itertools.count(1)
         first: Rows = [row(random, ["n", "text"]) for _ in range(4)]
         storage.submit(first, id, "0", format="hdf5" if seed % 2 else "lmdb", schema=schema_of(["n", "text"]))
         rows: dict[str, Rows] = {"0": first}
+        opened: list[tuple[Any, Rows]] = []
         for _ in range(22):
             before = str(random.choice([*rows]))
             name = str(random.choice(["0", "1"])) if random.random() < 0.2 else str(next(names))
@@ -119,7 +116,18 @@ def test_any_history_gives_what_rows_give(acts: list[str], seeds: int, storage: 
                 gone = [str(key) for key in random.permutation(keys)[: int(random.integers(1, len(keys)))]]
                 storage.drop_columns(gone, id, name, after=before)
                 rows[name] = [{key: one[key] for key in keys if key not in gone} for one in old]
+            elif what == "overwrite":
+                rows[before] = [row(random, keys) for _ in range(int(random.integers(1, 4)))]
+                storage.submit(rows[before], id, before, overwrite=True, schema=schema_of(keys))
+            elif what == "convert":
+                storage.convert(id, before, format=str(random.choice([*FORMATS])))
             tidied(storage, id, rows, what, (before, name), random)
+            assert storage.versions(id) == sorted(rows, key=natural)
+            if before in rows and not storage.url.startswith("memory"):
+                opened.append((storage.fetch(id, before), rows[before]))
+                assert len([*opened[-1][0]]) == len(rows[before])
+        for ref, expected in opened:
+            assert_rows_equal(list(ref), expected)
         for version, expected in rows.items():
             storage.check(id, version)
             ref = storage.fetch(id, version)
@@ -129,6 +137,12 @@ def test_any_history_gives_what_rows_give(acts: list[str], seeds: int, storage: 
             assert yoga.diff(ref, alone).same
             assert ref.stats().rows == len(expected)
         assert {entry.version for entry in storage.log(id)} == {*rows}
+        away = Storage(tmp_path / "away")
+        assert {*storage.copy(id, to=away, history=True)} == {*rows}
+        assert not storage.copy(id, to=away, history=True)
+        for version, expected in rows.items():
+            away.check(id, version)
+            assert_is(away.fetch(id, version), expected)
         for version in rows:
             storage.remove(id, version)
         storage.clean(0, id=id)
@@ -155,6 +169,8 @@ def test_only_the_new_columns_are_written(tmp_path: Path) -> None:
     ref = storage.add_columns({"score": np.arange(2000)}, "a", message="scores")
     own = sum(path.stat().st_size for path in (tmp_path / "a" / "2").iterdir())
     assert own < 2000 * 8 + 200_000
+    plan = storage.copy("a", to=Storage(tmp_path / "away"), history=True, dry_run=True)
+    assert plan["2"] < 2000 * 8 + 200_000 < plan["1"]
     assert ref.fingerprint == storage.submit({**images, "score": np.arange(2000)}, "b", "1").fingerprint
     assert storage.log("a")[0].message == "scores"
     storage.remove("a", "1")  # its file stays
@@ -271,46 +287,29 @@ def test_a_bounded_cache_reads_all_groups(tmp_path: Path) -> None:
 
 def test_states_fit_versions_with_other_columns(storage: Storage) -> None:
     first = storage.submit(arrays(), "a", "1")
-    storage.add_columns(score, "a", "2")
+    scored = storage.add_columns(score, "a", "2")
     storage.add_columns({"label": np.arange(40) + 7}, "a", "3", replace=True)
     last = storage.drop_columns(["image"], "a", "4")
-    for key in (None, "label"):
-        old = first if key is None else first.columns([key])
-        loader = yoga.DataLoader(old, batch_size=6, shuffle=True, seed=5)
-        batches = iter(loader)
-        next(batches)
-        state = json.loads(json.dumps(loader.state_dict()))
-        rest = [batch["label"].tolist() for batch in batches]
-        for version, more in (("2", 0), ("3", 7), ("4", 7)):
-            ref = storage.fetch("a", version)
-            again = yoga.DataLoader(
-                ref if key is None else ref.columns([key]), batch_size=6, shuffle=True, seed=5
-            )
-            again.load_state_dict(state)
-            assert [batch["label"].tolist() for batch in again] == [[n + more for n in b] for b in rest]
-    picked = first.select([3, 1, 4, 1, 5])[1:]
-    again = yoga.DataLoader(last.select([3, 1, 4, 1, 5])[1:], batch_size=2, seed=5)
-    assert picked.fingerprint != last.select([3, 1, 4, 1, 5])[1:].fingerprint
-    again.load_state_dict(state_of(picked, batch_size=2))
-    image = yoga.DataLoader(first.columns(["image"]), batch_size=6, shuffle=True, seed=5)
-    with pytest.raises(StateError):
-        yoga.DataLoader(last, batch_size=6, shuffle=True, seed=5).load_state_dict(image.state_dict())
-    views: list[Any] = [
-        lambda ref: ref.where("label", lambda label: label % 2 == 0),
-        lambda ref: ref.split([0.7, 0.3], seed=1)[0],
-        lambda ref: ref.columns(["label"]).split([0.7, 0.3], seed=1, by="label")[1],
-        lambda ref: ref[3:30].repeat(2),
+    views: list[tuple[Any, str]] = [
+        (lambda ref: ref, "234"),
+        (lambda ref: ref.columns(["label"]), "234"),
+        (lambda ref: ref.where("label", lambda label: label % 2 == 0), "2"),
+        (lambda ref: ref.split([0.7, 0.3], seed=1)[0], "2"),
+        (lambda ref: ref.columns(["label"]).split([0.7, 0.3], seed=1, by="label")[1], "2"),
+        (lambda ref: ref[3:30].repeat(2), "2"),
     ]
-    scored = storage.fetch("a", "2")
-    for view in views:
-        one = yoga.DataLoader(view(first), batch_size=6, shuffle=True, seed=5)
-        other = yoga.DataLoader(view(scored), batch_size=6, shuffle=True, seed=5)
-        other.load_state_dict(state_of(view(first)))
-        assert [b["label"].tolist() for b in one][1:] == [b["label"].tolist() for b in other]
-    some = yoga.DataLoader(scored.columns(["image", "label"]), batch_size=6, shuffle=True, seed=5)
-    some.load_state_dict(state_of(first))
-    storage.append({"label": np.arange(3), "score": np.zeros(3)}, "a", "5")
-    grown = yoga.DataLoader(storage.fetch("a", "5"), batch_size=6, shuffle=True, seed=5)
+    for view, versions in views:
+        state, rest = json.loads(json.dumps(state_of(view(first)))), labels_of(loader_of(view(first)))[1:]
+        for version in versions:
+            again, more = loader_of(view(storage.fetch("a", version)), state), 7 * (version > "2")
+            assert labels_of(again) == [[label + more for label in batch] for batch in rest]
+    picked, other = (ref.select([3, 1, 4, 1, 5])[1:] for ref in (first, last))
+    assert picked.fingerprint != other.fingerprint
+    loader_of(other, state_of(picked, batch_size=2), batch_size=2)
+    with pytest.raises(StateError):
+        loader_of(last, state_of(first.columns(["image"])))
+    loader_of(scored.columns(["image", "label"]), state_of(first))
+    grown = loader_of(storage.append({"label": np.arange(3), "score": np.zeros(3)}, "a", "5"))
     with pytest.raises(StateError, match="appended="):
         grown.load_state_dict(state_of(first))
     grown.load_state_dict(state_of(first), appended="next")
@@ -324,18 +323,28 @@ def test_states_fit_after_many_changes(storage: Storage) -> None:
     storage.drop_columns(["x"], "a", "5")
     storage.add_columns({"a": np.arange(9), "x": np.arange(9)}, "a", "6")
     for old, new in itertools.combinations("123456", 2):
-        loader = yoga.DataLoader(storage.fetch("a", new), batch_size=6, shuffle=True, seed=5)
-        loader.load_state_dict(state_of(storage.fetch("a", old)))
+        loader_of(storage.fetch("a", new), state_of(storage.fetch("a", old)))
     for key, old, new in (("y", "2", "6"), ("q", "4", "6"), ("x", "1", "4")):
-        loader = yoga.DataLoader(storage.fetch("a", new).columns([key]), batch_size=6, shuffle=True, seed=5)
-        loader.load_state_dict(state_of(storage.fetch("a", old).columns([key])))
-    loader = yoga.DataLoader(storage.fetch("a", "6").columns(["a"]), batch_size=6, shuffle=True, seed=5)
+        loader_of(storage.fetch("a", new).columns([key]), state_of(storage.fetch("a", old).columns([key])))
     with pytest.raises(StateError):
-        loader.load_state_dict(state_of(storage.fetch("a", "1").columns(["x"])))
+        loader_of(storage.fetch("a", "6").columns(["a"]), state_of(storage.fetch("a", "1").columns(["x"])))
+
+
+def loader_of(ref: Any, state: Any = None, batch_size: int = 6) -> Any:
+    """A loader, at a state."""
+    loader = yoga.DataLoader(ref, batch_size=batch_size, shuffle=batch_size == 6, seed=5)
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
+
+
+def labels_of(loader: Any) -> list[list[int]]:
+    return [batch["label"].tolist() for batch in loader]
 
 
 def state_of(ref: Any, batch_size: int = 6) -> Any:
-    loader = yoga.DataLoader(ref, batch_size=batch_size, shuffle=batch_size == 6, seed=5)
+    """That after a batch."""
+    loader = loader_of(ref, None, batch_size)
     next(iter(loader))
     return loader.state_dict()
 
@@ -535,33 +544,6 @@ def test_an_executor_makes_columns(storage: Storage) -> None:
         storage.check("a", version)
     plain = {**arrays(4000), "score": np.arange(4000) * 0.5}
     assert ref.fingerprint == storage.submit(plain, "b", "1").fingerprint
-
-
-@pytest.mark.quick("memory")
-def test_a_history_with_groups_travels(storage: Storage, tmp_path: Path) -> None:
-    storage.submit(arrays(), "a", "1")
-    storage.add_columns(score, "a", "2")
-    storage.append({**arrays(2), "score": np.zeros(2)}, "a", "3")
-    storage.add_columns({"label": np.arange(42)}, "a", "4", replace=True)
-    storage.drop_columns(["score"], "a", "5")
-    storage.delete_rows("a", "5", rows=[0, 41], to="6")
-    rows = {version: [*storage.fetch("a", version)] for version in storage.versions("a")}
-    in_memory = Storage(f"memory://columns-{next(COUNTER)}", cache_dir=tmp_path / "sent")
-    for target in (Storage(tmp_path / "other"), in_memory):
-        plan = storage.copy("a", to=target, history=True, dry_run=True)
-        assert plan["5"] <= 10_000  # bytes: lists at most
-        assert [*storage.copy("a", to=target, history=True)] == [*rows]
-        assert not storage.copy("a", to=target, history=True)
-        for version, expected in rows.items():
-            target.check("a", version)
-            assert all(
-                same(one, other) for one, other in zip(target.fetch("a", version), expected, strict=True)
-            )
-        for version in "1234":
-            target.remove("a", version)
-        target.clean(0)
-        assert_is(target.fetch("a", "6"), rows["6"])
-        target.check("a", "6")
 
 
 def test_the_golden_columns_are_readable_for_ever(tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def numbers_of(ref: Any) -> list[int]:
     return [int(row["x"]) for row in ref]
 
 
+def grow(storage: Storage, appends: int, **options: Any) -> Any:
+    """Makes the versions "0", "1" and so on, each of two rows more; returns the last."""
+    ref = storage.submit({"x": np.arange(2)}, "d", "0", **options)
+    for number in range(appends):
+        ref = storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    return ref
+
+
 def left_of(storage: Storage, id: str) -> list[str]:
     """The data files and lists of a dataset."""
     if storage.url.startswith("memory"):
@@ -55,9 +63,7 @@ def left_of(storage: Storage, id: str) -> list[str]:
 
 
 def test_a_sweep_reads_each_list_once(storage: Storage) -> None:
-    storage.submit({"x": np.arange(2)}, "d", "0")
-    for number in range(12):
-        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    grow(storage, 12)
     with calls_of(type(store_of(storage)).read_list) as calls:
         storage.clean(0, keep_last=2, id="d")
     reads = Counter(call["entry"].name for call in calls)
@@ -135,9 +141,7 @@ REQUESTS = [getattr(Objects, name) for name in ("read", "read_tagged", "read_ran
 def test_few_objects_are_read_for_the_newest_and_the_log(tmp_path: Path) -> None:
     url = f"memory://listed-{next(COUNTER)}"
     storage = Storage(url, cache_dir=tmp_path / "cache")
-    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
-    for number in range(60):
-        storage.append({"x": np.arange(2)}, "d", f"{number + 1}", after=f"{number}")
+    grow(storage, 60, format="hdf5")
     log = storage.log("d")
     fresh = Storage(url, cache_dir=tmp_path / "fresh")
     with calls_of(*REQUESTS) as found:
@@ -195,13 +199,24 @@ FORGERIES: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a history that is long enough for a list."""
+    storage = Storage(tmp_path_factory.mktemp("built"))
+    grow(storage, 9, format="hdf5")
+    return storage.path
+
+
+@pytest.fixture
+def line(built: Path, tmp_path: Path) -> Storage:
+    """A copy of it."""
+    return Storage(shutil.copytree(built, tmp_path / "storage"))
+
+
 @pytest.mark.damages("the lists that it forges")
 @pytest.mark.parametrize("what", FORGERIES)
-def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, tmp_path: Path) -> None:
-    storage = Storage(tmp_path / "storage")
-    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
-    for number in range(9):
-        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, line: Storage, tmp_path: Path) -> None:
+    storage = line
     forged(storage, FORGERIES[what])
     before = left_of(storage, "d")
     with pytest.raises(YogaError, match=r"is damaged|damaged:"):
@@ -231,11 +246,8 @@ def test_a_forged_name_deletes_nothing(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.damages("the version that it forges")
-def test_lists_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
-    storage = Storage(tmp_path / "storage")
-    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
-    for number in range(9):
-        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+def test_lists_of_one_name_in_two_folders_are_two(line: Storage, tmp_path: Path) -> None:
+    storage = line
     storage.append([], "d", "zz", after="9")
     found, path = content(storage, "zz")
     for file in found["files"]:
@@ -253,9 +265,7 @@ def test_lists_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
 
 
 def test_a_version_is_compacted_while_its_lists_are_read(storage: Storage) -> None:
-    storage.submit({"x": np.arange(2)}, "d", "0", format="hdf5")
-    for number in range(4):
-        storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    grow(storage, 4, format="hdf5")
     left = ["one"]
 
     def late(read_list: Any, id: str, version: str, entry: Any) -> Any:
@@ -284,9 +294,7 @@ def test_what_was_overwritten_is_a_newest_version_and_the_log_says_so(storage: S
 
 
 def test_a_manifest_with_lists_is_pickled(storage: Storage) -> None:
-    storage.submit({"x": np.arange(2)}, "d", "0")
-    for number in range(3):
-        ref = storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
+    ref = grow(storage, 3)
     found = pickle.loads(pickle.dumps(ref.manifest))
     assert found == ref.manifest
     assert [*found.files] == [*storage.fetch("d", "3").manifest.files]

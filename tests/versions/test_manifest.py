@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_program
-from hypothesis import given
-from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
@@ -34,13 +32,14 @@ for _ in range(200):
     DEEP = {"tuple": [DEEP]}
 HOSTILE: list[Any] = [
     *(None, True, -1, 0, 1, 2**31, 2**61, 2**63, 10**30, 0.5, 1e300),
-    *("", "x", "../../../etc/passwd", "\ud800", "|O", "<U0"),
+    *("", "x", "../../../etc/passwd", "\ud800", "|O", "<U0", "blosc"),
     *([], {}, [[1, 2]], [2**40, 0], DEEP),
 ]
 
 
 def sealed(content: dict[str, Any]) -> bytes:
     """The text of a forged manifest whose checksum is right, and its fingerprint, if it can have one."""
+    content = {name: value for name, value in content.items() if name != "checksum"}
     with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
         files = [FileEntry.from_json(file) for file in content["files"]]
         content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
@@ -51,7 +50,7 @@ def sealed(content: dict[str, Any]) -> bytes:
 
 def without_stats(text: bytes) -> bytes:
     """A manifest without what readers may leave alone, of which there would be too much to forge."""
-    return sealed({key: value for key, value in json.loads(text).items() if key not in ("stats", "checksum")})
+    return sealed({key: value for key, value in json.loads(text).items() if key != "stats"})
 
 
 TEXT = without_stats((GOLDEN / "manifest.json").read_bytes())
@@ -64,9 +63,9 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
             yield from places(content[key], (*path, key))
 
 
-def forgeries() -> Iterator[bytes]:
-    """The golden manifest with each value left out or replaced by each hostile one, its checksum right."""
-    content = json.loads(TEXT)
+def forgeries(text: bytes) -> Iterator[bytes]:
+    """A manifest with each value left out or replaced by each hostile one, its checksum right."""
+    content = json.loads(text)
     del content["checksum"]
     for path in list(places(content))[1:]:
         for value in (*HOSTILE, ...):
@@ -108,31 +107,25 @@ def test_no_byte_can_change_and_none_can_be_missing() -> None:
                 Manifest.from_bytes(TEXT[:at])
 
 
-def test_a_forged_manifest_is_valid_or_refused() -> None:
-    accepted = 0
-    for text in forgeries():
-        try:
-            manifest = Manifest.from_bytes(text)
-        except CorruptError:
-            continue
-        accepted += 1
-        assert manifest.num_rows == 5
-        assert all(file.rows for file in manifest.files)
-    assert accepted  # for example, another id
-
-
 READ = """
 import sys
 from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from golden.make import rows
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.errors import CorruptError
+from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.manifest import Manifest
-outcomes = [0, 0]
+true, outcomes = Manifest.from_bytes(Path(sys.argv[2], "manifest.json").read_bytes()), [0, 0]
 with open(sys.argv[1], "rb") as file:
     for text in file.read().splitlines():
         try:
-            ref = VersionRef(sys.argv[2], Manifest.from_bytes(text))
-            assert len(list(ref)) == len(ref) == 5
+            manifest = Manifest.from_bytes(text)
+            assert all(file.rows for file in manifest.files)
+            ref = VersionRef(sys.argv[2], manifest)
+            assert len(list(ref)) == len(ref) == manifest.num_rows == 5
+            if manifest.fingerprint == true.fingerprint:
+                assert_rows_equal(list(ref), rows())
             ref.__getitems__([4, 0])
             outcomes[0] += 1
         except CorruptError:
@@ -143,16 +136,16 @@ print(*outcomes)
 """
 
 
-@pytest.mark.damages("its manifests are forged")
-def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(tmp_path: Path) -> None:
-    # The version as it is on disk, read with each forged manifest.
-    version = tmp_path / "version"
-    version.mkdir()
-    (data,) = GOLDEN.glob("*.mdb")
-    (version / data.name).write_bytes(data.read_bytes())
-    (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
-    (version / "manifest.json").write_bytes(TEXT)
-    finished = run_program(READ, str(tmp_path / "forged"), str(version))
+@pytest.mark.quick("1")
+@pytest.mark.parametrize("version", ["1", "hdf5", "hdf5 gzip"])
+def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(
+    version: str, tmp_path: Path
+) -> None:
+    """The version as it is on disk, with each forged manifest: of one fingerprint are the same rows only."""
+    golden = GOLDEN.with_name(version)
+    text = without_stats((golden / "manifest.json").read_bytes())
+    (tmp_path / "forged").write_bytes(b"\n".join(forgeries(text)))
+    finished = run_program(READ, str(tmp_path / "forged"), str(golden), str(GOLDEN.parents[3]))
     assert finished.returncode == 0, finished.stderr
     read, refused = map(int, finished.stdout.split())
     assert read > 100
@@ -166,7 +159,6 @@ NESTED = (GOLDEN.parents[1] / "nested" / "lmdb" / "manifest.json").read_bytes()
 def test_other_formats_are_refused(number: object) -> None:
     assert Manifest.from_bytes(NESTED).to_bytes() == NESTED
     content = json.loads(NESTED)
-    del content["checksum"]
     with pytest.raises(CorruptError, match=r"of format version .*, this torchyoga reads 1|is not a manifest"):
         Manifest.from_bytes(sealed({**content, "torchyoga": number}))
 
@@ -174,7 +166,6 @@ def test_other_formats_are_refused(number: object) -> None:
 @pytest.mark.parametrize("number", range(40))
 def test_a_tree_with_other_wrappers_is_refused(number: int) -> None:
     content = json.loads(NESTED)
-    del content["checksum"]
     wrappers = [node for node in _nodes(content["schema"]["tree"]) if isinstance(node, dict)]
     node = wrappers[number % len(wrappers)]
     ((kind, held),) = ((k, v) for k, v in node.items() if k != "type")
@@ -200,12 +191,14 @@ def _nodes(tree: Any) -> list[Any]:
         (lambda c: c["schema"]["columns"][0].update(shape=[2**62, 0]), "are too large"),
         (lambda c: c["schema"]["columns"][0].update(dtype="<U0"), "no such kind and dtype"),
         (lambda c: c.update(rows=6), "its files hold 5 rows, it says 6"),
+        (lambda c: (c["files"][0].update(rows=10**9), c.update(rows=10**9)), "do not cover the bytes"),
+        (lambda c: (c["files"][0].update(rows=1), c.update(rows=1)), "do not cover the bytes"),
+        (lambda c: c["schema"]["columns"][2].update(shape=[1], ndim=1), "cannot have the shape"),
         (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
     ],
 )
 def test_the_error_says_what_is_wrong(change: Any, message: str) -> None:
     content = json.loads(TEXT)
-    del content["checksum"]
     change(content)
     with pytest.raises(CorruptError, match=message):
         Manifest.from_bytes(sealed(content))
@@ -219,7 +212,6 @@ TOLD = {
 
 def test_info_and_the_function_come_back() -> None:
     content = json.loads(TEXT)
-    del content["checksum"]
     manifest = Manifest.from_bytes(sealed({**content, **TOLD}))
     assert manifest.info == TOLD["info"]
     assert manifest.function == FunctionEntry(**TOLD["function"])  # type: ignore[arg-type]
@@ -235,7 +227,6 @@ def test_info_and_the_function_come_back() -> None:
 
 def test_forged_info_and_functions_are_sound_or_refused() -> None:
     content = json.loads(TEXT)
-    del content["checksum"]
     accepted, refused = 0, 0
     for path in places(TOLD):
         for value in (*HOSTILE, ..., "0" * 32, "G" * 32, "x" * 2**20, float("nan"), {"a": float("inf")}):
@@ -294,8 +285,8 @@ def test_a_value_that_no_manifest_has_is_refused(kind: str) -> None:
 @pytest.mark.rest
 def test_a_nesting_without_end_is_refused() -> None:
     content = json.loads(TEXT)
-    del content["checksum"]
     content["schema"] = {"tree": {"list": [{"list": []}] * 2**18}, "columns": []}
+    del content["checksum"]
     text = json.dumps({**content, "checksum": json_digest(content)}, indent=1).encode()
     with pytest.raises(CorruptError, match="nest more than 262144 containers"):
         Manifest.from_bytes(text)
@@ -306,28 +297,9 @@ def test_a_nesting_without_end_is_refused() -> None:
 
 def test_texts_that_cannot_be_written_are_refused() -> None:
     content = json.loads(TEXT)
-    del content["checksum"]
     for name in ("id", "version", "build", "created"):
         with pytest.raises(CorruptError, match="surrogates not allowed"):
             Manifest.from_bytes(sealed({**content, name: "a\ud800"}))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, len(TEXT) - 1), st.integers(0, 6), st.binary(max_size=4)),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_a_changed_text_is_the_same_manifest_or_refused(changes: list[tuple[int, int, bytes]]) -> None:
-    text = TEXT
-    for at, cut, put in changes:
-        text = text[:at] + put + text[at + cut :]
-    try:
-        found = Manifest.from_bytes(text)
-    except CorruptError:
-        return
-    assert found == Manifest.from_bytes(TEXT)
 
 
 def test_many_files_are_read() -> None:
