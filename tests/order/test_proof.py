@@ -288,10 +288,8 @@ class Beside:
         self.cursor.moved(self.run)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_came_is_said(
-    seed: int,
-) -> None:
+def story(seed: int) -> None:
+    """Iterators beside each other, and epochs that are set back."""
     chance, one = random.Random(seed), cursor(4)
     iterators = [Beside(one)]
     for _ in range(chance.randint(4, 30)):
@@ -310,5 +308,10 @@ def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_c
             Counter(place for some in iterators if len(some.came) > least for place in some.came)
             for least in (1, 0)
         )
-        assert not proof or not any(n > 1 for (epoch, _), n in surely.items() if epoch == proof.epoch)
-        assert proof or any(n > 1 for (epoch, _), n in perhaps.items() if epoch == proof.epoch)
+        assert not proof or not any(n > 1 for (at, _), n in surely.items() if at == proof.epoch), seed
+        assert proof or any(n > 1 for (epoch, _), n in perhaps.items() if epoch == proof.epoch), seed
+
+
+def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_came_is_said() -> None:
+    for seed in range(300):
+        story(seed)
