@@ -311,14 +311,6 @@ def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> 
         assert prove([one.receipt()]) == Proof(1, 20, 20)
 
 
-def test_what_no_batch_would_have_had_is_not_left_out() -> None:
-    one = cursor(10)
-    deliver(start(one, 2), 3)
-    deliver(start(one, 4), 2)
-    deliver(start(one, 4, drop_last=True), 1)
-    assert one.state_dict()["left_out"] == [4, 0]  # of epoch 1 two rows less than a batch were left
-
-
 def test_the_rest_of_an_epoch_is_left_out_once() -> None:
     one = cursor(20)
     for epoch in (0, 1, 0, 1):
@@ -364,19 +356,6 @@ def test_the_rows_of_the_last_batches_are_those_of_the_dataset() -> None:
 
 
 # -- set_epoch keeps the place, moves it, or counts from a loaded epoch
-
-
-def test_set_epoch_keeps_the_place_or_moves_it() -> None:
-    one = cursor(offset=3)
-    one.set_epoch(0)
-    assert begin(one) == (0, 3)
-    one.set_epoch(4)
-    assert begin(one) == (4, 0)
-    reach(one, 6)
-    one.set_epoch(4)  # called late: the place stays
-    assert one.state_dict()["position"] == 6
-    one.set_epoch(2)  # without a load before it: the user wants epoch 2
-    assert begin(one) == (2, 0)
 
 
 def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:
@@ -466,6 +445,15 @@ def test_after_a_look_at_the_next_epoch_set_epoch_can_name_one_without_steps_lef
     one.finished(run)
     one.set_epoch(1)
     assert begin(one, 9, True) == (1, 0)
+
+
+def test_only_the_first_set_epoch_after_a_load_may_count_from_zero() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "epoch": 7})
+    one.set_epoch(8)
+    assert begin(one) == (8, 0)
+    one.set_epoch(7)  # on purpose
+    assert begin(one) == (7, 0)
 
 
 def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:

@@ -29,12 +29,6 @@ def test_the_state_is_small_json_and_the_same_on_every_rank() -> None:
     }
 
 
-def test_a_finished_position_loads_as_the_next_epoch() -> None:
-    one = cursor()
-    one.load_state_dict({**one.state_dict(), "position": 10})
-    assert begin(one) == (1, 0)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
