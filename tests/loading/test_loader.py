@@ -447,14 +447,14 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
     assert rows_of(got) + rows_of(iterator) == whole
 
 
-class Interrupted(yoga.DataRef):
+class Interrupted(Downloaded):
     """Ctrl-C arrives while some of its rows are read or announced, once for each."""
 
     is_thread_safe = True
 
     def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
-        self._readahead = ReadAhead(row_bytes, self)
-        self.is_cold, self.ahead_bytes = bool(at_announcements), None
+        super().__init__(None)
+        self._readahead, self.is_cold = ReadAhead(row_bytes, self), bool(at_announcements)
         self.left = {"reads": at_reads, "announcements": at_announcements}
         self.count = {"reads": 0, "announcements": 0}
 
@@ -473,12 +473,6 @@ class Interrupted(yoga.DataRef):
 
     def announce(self, rows: Any, values: bool) -> None:
         self.note("announcements")
-
-    def probe(self) -> None:
-        pass
-
-    def follow(self, order: Any, progress: Any) -> None:
-        pass
 
 
 @pytest.mark.parametrize("row_bytes", [8, 300_000])

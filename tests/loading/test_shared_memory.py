@@ -19,7 +19,7 @@ import pytest
 import torch
 from children import forked
 from loops import idle_ring, ring_of
-from own import Mapped
+from own import Made, Mapped
 from starts import FRESH_STARTS
 from torch.utils.data import get_worker_info
 from waiting import PATIENCE
@@ -132,23 +132,16 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     assert set(multiprocessing.active_children()) <= others
 
 
-class Faulty(yoga.DataRef):
-    """A DataRef of small rows, so that batches travel together; one row cannot be read."""
-
-    _row_bytes = 8
-
-    def __len__(self) -> int:
-        return 40
-
-    def take(self, rows: Any) -> Any:
-        if 9 in rows:
-            raise OSError("row 9 cannot be read")
-        return [int(row) for row in rows]
+def faulty(row: int) -> int:
+    if row == 9:
+        raise OSError("row 9 cannot be read")
+    return row
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_of_batches_that_travel_together_only_the_failing_one_fails(workers: int) -> None:
-    iterator = iter(yoga.DataLoader(Faulty(), batch_size=4, num_workers=workers))
+    ref = Made(40, faulty, row_bytes=8)  # small rows, so that batches travel together
+    iterator = iter(yoga.DataLoader(ref, batch_size=4, num_workers=workers))
     got: list[Any] = []
     for _ in range(11):
         try:
