@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 LAGS = (1, 2, 8, 64)
 _PLAIN = 64  # from this many rows on, counts over an order are nearly independent
+_FEW = 5  # up to this many rows, each of their orders is counted
 _PLACES = (0, 1, 2, 3)  # and the middle and the end
 
 
@@ -20,6 +22,7 @@ class Statistics:
     - step, xor: by how much the row at position i differs from that at i + lag, and in which bits.
     - serial: the correlation of neighbours, and which pairs come at the front.
     - position: which rows come at a position, and whether rows stay near theirs.
+    - orders: of a few rows, how often each of all orders comes.
     """
 
     def __init__(self, length: int) -> None:
@@ -49,6 +52,11 @@ class Statistics:
             )
             odd = ((orders[:, :-1] ^ orders[:, 1:]) == 1).sum(1)
             self._number("xor by 1", odd, length // 2 * 2 / length)
+        if length <= _FEW:
+            digits = length ** np.arange(length)
+            possible = np.bincount([digits @ order for order in permutations(range(length))])
+            found = np.bincount(orders @ digits, minlength=len(possible))
+            self._count("orders", found, possible / math.factorial(length))
         for place in {*_PLACES, length // 2, length - 1} & set(range(length)):
             found = np.bincount(orders[:, place], minlength=length)
             self._count(f"position {place}", found, np.full(length, 1 / length))

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,57 +263,6 @@ def test_a_job_of_which_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
         yoga.Checkpoint(tmp_path, model=nn.Linear(1, 1)).save()
 
 
-def program(
-    steps: int, run: Any, loader: Any, model: nn.Module, optimizer: Any, save: Callable[[], object]
-) -> list[str]:
-    """Losses of a loop that saves after so many steps."""
-    losses = []
-    for _ in run.epochs(2):
-        for batch in loader:
-            loss = (model(batch.float()[:, None]) + torch.rand(())).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item().hex())
-            if run.steps == steps:
-                save()
-    return losses
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_distributed_checkpoint(is_async: bool, tmp_path: Path) -> None:
-    """Saved in the midst of an epoch by torch.distributed.checkpoint, and loaded by it."""
-
-    def make() -> tuple[Any, Any, nn.Module, Any]:
-        torch.manual_seed(0)
-        model, loader = nn.Linear(1, 1), loader_of()
-        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
-        own = tmp_path / "own"
-        run = yoga.Checkpoint(own, resume=True, model=model, optimizer=optimizer, loaders={"train": loader})
-        return run, loader, model, optimizer
-
-    run, *parts = make()
-    done: list[Any] = []
-
-    def save() -> None:
-        if is_async:
-            done.append(dcp.async_save({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True))
-        else:
-            dcp.save({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True)
-
-    whole = program(4, run, *parts, save)
-    for future in done:
-        future.result()
-    for path in (tmp_path / "own").iterdir():
-        path.rename(tmp_path / path.name)
-    run, *parts = make()
-    dcp.load({"run": run}, checkpoint_id=tmp_path / "dcp", no_dist=True)
-    assert (run.steps, run.epoch) == (4, 0)
-    assert program(-1, run, *parts, lambda: None) == whole[4:]
-
-
 def test_a_state_that_is_none() -> None:
     run = yoga.Checkpoint("run", model=nn.Linear(1, 1))
     for state in ({}, {"run": "x"}, {"run": "[]"}, {"run": 5}):
@@ -425,25 +373,26 @@ def test_an_evaluation_saves_what_was_before_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_a_save_before_the_first_step_changes_nothing(tmp_path: Path) -> None:
-    """As torch's own states of optimizers would, and one optimizer may step two models."""
+def test_a_save_before_any_step_changes_nothing_and_the_loop_goes_on_there(tmp_path: Path) -> None:
+    """By torch.distributed.checkpoint. Torch's own states of optimizers would change something before the
+    first step, and one optimizer may step two models."""
 
     def losses(saves: bool, loads: str | None = None) -> list[str]:
         torch.manual_seed(0)
         model, head = nn.Linear(1, 2), nn.Linear(2, 1)
         optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], 0.1)
-        run = yoga.Checkpoint(tmp_path / "own", model=model, head=head, optimizer=optimizer)
+        parts = {"model": model, "head": head, "optimizer": optimizer, "loaders": {"train": loader_of()}}
+        run = yoga.Checkpoint(tmp_path / "own", **parts)
         if loads is not None:
             dcp.load({"run": run}, checkpoint_id=tmp_path / loads, no_dist=True)
-        found = []
+        found, batches = [], run.forever("train")
         for step in range(run.steps, 4):
             if saves:
                 dcp.save({"run": run}, checkpoint_id=tmp_path / f"{step}", no_dist=True)
-            loss = (head(model(torch.ones(3, 1) * step)) - torch.rand(())).square().mean()
+            loss = (head(model(next(batches).float()[:, None])) - torch.rand(())).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            run.stepped()
             found.append(loss.item().hex())
         return found
 

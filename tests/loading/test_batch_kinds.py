@@ -16,7 +16,6 @@ import pytest
 import torch
 from own import Mapped
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import default_collate
 
 import torchyoga as yoga
 from torchyoga.loading.shared_memory import Ring
@@ -333,19 +332,6 @@ def test_default_collate_keeps_types_and_refuses_as_in_torchs_loader(workers: in
         if workers:
             assert all(type(batch) is (dict if name == "ordinary" else tuple) for batch in found), found
         assert same(found, expected), name
-
-
-def computed(rows: list[int]) -> Any:
-    return {"x": torch.ones(3, requires_grad=True) * 2} if rows[0] == 2 else default_collate(rows)
-
-
-def test_a_tensor_with_a_graph_is_torchs_error_and_the_next_batch_comes() -> None:
-    """Torch's own loader waits for it for ever."""
-    batches = iter(yoga.DataLoader(list(range(6)), 1, num_workers=1, collate_fn=computed))
-    assert [next(batches).tolist() for _ in range(2)] == [[0], [1]]
-    with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
-        next(batches)
-    assert [batch.tolist() for batch in batches] == [[3], [4], [5]]
 
 
 def quantized(rows: list[int]) -> Any:

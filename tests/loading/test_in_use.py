@@ -56,22 +56,6 @@ def test_a_tutorials_peek_before_set_epoch_loses_nothing(workers: int, sampled: 
     assert proof
 
 
-def test_a_peek_before_a_plain_loop_loses_nothing() -> None:
-    whole = rows(loader(shuffle=True, seed=3))
-    for hold in (False, True):
-        one = loader(shuffle=True, seed=3)
-        held = iter(one)
-        next(held)
-        if not hold:
-            del held
-        assert rows(one) == whole
-        assert "again: 2 rows" in str(one.prove())
-    one = loader(shuffle=True, seed=3)
-    pairs = list(zip(one, one, strict=True))  # used at once they are two epochs
-    assert rows(a for a, _ in pairs) == whole
-    assert rows(b for _, b in pairs) != whole
-
-
 @pytest.mark.parametrize("size", [2, None])
 def test_peek_moves_nothing(size: int | None) -> None:
     def noisy(index: int) -> Any:
@@ -102,32 +86,6 @@ def test_peek_whatever_the_workers() -> None:
             loader(shuffle=True, seed=3, **options).peek().tolist()
             == loader(shuffle=True, seed=3).peek().tolist()
         )
-
-
-def test_a_look_at_a_validation_set_does_not_count_as_loss() -> None:
-    one = loader()
-    for _ in range(3):
-        assert rows(one) == list(range(20))
-        next(iter(one))
-    assert "left out" not in str(one.prove())
-
-
-@pytest.mark.parametrize("holds", [False, True])
-def test_a_rank_that_looks_or_saves_alone_stays_with_the_others(holds: bool) -> None:
-    ranks = [loader(24, 4, shuffle=True, seed=7, num_replicas=2, rank=rank) for rank in (0, 1)]
-    held = []
-    for one in ranks:
-        next(iter(one))  # a warm-up
-    ranks[0].state_dict()
-    for epoch in range(4):
-        for _ in range(epoch):
-            batches = iter(ranks[0])
-            next(batches)  # for a log
-            held += [batches] if holds else []
-        assert ranks[0].state_dict()["position"] == 8
-        assert sorted(rows(ranks[0]) + rows(ranks[1])) == list(range(24))
-        assert ranks[0].state_dict() == ranks[1].state_dict()
-        assert yoga.prove([one.receipt() for one in ranks]).epoch == epoch
 
 
 def test_a_loop_over_first_batches_is_warned_that_they_are_the_same() -> None:
@@ -219,6 +177,7 @@ class Flag:
         eventually(self.is_set)
 
 
+@pytest.mark.slow("4-options1", "None-options4")
 @pytest.mark.parametrize(
     ("size", "options"),
     [
@@ -564,16 +523,6 @@ def test_a_collate_function_gets_a_list(workers: int) -> None:
 
 def _itself(rows: Any) -> Any:
     return rows
-
-
-def test_a_save_at_the_last_batch_trains_no_epoch_more() -> None:
-    """As in the tutorial on DDP, with the loader's epoch as its counter."""
-    loader = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
-    for _ in loader:
-        state = loader.state_dict()
-    resumed = yoga.DataLoader(list(range(6)), 2, shuffle=True, seed=7)
-    resumed.load_state_dict(state)
-    assert [sum(1 for _ in resumed) for _ in range(resumed.epoch, 3)] == [3, 3]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")

@@ -8,7 +8,6 @@ import inspect
 import itertools
 import multiprocessing
 import os
-import pickle
 import random
 import threading
 import time
@@ -73,20 +72,11 @@ def trained(
     return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
-def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
+def test_resume_from_every_batch_twice_and_with_other_workers(ref: yoga.DataRef) -> None:
     check_resume(lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=3))
-
-
-def test_resume_from_every_batch_of_an_uncached_random_dataset() -> None:
-    check_resume(lambda: yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=3, drop_last=True))
-
-
-def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
-    workers = itertools.cycle((0, 2, 1))
-    check_resume(
-        lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0, num_workers=next(workers)),
-        most_stops=3,
-    )
+    workers, noisy = itertools.cycle((0, 2, 1)), {"batch_size": 5, "shuffle": True, "drop_last": True}
+    check_resume(lambda: yoga.DataLoader(NOISY, seed=3, **noisy))
+    check_resume(lambda: yoga.DataLoader(NOISY, seed=3, num_workers=next(workers), **noisy), most_stops=3)
 
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
@@ -124,23 +114,6 @@ def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef)
     assert rows_of(loader) == expected[3]
 
 
-@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
-def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any) -> None:
-    whole = rows_of(yoga.DataLoader(ref, batch_size=23, shuffle=True, seed=0))
-    options: dict[str, Any] = {"shuffle": True, "seed": 0, "remainder": remainder}
-    for steps in (0, 1, 2):
-        state, first = trained(ref, 3, 2, None, steps, **options)
-        state, second = trained(ref, 1, 3, state, 1, **options)
-        _, third = trained(ref, 2, 4, state, None, **options)
-        got = first + second + third
-        if remainder == "keep":
-            assert got == whole
-        else:
-            assert got == (whole + whole)[: len(got)]
-            assert len(third) % 2 == 0
-            assert abs(len(got) - 23) < 2
-
-
 @pytest.mark.quick("block-shard", "True-global")
 @pytest.mark.parametrize("locality", ["global", "shard"])
 @pytest.mark.parametrize("shuffle", ["block", True])
@@ -163,17 +136,6 @@ def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
     assert first + second + third == whole
 
 
-@OUT_OF_ORDER
-def test_a_block_shuffle_without_in_order_loses_nothing() -> None:
-    options: dict[str, Any] = {"shuffle": "block", "num_workers": 2, "in_order": False}
-    loader = yoga.DataLoader(InFiles(), 2, **options)
-    first = [int(row) for batch in itertools.islice(loader, 4) for row in batch]
-    later = yoga.DataLoader(InFiles(), 2, **options)
-    later.load_state_dict(loader.state_dict())
-    assert sorted(first + [int(row) for batch in later for row in batch]) == list(range(23))
-    assert later.prove()
-
-
 def test_accelerate_and_shards_of_files_exclude_each_other() -> None:
     loader = yoga.DataLoader(InFiles(), 2, locality="shard", num_replicas=2, rank=0)
     loader._is_accelerate_prepared = True
@@ -181,57 +143,10 @@ def test_accelerate_and_shards_of_files_exclude_each_other() -> None:
         next(iter(loader))
 
 
-def test_random_numbers_depend_on_seed_epoch_and_row_only() -> None:
-    loader = yoga.DataLoader(NOISY, batch_size=4, shuffle=True, seed=5)
-    epochs = [sum((list(zip(*batch, strict=True)) for batch in loader), []) for _ in range(2)]
-    by_row = [{int(row[0]): row[1:] for row in epoch} for epoch in epochs]
-    other = yoga.DataLoader(NOISY, batch_size=3, seed=5, num_workers=2)
-    for batch in other:
-        for row in zip(*batch, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(row[1:], by_row[0][int(row[0])], strict=True))
-    firsts = [float(values[0]) for epoch in by_row for values in epoch.values()]
-    assert len(set(firsts)) == 42
-    another_seed = next(iter(yoga.DataLoader(NOISY, seed=6)))
-    assert float(another_seed[1]) != float(by_row[0][0][0])
-
-
-def test_single_rows_without_batches(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=None, shuffle=True, seed=0)
-    rows = [row["y"] for row in loader]
-    assert sorted(rows) == list(range(23))
-    assert len(loader) == 23
-    loader = yoga.DataLoader(NOISY, batch_size=None, shuffle=True, seed=0)
-    again = yoga.DataLoader(NOISY, batch_size=None, shuffle=True, seed=0, num_workers=2)
-    assert_rows_equal(list(again), list(loader))
-
-
 def test_lengths_are_those_of_whole_epochs(ref: yoga.DataRef) -> None:
     for size, drop_last, world in itertools.product((1, 4, 23, 30), (False, True), (1, 2)):
         loader = yoga.DataLoader(ref, size, drop_last=drop_last, num_replicas=world, rank=0)
         assert len(loader) == len(list(loader))
-
-
-def test_the_error_of_a_failing_row_arrives_and_its_batch_is_not_counted(broken: Dataset[int]) -> None:
-    for workers in (0, 2):
-        loader = yoga.DataLoader(broken, batch_size=4, num_workers=workers)
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        with pytest.raises(RuntimeError, match="row 9 is broken"):
-            next(iterator)
-        assert loader.state_dict()["position"] == 8  # a resume would try it again
-        assert next(iterator).tolist() == [12, 13, 14, 15]  # asking for the next batch leaves it out
-        assert loader.state_dict()["position"] == 16
-        list(iterator)
-
-
-def test_an_iterator_from_before_a_load_raises(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=4)
-    iterator = iter(loader)
-    next(iterator)
-    loader.load_state_dict(loader.state_dict())
-    with pytest.raises(StateError, match=r"call iter\(\) again"):
-        next(iterator)
-    assert rows_of(loader) == list(range(4, 23))
 
 
 def test_states_of_other_loaders_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None:
@@ -281,14 +196,6 @@ def test_an_error_that_was_handled_keeps_no_process(broken: Dataset[int], option
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_a_loader_pickles(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0)
-    next(iter(loader))
-    other = pickle.loads(pickle.dumps(loader))
-    assert other.state_dict() == loader.state_dict()
-    assert len(other.dataset) == 23
-
-
 def test_the_users_own_collate_and_dataset_are_seen(ref: yoga.DataRef) -> None:
     subset = Subset(ref, [5, 1, 7])
     loader = yoga.DataLoader(subset, batch_size=2, collate_fn=lambda rows: [row["s"] for row in rows])
@@ -298,13 +205,6 @@ def test_the_users_own_collate_and_dataset_are_seen(ref: yoga.DataRef) -> None:
     loader = yoga.DataLoader(noisy, batch_size=2)
     next(iter(loader))
     assert loader.dataset is noisy
-
-
-def test_the_rows_of_a_step(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0)
-    for step, batch in enumerate(loader):
-        assert loader.rows_in_step(step, epoch=0).tolist() == batch["y"].tolist()
-    assert loader.position_of(int(batch["y"][-1]), epoch=0) == 22
 
 
 def test_our_own_samplers_are_accepted(ref: yoga.DataRef) -> None:
@@ -547,14 +447,14 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
     assert rows_of(got) + rows_of(iterator) == whole
 
 
-class Interrupted(yoga.DataRef):
+class Interrupted(Downloaded):
     """Ctrl-C arrives while some of its rows are read or announced, once for each."""
 
     is_thread_safe = True
 
     def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
-        self._readahead = ReadAhead(row_bytes, self)
-        self.is_cold, self.ahead_bytes = bool(at_announcements), None
+        super().__init__(None)
+        self._readahead, self.is_cold = ReadAhead(row_bytes, self), bool(at_announcements)
         self.left = {"reads": at_reads, "announcements": at_announcements}
         self.count = {"reads": 0, "announcements": 0}
 
@@ -573,12 +473,6 @@ class Interrupted(yoga.DataRef):
 
     def announce(self, rows: Any, values: bool) -> None:
         self.note("announcements")
-
-    def probe(self) -> None:
-        pass
-
-    def follow(self, order: Any, progress: Any) -> None:
-        pass
 
 
 @pytest.mark.parametrize("row_bytes", [8, 300_000])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import multiprocessing
 import pickle
 import re
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from advised import Sleeping, consumed, verdict
+from children import status_of_child
 from disks import slow_disk
 from residency import linux, on_disk
 
@@ -416,17 +416,13 @@ def test_the_recipe_over_ranks_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_forked_loops_count_for_themselves() -> None:
     loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     consumed(loader)
-    context = multiprocessing.get_context("fork")
-    child = context.Process(target=_counts_again, args=(loader,))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
+
+    def counts_again() -> None:
+        assert len(list(itertools.islice(loader, 3))) == 3
+        assert loader.meter.epoch.batches == 3
+
+    assert status_of_child(counts_again) == 0
     assert loader.meter.epoch.batches == 20
-
-
-def _counts_again(loader: Any) -> None:
-    assert len(list(itertools.islice(loader, 3))) == 3
-    assert loader.meter.epoch.batches == 3
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

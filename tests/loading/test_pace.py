@@ -88,6 +88,7 @@ def test_a_wait_that_workers_do_not_explain_is_not_theirs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.slow("0.0-16")
 @pytest.mark.parametrize(("seconds", "num_workers"), [(0.004, 0), (0.0, 16), (0.0, 0)])
 def test_the_doctor_says_what_the_meter_has_counted(seconds: float, num_workers: int) -> None:
     loader = yoga.DataLoader(Sleeping(400, seconds), batch_size=8, num_workers=num_workers)

@@ -96,12 +96,6 @@ def test_tensors_that_lie_beside_each_other_arrive_one_by_one() -> None:
     assert len({tensor.untyped_storage().data_ptr() for tensor in arrived}) == 5
 
 
-def test_two_tensors_that_share_memory_are_left_to_torch() -> None:
-    whole, ring = torch.arange(20), Ring(1)
-    batch = {"a": whole[:12], "b": whole[8:]}
-    assert not isinstance(packed(batch, ring.key, 0, ring.place(0)), Parcel)
-
-
 def test_bytes_that_do_not_fit_are_pickled() -> None:
     ring = Ring(1)
     place = ring.place(0)

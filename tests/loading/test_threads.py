@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from advised import verdict
+from damaged import flip
 from waiting import at_once, switching_often
 
 import torchyoga as yoga
@@ -89,11 +90,7 @@ def test_a_flipped_bit_is_an_error_before_its_batch(tmp_path: Path, four_cpus: N
     storage = yoga.Storage(tmp_path)
     storage.submit(data, "rows", "1", progress=False)
     (path,) = (tmp_path / "rows" / "1").glob("*.mdb")
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        byte = file.read(1)
-        file.seek(-1, 1)
-        file.write(bytes([byte[0] ^ 1]))
+    flip(path, path.stat().st_size // 2)
     loader = yoga.DataLoader(storage.fetch("rows", "1"), 8, num_workers=2)
     batches, errors = iter(loader), 0
     while True:

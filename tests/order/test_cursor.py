@@ -201,30 +201,6 @@ def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
         run.after(run.num_delivered + 1)
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
-    for position, epochs in ((18, 3), (0, 3)):
-        one = cursor(20)
-        one.load_state_dict({**one.state_dict(), "epoch": 2, "position": position, "proof": None})
-        size = 20 - position
-        for epoch in range(2, 2 + epochs):
-            if named or epoch == 2:
-                deliver(start(one, size), 1)
-            if named:
-                one.set_epoch(epoch)
-            run = start(one, size)
-            assert run.start[:2] == (epoch, position if epoch == 2 else 0)
-            deliver(run, run.num_steps)
-            one.finished(run)
-            assert prove([one.receipt()])
-    # A whole epoch of one batch is over once its end was reported.
-    one = cursor(20)
-    run = start(one, 20)
-    deliver(run, 1)
-    one.finished(run)
-    assert begin(one, 20) == (1, 0)
-
-
 def test_after_many_restarts_earlier_states_are_found() -> None:
     one = cursor(3000)
     run, states = start(one, 1), []
@@ -245,37 +221,6 @@ def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
     one.finished(run)
     assert one.state_dict() == before
     assert begin(one) == (0, 4)
-
-
-def test_batches_delivered_before_a_load_do_not_count_after_it() -> None:
-    one = cursor(20)
-    run = start(one)
-    deliver(run, 3)
-    state = one.state_dict()
-    deliver(run, 4)
-    one.load_state_dict(state)
-    run = start(one)
-    assert (run.start[:2], run.again) == ((0, 6), 0)
-    deliver(run, 7)
-    one.finished(run)
-    proof = prove([one.receipt()])
-    assert proof, str(proof)
-    assert proof.since == 6
-
-
-def test_a_load_forgets_which_epochs_were_left() -> None:
-    one = cursor(20)
-    state = {**one.state_dict(), "position": 4, "proof": None}
-    for epochs in (1, 2):  # as users do in a notebook
-        deliver(start(one), 3)
-        one.set_epoch(epochs)
-        one.load_state_dict(state)
-        run = start(one)
-        deliver(run, 3)
-        assert "left_out" not in one.state_dict()
-        one.set_epoch(1)
-        deliver(start(one), 1)
-        assert one.state_dict()["left_out"] == [10, 0]
 
 
 def test_a_look_is_of_one_batch_however_often_it_has_begun_again() -> None:
@@ -366,14 +311,6 @@ def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> 
         assert prove([one.receipt()]) == Proof(1, 20, 20)
 
 
-def test_what_no_batch_would_have_had_is_not_left_out() -> None:
-    one = cursor(10)
-    deliver(start(one, 2), 3)
-    deliver(start(one, 4), 2)
-    deliver(start(one, 4, drop_last=True), 1)
-    assert one.state_dict()["left_out"] == [4, 0]  # of epoch 1 two rows less than a batch were left
-
-
 def test_the_rest_of_an_epoch_is_left_out_once() -> None:
     one = cursor(20)
     for epoch in (0, 1, 0, 1):
@@ -418,32 +355,7 @@ def test_the_rows_of_the_last_batches_are_those_of_the_dataset() -> None:
                 assert run.rows_in_last_step == len(rows)
 
 
-def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
-    run = cursor(40).iteration(IterationOptions(4))
-    rows = run.progress
-    assert rows() == 0
-    run.taken = 2
-    assert rows() == 8
-    run.handed = 5
-    assert rows() == 20
-    del run
-    assert rows() is None
-
-
 # -- set_epoch keeps the place, moves it, or counts from a loaded epoch
-
-
-def test_set_epoch_keeps_the_place_or_moves_it() -> None:
-    one = cursor(offset=3)
-    one.set_epoch(0)
-    assert begin(one) == (0, 3)
-    one.set_epoch(4)
-    assert begin(one) == (4, 0)
-    reach(one, 6)
-    one.set_epoch(4)  # called late: the place stays
-    assert one.state_dict()["position"] == 6
-    one.set_epoch(2)  # without a load before it: the user wants epoch 2
-    assert begin(one) == (2, 0)
 
 
 def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:
@@ -535,15 +447,6 @@ def test_after_a_look_at_the_next_epoch_set_epoch_can_name_one_without_steps_lef
     assert begin(one, 9, True) == (1, 0)
 
 
-def test_an_epoch_named_after_the_last_batch_but_before_the_end_is_reported_is_the_next_one() -> None:
-    one = cursor()
-    run = start(one)
-    deliver(run, 5)
-    one.set_epoch(4)
-    one.finished(run)
-    assert begin(one) == (4, 0)
-
-
 def test_only_the_first_set_epoch_after_a_load_may_count_from_zero() -> None:
     one = cursor()
     one.load_state_dict({**one.state_dict(), "epoch": 7})
@@ -565,25 +468,3 @@ def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
     assert one.ahead(1)[:2] == (5, 9)
     with pytest.raises(ValueError, match="an epoch has no batch of 20 rows; use a smaller batch_size"):
         one.ahead(1, 20, drop_last=True)
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_an_epoch_that_is_named_twice_begins_where_it_began_whether_or_not_there_was_a_look(
-    world: int,
-) -> None:
-    receipts = []
-    for rank in range(world):
-        one = cursor(40, num_replicas=world, rank=rank)
-        run = start(one, in_order=False)
-        for step in (0, 2, 3) if world == 1 else (0, 1, 2):
-            run.deliver(step)
-            report(run)
-        one.set_epoch(0)
-        if rank == 0:
-            deliver(start(one, in_order=False), 1)
-            one.set_epoch(0)
-        run = start(one, in_order=False)
-        assert (run.start, run.steps_before, one.steps_under_way(2, False)) == (Place(0, 0), 0, 20 // world)
-        deliver(run, run.num_steps)
-        receipts.append(one.receipt())
-    assert prove(receipts).problem.startswith(f"restarted: {6 * world} rows")

@@ -49,13 +49,13 @@ def state(at: Epoch, length: int) -> State:
 
 
 def starts(length: int, shard: Shard, size: int) -> Iterator[Epoch]:
-    """Where epochs are entered: at their start, within, and with a batch left that others have overtaken."""
+    """Where epochs are entered: at their start, within, and with all batches left but the last."""
     yield Epoch(Place(0, 0))
     if length > shard.num_replicas:
         yield Epoch(Place(1, shard.num_replicas), 1, again=2)
     run = Iteration(Epoch(Place(2, 0)), length, shard, SEED, IterationOptions(size, in_order=False))
     if run.num_steps > 1 and not run.in_order:
-        run.deliver(1)
+        run.deliver(run.num_steps - 1)
         yield run.now()
 
 

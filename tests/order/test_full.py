@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import tracemalloc
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -99,32 +98,6 @@ def test_keys_differ_if_any_part_differs() -> None:
     assert len({keyed_bytes(8, *key) for key in keys}) == len(keys)
 
 
-@pytest.mark.parametrize("length", [2, 3, 4, 5])
-def test_all_orders_of_a_few_rows_are_equally_likely(length: int) -> None:
-    draws, kinds = 1200, math.factorial(length)
-    found = Counter(tuple(Order(length, seed).rows(0, np.arange(length)).tolist()) for seed in range(draws))
-    expected = draws / kinds
-    chi = sum((found[order] - expected) ** 2 / expected for order in itertools.permutations(range(length)))
-    # Five standard deviations of the chi-square distribution.
-    assert chi < kinds - 1 + 5 * math.sqrt(2 * (kinds - 1))
-
-
-def test_every_row_is_equally_likely_to_come_first_and_neighbours_do_not_stay_together() -> None:
-    length, draws = 100, 5000
-    orders = np.stack([Order(length, seed).rows(1, np.arange(length)) for seed in range(draws)])
-    for position in (0, 1, 50, 99):
-        counts = np.bincount(orders[:, position], minlength=length)
-        chi = ((counts - draws / length) ** 2 / (draws / length)).sum()
-        assert chi < length - 1 + 5 * math.sqrt(2 * (length - 1))
-    steps = np.diff(orders, axis=1) % length  # uniform over 1..99 in a random order
-    counts = np.bincount(steps.ravel(), minlength=length)[1:]
-    expected = steps.size / (length - 1)
-    chi = ((counts - expected) ** 2 / expected).sum()
-    assert counts.sum() == steps.size
-    assert chi < length - 2 + 6 * math.sqrt(2 * (length - 2))
-    assert abs(np.corrcoef(orders[:, :-1].ravel(), orders[:, 1:].ravel())[0, 1] + 1 / (length - 1)) < 0.01
-
-
 def orders_of(length: int, count: int) -> Iterator[Any]:
     """`count` orders, of some seeds and of many epochs."""
     whole = np.arange(length)
@@ -167,13 +140,6 @@ def test_where_the_network_begins_two_rows_do_not_keep_their_difference() -> Non
     expected = 127 * length / 2 / (length - 1)
     deviation = (np.mean(kept) - expected) / (np.std(kept) / math.sqrt(len(kept)))
     assert abs(deviation) < 5
-
-
-def test_the_statistics_find_nothing_wrong_with_a_fair_shuffle() -> None:
-    rng = np.random.default_rng(1)
-    for length in (2, 3, 5, 40, 128, 1000):
-        fair = (rng.permutation(length) for _ in range(2000))
-        assert together(fair, length).worst()[0] < 5
 
 
 def test_parities_are_those_of_the_inversions() -> None:

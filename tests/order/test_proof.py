@@ -16,6 +16,7 @@ from cursors import Held, cursor
 from cursors import start as started
 from hypothesis import given
 from hypothesis import strategies as st
+from own import Mapped
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -139,21 +140,20 @@ def test_rows_that_are_lost_or_come_twice_are_reported(make: Callable[[], list[A
     assert "some came twice" in str(proof) or "different numbers of batches" in str(proof)
 
 
-class Broken:
-    def __len__(self) -> int:
-        return LENGTH
+def broken(row: int) -> int:
+    if row == 9:
+        raise RuntimeError("row 9 is broken")
+    return row
 
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            raise RuntimeError("row 9 is broken")
-        return index
+
+BROKEN = Mapped(LENGTH, broken)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_failed_and_was_left_out_is_reported_even_after_a_resume(workers: int) -> None:
     for in_order in {True, not workers}:
         failing = yoga.DataLoader(
-            Broken(), 3, True, seed=7, num_workers=workers, in_order=in_order, remainder="keep"
+            BROKEN, 3, True, seed=7, num_workers=workers, in_order=in_order, remainder="keep"
         )
         batches = iter(failing)
         seen, more = 0, True
@@ -184,7 +184,7 @@ def test_a_batch_that_failed_and_was_left_out_is_reported_even_after_a_resume(wo
 def test_a_last_batch_that_failed_is_reported_too(workers: int) -> None:
     rows = [row for row in range(LENGTH) if row != 9] + [9]
     order = yoga.ResumableSampler(LENGTH, shuffle=False)
-    failing = yoga.DataLoader(torch.utils.data.Subset(Broken(), rows), 4, sampler=order, num_workers=workers)
+    failing = yoga.DataLoader(torch.utils.data.Subset(BROKEN, rows), 4, sampler=order, num_workers=workers)
     batches = iter(failing)
     assert sum(len(next(batches)) for _ in range(5)) == 20
     with pytest.raises(RuntimeError, match="row 9"):
@@ -288,10 +288,8 @@ class Beside:
         self.cursor.moved(self.run)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_came_is_said(
-    seed: int,
-) -> None:
+def story(seed: int) -> None:
+    """Iterators beside each other, and epochs that are set back."""
     chance, one = random.Random(seed), cursor(4)
     iterators = [Beside(one)]
     for _ in range(chance.randint(4, 30)):
@@ -310,5 +308,10 @@ def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_c
             Counter(place for some in iterators if len(some.came) > least for place in some.came)
             for least in (1, 0)
         )
-        assert not proof or not any(n > 1 for (epoch, _), n in surely.items() if epoch == proof.epoch)
-        assert proof or any(n > 1 for (epoch, _), n in perhaps.items() if epoch == proof.epoch)
+        assert not proof or not any(n > 1 for (at, _), n in surely.items() if at == proof.epoch), seed
+        assert proof or any(n > 1 for (epoch, _), n in perhaps.items() if epoch == proof.epoch), seed
+
+
+def test_of_iterators_beside_each_other_and_epochs_that_are_set_back_only_what_came_is_said() -> None:
+    for seed in range(300):
+        story(seed)

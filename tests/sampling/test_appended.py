@@ -71,19 +71,6 @@ def test_each_row_comes_once(shuffle, workers, versions):
     assert "grown" not in later.state_dict()
 
 
-def test_rows_are_appended_twice_in_an_epoch(versions):
-    seen, state = begun(versions[0], 3)
-    for ref in versions[1:]:
-        loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=5)
-        loader.load_state_dict(saved(state), appended="next")
-        given = iter(loader)
-        seen += numbers(next(given) for _ in range(2))
-        state = loader.state_dict()
-    seen += numbers(given)
-    assert sorted(seen) == list(range(OLD))
-    assert sorted(numbers(loader)) == list(range(OLD + 2 * NEW))
-
-
 def test_without_the_argument_the_error_names_it(versions):
     _, state = begun(versions[0], 3)
     loader = yoga.DataLoader(versions[2], batch_size=4, shuffle=True, seed=5)

@@ -52,6 +52,7 @@ from torchyoga.sampling.user_sampler import UserSampler
 from torchyoga.testing import assert_rows_equal, check_resume
 
 
+@pytest.mark.slow("replacement", "subset", "NumPy's old", "Python's")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_resumed_from_every_batch_twice_by_small_states(name: str) -> None:
     check_resume(lambda: loader_of(name, seed=3))
@@ -698,6 +699,7 @@ class Classes(torch.utils.data.Sampler[int]):
         return iter([int(label) for label in self.labels])
 
 
+@pytest.mark.quick("ints-*", "others-*")
 @pytest.mark.parametrize(("epoch", "taken", "workers"), [(0, 2, 2), (1, 0, 0), (1, 2, 2), (2, 2, 0)])
 @pytest.mark.parametrize("kind", LABELS)
 def test_a_sampler_that_changes_goes_on_or_warns(kind: str, epoch: int, taken: int, workers: int) -> None:

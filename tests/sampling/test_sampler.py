@@ -144,19 +144,6 @@ def test_epochs_advance_by_themselves_and_differ() -> None:
     assert other.epoch == 3
 
 
-def test_unused_iterators_do_no_harm_and_the_one_that_moves_defines_the_state() -> None:
-    sampler = ResumableSampler(10, seed=1)
-    whole = list(ResumableSampler(10, seed=1))
-    unused = [iter(sampler) for _ in range(3)]
-    iterator = iter(sampler)
-    assert [next(iterator) for _ in range(4)] == whole[:4]
-    assert sampler.state_dict()["position"] == 4
-    assert sampler.state_dict() == iterator.state_dict()  # type: ignore[attr-defined]
-    del unused
-    assert list(iterator) == whole[4:]
-    assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (1, 0)
-
-
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
 def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: list[int]) -> None:
     sampler = ResumableSampler(100, seed=4)

@@ -11,7 +11,6 @@ import threading
 from collections import UserList
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import becoming
@@ -22,9 +21,9 @@ from infiles import InFiles
 from interrupting import calls_of
 from own import Mapped
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
-from waiting import eventually
 
 import torchyoga as yoga
+from torchyoga.order.epoch import IterationOptions
 from torchyoga.process.seeding import (
     GeneratorsPutBack,
     batch_seeds,
@@ -81,6 +80,8 @@ def test_the_seeds_are_pinned() -> None:
 def test_the_random_numbers_of_a_row_are_pinned() -> None:
     row = next(iter(yoga.DataLoader(NOISY, 1, seed=7, collate_fn=list)))[0]
     assert row == pytest.approx(NUMBERS)
+    shuffled = sum(yoga.DataLoader(NOISY, 4, True, seed=7, collate_fn=list), [])
+    assert [found for found in shuffled if found[0] == 0] == [row]
 
 
 def test_seeds_are_below_two_to_the_63_and_differ() -> None:
@@ -187,6 +188,7 @@ def test_rows_that_come_by_one_call_and_draw_nothing_are_asked_for_once_a_batch(
         assert data.calls == 4  # those of workers are counted there
 
 
+@pytest.mark.quick("itself-*", "*-random")
 @pytest.mark.parametrize("draw", [random.random, _gauss, np.random.randn, _torch])
 @pytest.mark.parametrize("around", AROUND)
 def test_rows_that_come_by_one_call_and_draw_are_the_same_in_any_batch(around: str, draw: Any) -> None:
@@ -395,35 +397,18 @@ def test_a_collate_function_draws_the_same_under_any_workers_and_after_any_resum
     assert batches(loader(prefetch_factor=0) if isinstance(data, DataRef) else loader()) == epochs[0]
 
 
-class HeldUp(Few):
-    """Rows that do not come until there is a file."""
+def test_batches_that_were_overtaken_draw_the_same_when_they_come() -> None:
+    def loader(**options: Any) -> yoga.DataLoader:
+        return yoga.DataLoader(Few(), 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
 
-    def __init__(self, held: Any, path: Path) -> None:
-        super().__init__()
-        self.held, self.path = held, path
-
-    def take(self, rows: Any) -> Any:
-        if set(self.held) & set(np.asarray(rows).tolist()):
-            eventually(self.path.exists)
-        return super().take(rows)
-
-
-def test_batches_that_were_overtaken_draw_the_same_when_they_come(tmp_path: Path) -> None:
-    def loader(data: Few, **options: Any) -> yoga.DataLoader:
-        return yoga.DataLoader(data, 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
-
-    whole = batches(loader(Few()))
-    one = loader(HeldUp(list(whole)[1], tmp_path / "go"), num_workers=2, in_order=False)
-    iterator = iter(one)  # whose end would wait for the worker that is held up
-    assert len(batches(itertools.islice(iterator, 3))) == 3
-    state = one.state_dict()
-    (tmp_path / "go").touch()
-    assert state["left"]
-    other = loader(Few(), num_workers=1)
-    other.load_state_dict(state)
-    rest = batches(other)
-    assert len(rest) == len(whole) - 3
-    assert rest.items() <= whole.items()
+    whole, one = list(loader()), loader()
+    run = one.sampler.indices.begin(IterationOptions(4, in_order=False))
+    for step in (0, 2, 3):
+        run.deliver(step)
+    one.sampler.indices.cursor.reached(run)
+    other = loader(num_workers=1)
+    other.load_state_dict(one.state_dict())
+    assert list(other) == [whole[1], *whole[4:]]
 
 
 def test_each_rank_and_each_epoch_draws_its_own() -> None:

@@ -6,18 +6,12 @@ import itertools
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from starts import FRESH_STARTS
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.order.cursor import Cursor
-from torchyoga.order.epoch import Iteration, IterationOptions
-from torchyoga.order.full import Order
-from torchyoga.order.place import Shard, taken
 
 LENGTH, BATCH = 61, 4
 FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())
@@ -68,18 +62,6 @@ def saved(loader: yoga.DataLoader) -> dict[str, Any]:
     return json.loads(state)
 
 
-def test_a_look_that_set_epoch_forgets_is_not_in_the_state() -> None:
-    first = loader()
-    some(first, 2)
-    state = saved(first)
-    assert state["left"]
-    second = loader()
-    second.load_state_dict(state)
-    some(second, 1)  # to see what a batch looks like
-    second.set_epoch(0)
-    assert saved(second) == state
-
-
 @pytest.mark.quick("2")
 @pytest.mark.parametrize("prefetch", [2, 5])
 def test_resumed_twice_every_row_comes_once(prefetch: int) -> None:
@@ -117,16 +99,6 @@ def test_a_whole_epoch_and_the_next() -> None:
         assert not one.state_dict()["left"]
 
 
-@pytest.mark.slow("forkserver")
-@pytest.mark.parametrize("start_method", ["fork", *FRESH_STARTS])
-def test_however_workers_start(start_method: str) -> None:
-    one = loader(multiprocessing_context=start_method)
-    got = some(one, 5)
-    resumed = loader(multiprocessing_context=start_method)
-    resumed.load_state_dict(saved(one))
-    assert sorted(got + some(resumed)) == list(range(LENGTH))
-
-
 def test_without_workers_batches_are_in_order() -> None:
     assert some(loader(num_workers=0)) == some(yoga.DataLoader(range(LENGTH), BATCH, True, seed=3))
 
@@ -145,42 +117,3 @@ def test_on_several_ranks_batches_come_in_order_and_all_have_the_same_state() ->
     some(one)
     one.sampler.indices.ranks = ranks[1].sampler.indices.ranks  # as if other processes had begun
     assert some(one) == some(plain[1])
-
-
-def subsets(count: int) -> Iterator[tuple[int, ...]]:
-    """All choices of some batches but not all of them."""
-    for size in range(count):
-        yield from itertools.combinations(range(count), size)
-
-
-@pytest.mark.parametrize(("length", "size", "then"), [(11, 3, 1), (11, 3, 2), (14, 2, 2)])
-def test_stopped_twice_with_any_batches_early_the_others_are_left(length: int, size: int, then: int) -> None:
-    def opened(world: int, rank: int, state: Any = None) -> tuple[Cursor, Iteration, list[int]]:
-        """A cursor, an iteration that begins, and the positions that this rank still has to deliver."""
-        cursor = Cursor(Order(length, 1), Shard(world, rank, "keep"))
-        if state is not None:
-            cursor.load_state_dict(json.loads(json.dumps(state)))
-        run = cursor.iteration(IterationOptions(size, in_order=False))
-        count = run.shard.count(length, run.start.position)
-        return cursor, run, [i for some in taken(run.start, run.shard, length, 0, count) for i in some]
-
-    def deliver(one: Cursor, run: Iteration, steps: tuple[int, ...], rest: list[int]) -> list[int]:
-        """Delivers some batches; the positions of the others."""
-        for step in steps:
-            run.deliver(step)
-        if steps:
-            one.reached(run)
-        return [position for index, position in enumerate(rest) if index // size not in steps]
-
-    for came in subsets(opened(1, 0)[1].num_steps):
-        one, run, mine = opened(1, 0)
-        left = deliver(one, run, came, mine)
-        state = one.state_dict()
-        assert sorted(sum((opened(then, rank, state)[2] for rank in range(then)), [])) == left
-        for more in subsets(opened(1, 0, state)[1].num_steps):
-            two, run, mine = opened(1, 0, state)
-            assert opened(1, 0, two.state_dict())[2] == mine
-            left = deliver(two, run, more, mine)
-            three, _, mine = opened(1, 0, two.state_dict())
-            assert mine == left
-            assert three.receipt()["weight"] == two.receipt()["weight"]
