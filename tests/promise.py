@@ -1,7 +1,8 @@
 """The promise, run: which functions of the core does it need? `python tests/promise.py` prints their share.
 
-A dataset is cached, fetched, shuffled, stopped in the middle, resumed with other batches and other workers,
-proved and checked.
+The heart of the promise: a dataset is cached, fetched, shuffled, stopped in the middle, resumed with other
+batches and other workers, proved and checked. `python tests/promise.py all` keeps the rest of it, too: two
+formats, a store behind a URL, several builders, versions that grow, views, samplers of torch, a script.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import mmap
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch.utils.data  # noqa: F401 - before calls are watched, which makes its import slow
+import numpy as np
+import torch.utils.data  # before calls are watched, which makes its import slow
 
 import torchyoga as yoga
 
@@ -109,6 +113,103 @@ def keep_the_promise(folder: str) -> None:
     storage.check("squares", "1.0")
 
 
+def few_rows() -> list[dict[str, Any]]:
+    """Rows of numbers, text and lists."""
+    return [
+        {"x": [float(i)] * 3, "label": i % 5, "text": f"row {i}", "ids": list(range(i % 7))}
+        for i in range(1000)
+    ]
+
+
+def stopped(dataset: object, batch_size: int | None, **options: Any) -> yoga.DataLoader[Any]:
+    """A loader at the end of an epoch of which another one has read two batches."""
+    loader = yoga.DataLoader(dataset, batch_size, **options)
+    batches = iter(loader)
+    next(batches), next(batches)
+    again = yoga.DataLoader(dataset, batch_size, **options)
+    again.load_state_dict(loader.state_dict())
+    list(again)
+    return again
+
+
+def stop_and_go_on(dataset: object, batch_size: int | None = 16, ranks: int = 1, **options: Any) -> None:
+    """Reads an epoch, stopped after two batches, without workers and with two, and proves it."""
+    for workers in (0, 2):
+        options |= {"num_workers": workers, "num_replicas": ranks}
+        of_ranks = (stopped(dataset, batch_size, rank=rank, **options) for rank in range(ranks))
+        assert yoga.prove([loader.receipt() for loader in of_ranks]).is_exact
+
+
+def keep_versions(folder: str) -> None:
+    """Builds versions in two formats and by several builders; changes, compares, copies and removes them."""
+    storage, rows = yoga.Storage(f"{folder}/here"), few_rows()
+    for format in ("lmdb", "hdf5"):
+        storage.submit(rows, format, "1.0", format=format, num_workers=2)
+    with ThreadPoolExecutor(2) as executor:
+        storage.submit(Squares(), "squares", "1.0", executor=executor)
+    storage.submit(Squares(), "squares", "2.0", together=True)
+    storage.append(rows[:10], "lmdb", "1.1", message="ten more")
+    storage.add_columns([{"score": float(row)} for row in range(1010)], "lmdb", "1.2")
+    storage.drop_columns(["text"], "lmdb", "1.3")
+    storage.delete_rows("lmdb", "1.3", where=("label", lambda label: label == 2), to="1.4")
+    storage.convert("lmdb", "1.4", format="hdf5", to="1.5")
+    storage.tag("lmdb", "prod", "1.2")
+    assert len(storage.log("lmdb")) == len(storage.versions("lmdb")) == 6
+    assert yoga.diff(storage.fetch("lmdb", "1.0"), storage.fetch("lmdb", tag="prod"))
+    assert len(storage.fetch("lmdb", "1.4").stats()) > 3
+    store = yoga.Storage("memory://promise", cache_dir=f"{folder}/cache")
+    storage.copy("lmdb", "1.2", store)
+    store.append([{**row, "score": 1.0} for row in rows[:5]], "lmdb", "2.0")
+    far = yoga.Storage("memory://promise", cache_dir=f"{folder}/elsewhere").fetch("lmdb", "2.0")
+    stop_and_go_on(far.columns(["x", "label"]), shuffle="block")
+    storage.remove("lmdb", "1.5")
+    storage.clean()
+    store.clean()
+
+
+def keep_orders(folder: str) -> None:
+    """Stops loaders of views, of mixtures and packs, of other ranks, of samplers of the user's; goes on."""
+    ref = yoga.Storage(folder).submit(few_rows(), "rows", "1.0")
+    small = ref.columns(["x", "label"])
+    train, test = small.split([0.8, 0.2], stratify="label")
+    mixed = yoga.mix({"train": train, "test": test}, weights={"train": 3, "test": 1})
+    views: Iterable[yoga.DataRef] = (
+        *(small.where("label", lambda label: label < 3), small.windows(4, stride=2), mixed),
+        *(
+            small.balanced("label"),
+            yoga.concat([train, test]),
+            small.map(lambda row: {"x": np.random.rand(3)}),
+        ),
+        *(ref.columns(["ids"]).packed("ids", 16), ref.columns(["ids"]).token_windows("ids", 8)),
+    )
+    for view in views:
+        stop_and_go_on(view, shuffle=True, seed=1)
+    stop_and_go_on(ref.columns(["ids"]).token_batches("ids", 64), None, shuffle=True, seed=1)
+    stop_and_go_on(ref, collate_fn=yoga.jagged)
+    stop_and_go_on(small, ranks=2, shuffle=True, seed=1)
+    plain = torch.utils.data.TensorDataset(torch.arange(1000))
+    weights = torch.utils.data.WeightedRandomSampler([1.0] * 1000, 1000)
+    stopped(plain, 16, sampler=weights)
+    list(yoga.DataLoader(plain, 16, shuffle=True, num_workers="auto"))
+    list(torch.utils.data.DataLoader(plain, sampler=yoga.ResumableSampler(plain, 2, 0, seed=1)))
+    list(ref.stream(shuffle=True, shuffle_seed=3))
+
+
+def keep_scripts(folder: str) -> None:
+    """Trains by a plain loop that is stopped and continued."""
+    for epochs in (1, 2):
+        loader = yoga.DataLoader(yoga.from_arrays(np.ones((1000, 3), np.float32)), 32, shuffle=True, seed=1)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        parts = {"model": model, "optimizer": optimizer}
+        run = yoga.Checkpoint(folder, every=3, loaders={"train": loader}, resume=True, **parts)
+        for _ in run.epochs(epochs):
+            for batch in loader:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+
+
 def main() -> None:
     """Prints the share, and as JSON the lines of each file that ran."""
     watch = Watch()
@@ -116,6 +217,10 @@ def main() -> None:
     threading.setprofile(watch)
     with tempfile.TemporaryDirectory() as folder:
         keep_the_promise(folder)
+        if sys.argv[1:] == ["all"]:
+            keep_versions(folder)
+            keep_orders(f"{folder}/views")
+            keep_scripts(f"{folder}/run")
     sys.setprofile(None)
     lines, whole = watch.lines(), sum(watch.sizes.values())
     print(f"{sum(lines.values()):,} of {whole:,} lines of functions: {sum(lines.values()) / whole:.3f}")
