@@ -433,6 +433,15 @@ def test_ranges_stay_ranges() -> None:
     assert RowMap(range(0, 10**15, 7)).chosen(range(5, 10**14, 3)).piece.step == 21  # type: ignore[union-attr]
 
 
+def test_only_ranges_become_ranges() -> None:
+    some = (0, 1, 2, 3, 128, 254, 255)  # differences of which wrap around
+    for numbers in itertools.chain.from_iterable(itertools.product(some, repeat=n) for n in range(1, 5)):
+        found = RowMap(np.array(numbers, np.uint8)).piece
+        steps = {after - before for before, after in itertools.pairwise(numbers)}
+        assert list(found) == list(numbers)
+        assert isinstance(found, range) == (len(steps) < 2 and 0 not in steps)
+
+
 def test_pins_differ_if_rows_or_their_order_differ() -> None:
     made = [range(0), range(5), range(4, -1, -1), range(6), *map(np.array, ([3, 1, 2], [1, 3, 2], [1, 1]))]
     assert len({RowMap(some).pin for some in made}) == len(made)
