@@ -107,7 +107,8 @@ def test_signals_to_all_processes_of_a_job(
     server.run("tutorial", tmp_path / "whole", tmp_path / "log", world=world)
     order: dict[str, Any] = {"every": 1000, "workers": 2, "world": world}
     first = 128 + getattr(signal, signals[0])
-    for signal_after, arguments, code in ((5, {}, first), (4, {"exit_code": 3}, 3)):
+    again = [(4, {"exit_code": 3}, 3)] if world == 1 else []  # several ranks take some steps to agree
+    for signal_after, arguments, code in [(5, {}, first), *again]:
         more = {"signal_after": signal_after, "arguments": arguments, "group_signals": signals}
         codes = server.run("tutorial", tmp_path / "run", tmp_path / "pieces", **order, **more)
         assert codes == [code] * world
