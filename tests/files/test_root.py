@@ -294,8 +294,6 @@ def test_a_write_that_fails_leaves_the_old_file(root: Root) -> None:
     root.write("x", b"old")
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
-    import resource
-
     code = """
 import resource, signal, sys
 from pathlib import Path
@@ -307,7 +305,6 @@ try:
 except OSError as error:
     print(error.errno)
 """
-    assert resource
     finished = run_program(code, str(root.top))
     assert finished.returncode == 0, finished.stderr
     assert int(finished.stdout) == errno.EFBIG

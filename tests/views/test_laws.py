@@ -386,7 +386,7 @@ def rows_of(ref: Any, state: Any = None, steps: int = 3) -> tuple[list[str], Any
 
 
 @pytest.mark.parametrize("has_name", [False, True])
-@pytest.mark.parametrize(("name", "make", "change"), LAID_OUT, ids=[f"{n} {c}" for n, _, c in LAID_OUT])
+@pytest.mark.parametrize(("name", "make", "change"), LAID_OUT, ids=[f"{n} {[*c]}" for n, _, c in LAID_OUT])
 def test_a_state_of_a_view_with_other_arguments_is_refused(
     texts: yoga.DataRef, name: str, make: Any, change: Any, has_name: bool
 ) -> None:
