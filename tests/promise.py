@@ -13,8 +13,9 @@ import mmap
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -86,6 +87,18 @@ class Squares:
         return {"x": [float(row)] * 3, "square": row * row}
 
 
+def stopped(
+    dataset: object, batch_size: int | None, then: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[yoga.DataLoader[Any], list[Any]]:
+    """The batches of an epoch, after five of which another loader, with some other options, goes on."""
+    options["batch_size"] = batch_size
+    first = yoga.DataLoader(dataset, **options)
+    batches = list(islice(iter(first), 5))
+    again = yoga.DataLoader(dataset, **options | dict(then or {}))
+    again.load_state_dict(first.state_dict())
+    return again, [*batches, *again]
+
+
 def keep_the_promise(folder: str) -> None:
     """Caches and fetches rows; stops in the middle of epochs and goes on otherwise; proves and checks."""
     storage = yoga.Storage(folder)
@@ -102,12 +115,9 @@ def keep_the_promise(folder: str) -> None:
         (cubes(), 2, True),
         (cubes(), 0, "block"),
     ):
-        first = yoga.DataLoader(ref, 64, shuffle=shuffle, seed=3, num_workers=workers)
-        batches = iter(first)
-        seen = [row for _ in range(5) for row in next(batches)["square"].tolist()]
-        again = yoga.DataLoader(ref, 40, shuffle=shuffle, seed=3, num_workers=2 - workers)
-        again.load_state_dict(first.state_dict())
-        seen += [row for batch in again for row in batch["square"].tolist()]
+        then = {"batch_size": 40, "num_workers": 2 - workers}
+        again, batches = stopped(ref, 64, then, shuffle=shuffle, seed=3, num_workers=workers)
+        seen = [row for batch in batches for row in batch["square"].tolist()]
         assert sorted(seen) == [row * row for row in range(ROWS)]
         assert again.prove().is_exact
     storage.check("squares", "1.0")
@@ -121,23 +131,12 @@ def few_rows() -> list[dict[str, Any]]:
     ]
 
 
-def stopped(dataset: object, batch_size: int | None, **options: Any) -> yoga.DataLoader[Any]:
-    """A loader at the end of an epoch of which another one has read two batches."""
-    loader = yoga.DataLoader(dataset, batch_size, **options)
-    batches = iter(loader)
-    next(batches), next(batches)
-    again = yoga.DataLoader(dataset, batch_size, **options)
-    again.load_state_dict(loader.state_dict())
-    list(again)
-    return again
-
-
 def stop_and_go_on(dataset: object, batch_size: int | None = 16, ranks: int = 1, **options: Any) -> None:
-    """Reads an epoch, stopped after two batches, without workers and with two, and proves it."""
+    """Reads an epoch, stopped on the way, without workers and with two, and proves it."""
     for workers in (0, 2):
         options |= {"num_workers": workers, "num_replicas": ranks}
         of_ranks = (stopped(dataset, batch_size, rank=rank, **options) for rank in range(ranks))
-        assert yoga.prove([loader.receipt() for loader in of_ranks]).is_exact
+        assert yoga.prove([loader.receipt() for loader, _ in of_ranks]).is_exact
 
 
 def keep_versions(folder: str) -> None:
@@ -173,15 +172,16 @@ def keep_orders(folder: str) -> None:
     small = ref.columns(["x", "label"])
     train, test = small.split([0.8, 0.2], stratify="label")
     mixed = yoga.mix({"train": train, "test": test}, weights={"train": 3, "test": 1})
-    views: Iterable[yoga.DataRef] = (
-        *(small.where("label", lambda label: label < 3), small.windows(4, stride=2), mixed),
-        *(
-            small.balanced("label"),
-            yoga.concat([train, test]),
-            small.map(lambda row: {"x": np.random.rand(3)}),
-        ),
-        *(ref.columns(["ids"]).packed("ids", 16), ref.columns(["ids"]).token_windows("ids", 8)),
-    )
+    views = [
+        small.where("label", lambda label: label < 3),
+        small.windows(4, stride=2),
+        small.balanced("label"),
+        small.map(lambda row: {"x": np.random.rand(3)}),
+        yoga.concat([train, test]),
+        mixed,
+        ref.columns(["ids"]).packed("ids", 16),
+        ref.columns(["ids"]).token_windows("ids", 8),
+    ]
     for view in views:
         stop_and_go_on(view, shuffle=True, seed=1)
     stop_and_go_on(ref.columns(["ids"]).token_batches("ids", 64), None, shuffle=True, seed=1)
