@@ -69,7 +69,7 @@ ROOMS = {
 }
 _LONGEST = 1800  # seconds of the tests of a room
 _PYTEST = ["-x", "--tb=line", "--no-header", "--hypothesis-profile", "quick"]
-_WITHOUT = ["-p", "no:cacheprovider", "-p", "no:xdist"]
+_WITHOUT = ["-p", "no:cacheprovider"]
 
 
 def files_of(room: str) -> list[str]:
