@@ -77,8 +77,3 @@ def test_the_quality_of_very_few_rows(length: int) -> None:
         found = yoga.shuffle_quality(length, kind)  # type: ignore[arg-type]
         assert 0 <= found.randomness <= 1
         assert found.rows_at_once == length
-
-
-def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="shuffle must be"):
-        yoga.shuffle_quality(5, "full")  # type: ignore[arg-type]
