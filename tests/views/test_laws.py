@@ -247,7 +247,7 @@ def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
     )
 
 
-@pytest.mark.slow("filled packs")
+@pytest.mark.slow("filled packs", "windows", "batches")
 @pytest.mark.parametrize("kind", ["packs", "filled packs", "windows", "batches", "other weights"])
 def test_the_laws_hold_for_what_is_made_of_documents(held: yoga.DataRef, kind: str) -> None:
     def made(ref: yoga.DataRef) -> yoga.DataRef:
@@ -315,6 +315,14 @@ def mixed(own: Any, cell: int = 16, rows: int = 40, weight: int = 1, turned: boo
     )
 
 
+PARTS: dict[str, Callable[[Any], yoga.DataRef]] = {
+    "slice": lambda mix: mix[:30],
+    "select": lambda mix: mix.select([3, 1, 2]),
+    "repeat": lambda mix: mix.repeat(2),
+    "map": lambda mix: mix[:30].map_batches(dict),
+    "concat": lambda mix: yoga.concat([mix, mix]),
+    "zip": lambda mix: mix.zip(mix, prefix="other "),
+}
 # Of each view: how it is made, and other values of its arguments.
 Changes = tuple[Callable[..., Any], list[dict[str, Any]]]
 ARGUMENTS: dict[str, Changes] = {
@@ -337,6 +345,10 @@ ARGUMENTS: dict[str, Changes] = {
         ],
     ),
     "mix": (mixed, [{"cell": 8}, {"rows": 50}, {"weight": 3}, {"turned": True}]),
+    **{
+        f"{name} of a mix": (lambda own, of=of, **more: of(mixed(own, **more)), [{"weight": 3}])
+        for name, of in PARTS.items()
+    },
     "weighted": (
         lambda own, start=0, **more: own.weighted(np.arange(start, start + 48), **more),
         [{"start": 1}, {"rows": 30}],
@@ -388,6 +400,7 @@ def rows_of(ref: Any, state: Any = None, steps: int = 3) -> tuple[list[str], Any
     return found, loader.state_dict()
 
 
+@pytest.mark.filterwarnings("ignore:zip.*decides itself which rows:UserWarning")
 @pytest.mark.parametrize("has_name", [False, True])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_state_of_a_view_with_other_arguments_is_refused(

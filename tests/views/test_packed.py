@@ -66,7 +66,7 @@ LAWS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
 }
 
 
-@pytest.mark.quick("lmdb-pieces", "lmdb-of two")
+@pytest.mark.quick("lmdb-pieces")
 @pytest.mark.parametrize("name", LAWS)
 def test_the_laws_of_views(ref: yoga.DataRef, name: str) -> None:
     check_view(LAWS[name], ref[:40])

@@ -220,16 +220,6 @@ def test_times_of_any_kind_have_gaps() -> None:
         assert gap_stops(yoga.from_arrays({"t": values}), "t", max_gap).tolist() == stops
 
 
-def test_anchors_before_each_row_are_counted() -> None:
-    groups = [range(7), range(7, 8), range(8, 15)]
-    for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
-        anchors = Anchors(np.array([0, 7, 8, 15]), stride, low, high, edge == "repeat")
-        expected = [anchor for anchor, _ in anchored(groups, [low, high], stride, edge)]
-        assert anchors.spots(np.arange(len(anchors))).anchors.tolist() == expected
-        counts = [sum(anchor < row for anchor in expected) for row in range(16)]
-        assert anchors.before(np.arange(16)).tolist() == counts
-
-
 def test_groups_are_runs_of_any_length_at_borders_of_scans() -> None:
     """A scan is of 2**16 rows."""
     for few in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
@@ -457,13 +447,7 @@ def test_views_of_windows(ref: yoga.DataRef) -> None:
     assert found(yoga.concat([some[:4], some[50:53]]).windows(3)) == runs_of([0, 1, 2, 3, 50, 51, 52], 3)
     windows = some.windows(4, 2)
     every = runs_of(ids, 4)[::2]
-    assert found(windows[3:20:2]) == every[3:20:2]
     assert found(windows.where("id", lambda y: y[:, 0] % 3 == 0)) == every[::3]
-    assert found(windows.select([4, 0])) == [every[4], every[0]]
-    assert found(yoga.concat([windows, windows[:2]])) == every + every[:2]
-    assert found(windows.repeat(2)) == every * 2
-    parts = windows.split([0.5, 0.5], seed=1)
-    assert sorted(found(parts[0]) + found(parts[1])) == every
     assert [row.tolist() for row in windows["id"]] == every
     twice = windows.windows(3, 5)
     assert found(twice) == [every[n : n + 3] for n in range(0, len(every) - 2, 5)]
