@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from infiles import InFiles
+from infiles import InFiles, cells_of
 from randomness import Statistics, together
 
 from torchyoga.order.by_file import BlockOrder, _layout, equal_runs
@@ -51,12 +51,7 @@ def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
             window = min(order.window, len(units))
             units = [permuted(rows, plan.in_units, u) for u, rows in zip(mine, units, strict=True)]
             mixed = []
-            for cell in range(len(units) + window - 1 if units else 0):
-                together: list[int] = []
-                for k in range(window):
-                    if 0 <= cell - k < len(units):
-                        rows = units[cell - k]
-                        together += rows[len(rows) * k // window : len(rows) * (k + 1) // window]
+            for together in cells_of(units, window):
                 mixed += permuted(together, plan.in_cells, cells) if together else []
                 cells += 1
             found.append(mixed)
@@ -311,8 +306,6 @@ class Sized:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: make(5, "blocks"), "shuffle must be True, False or 'block', found 'blocks'"),
-        (lambda: make(5, locality="rank"), "locality must be 'global' or 'shard', found 'rank'"),
         (lambda: make(5, True, 0), r"shuffle_window must be in 1\.\.1024, found 0"),
         (lambda: make(5, window=2.0), "shuffle_window must be an int, found 2.0"),
         (lambda: make(Sized(0, 9)), "must end with the 10 rows of the dataset, found 9"),
