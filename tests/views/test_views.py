@@ -273,9 +273,13 @@ def test_a_version_without_rows_has_views_and_every_column(tmp_path: Path) -> No
     nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
     assert [len(part) for part in nothing.split([0.5, 0.5], by="x")] == [0, 0]
     empty = nothing.where("x", lambda x: x > 3)
-    for view in (empty, empty["y"], nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"]):
-        assert (len(view), list(view)) == (0, [])
-    assert len(nothing.order_by("x")) == 0
+    windows = nothing.windows(3)
+    by_key = yoga.from_arrays({"x": np.arange(0)}).windows(3, group_by="x")
+    assert (windows.schema, by_key.schema is None) == (None, False)
+    columns = (nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"], nothing.order_by("x"))
+    for view in (empty, empty["y"], *columns, windows, by_key):
+        assert (len(view), list(view), len(pickle.loads(pickle.dumps(view)))) == (0, [], 0)
+        check_dataref(view)
 
 
 @pytest.mark.parametrize("files", [False, True])

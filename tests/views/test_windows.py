@@ -23,7 +23,7 @@ from smallfiles import make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
-from torchyoga.testing import assert_rows_equal, check_dataref
+from torchyoga.testing import assert_rows_equal
 from torchyoga.views.windows import Anchors, gap_stops, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
@@ -314,15 +314,6 @@ def test_a_window_that_fits_nowhere_warns_once() -> None:
         assert len(ref.windows({"x": [-(2**61)]})) == 0
     far = ref.windows({"x": [2**61]}, edge="repeat")
     assert (far[0]["x"].tolist(), far[0]["x_is_pad"].tolist()) == ([8], [True])
-
-
-def test_datasets_without_rows_have_no_windows(tmp_path: Path) -> None:
-    nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
-    for ref in (nothing, yoga.from_arrays({"x": np.arange(0)})):
-        windows = ref.windows(3, group_by=None if ref is nothing else "x")
-        assert (len(windows), list(windows), windows.schema is None) == (0, [], ref is nothing)
-        assert len(pickle.loads(pickle.dumps(windows))) == 0
-        check_dataref(windows)
 
 
 # -- what is read
