@@ -132,17 +132,6 @@ def test_positions_are_found_whatever_the_shuffle(options: Any) -> None:
     assert bool(sampler.shuffle) == bool(options["shuffle"])
 
 
-def test_epochs_advance_by_themselves_and_differ() -> None:
-    sampler = ResumableSampler(50, seed=3)
-    epochs = [list(sampler) for _ in range(4)]
-    assert len(set(map(tuple, epochs))) == 4
-    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
-    other = ResumableSampler(50, seed=3)
-    other.set_epoch(2)
-    assert list(other) == epochs[2]
-    assert other.epoch == 3
-
-
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
 def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: list[int]) -> None:
     sampler = ResumableSampler(100, seed=4)
@@ -224,16 +213,6 @@ def test_a_sampler_says_what_it_is() -> None:
     assert "(10 rows, shuffle=True, seed=1, " in repr(ResumableSampler(10, seed=1))
     data = list(range(5))
     assert ResumableSampler(data).data_source is data
-
-
-def test_an_iterator_that_was_held_when_another_began_ran_beside_it() -> None:
-    sampler = ResumableSampler(10, seed=1)
-    first, second = iter(sampler), iter(sampler)
-    for iterator in (first, first, first, second):
-        next(iterator)
-    assert sampler.state_dict()["left_out"] == [7, 0]
-    assert len([*first, *second]) == 7 + 9
-    assert "left_out" not in sampler.state_dict()
 
 
 def test_of_two_iterators_the_end_that_is_heard_of_last_counts() -> None:
