@@ -72,6 +72,7 @@ SIZES = (2, 3, 4, 5, 6, 7, 8, 11, 16, 31, 48, 64, 100, 127, 128, 200, 256, 512, 
 ABOVE = (4097, 5000, 8192, 16_384)  # where a network is used instead of a sort
 
 
+@pytest.mark.quick("3", "128", "4096", "4097")
 @pytest.mark.parametrize("length", [*SIZES, *ABOVE])
 def test_orders_are_as_those_of_a_fair_shuffle(length: int) -> None:
     deviation, name = together(orders_of(length, min(2000, 2**20 // length)), length).worst()
