@@ -437,7 +437,7 @@ def test_columns_of_every_kind(storage: yoga.Storage) -> None:
         list(Own(mixed, schema).packed("ids", 4))
 
 
-def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
+def test_rows_that_cannot_be_in_packs() -> None:
     images = [{"ids": np.arange(3), "image": np.zeros((n, 2))} for n in (1, 2)]
     with pytest.raises(ValueError, match=r"'image' differ in shape.*\.columns"):
         Own(images, yoga.Schema.of(images[0], ragged=["ids", "image"])).packed("ids", 8)
@@ -450,8 +450,6 @@ def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
         Own(pairs, yoga.Schema.of(pairs[0], ragged=["0"])).packed("0", 8)
     with pytest.raises(TypeError, match="schema is None"):
         Own(images).packed("ids", 8)
-    empty = storage.submit([], "none", "1", progress=False)
-    assert (len(empty.packed("ids", 8)), empty.packed("ids", 8).schema) == (0, None)
     none = tokens_of([0, 0]).packed("ids", 8)
     assert (len(none), none.report().padding, list(none)) == (0, 0.0, [])
 

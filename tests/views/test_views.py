@@ -275,9 +275,10 @@ def test_a_version_without_rows_has_views_and_every_column(tmp_path: Path) -> No
     empty = nothing.where("x", lambda x: x > 3)
     windows = nothing.windows(3)
     by_key = yoga.from_arrays({"x": np.arange(0)}).windows(3, group_by="x")
-    assert (windows.schema, by_key.schema is None) == (None, False)
     columns = (nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"], nothing.order_by("x"))
-    for view in (empty, empty["y"], *columns, windows, by_key):
+    made = [windows, nothing.token_windows("x", 2), nothing.token_batches("x", 8), nothing.packed("x", 8)]
+    assert [view.schema is None for view in (*made, by_key)] == [True] * 4 + [False]
+    for view in (empty, empty["y"], *columns, by_key, *made):
         assert (len(view), list(view), len(pickle.loads(pickle.dumps(view)))) == (0, [], 0)
         check_dataref(view)
 
