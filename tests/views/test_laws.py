@@ -213,7 +213,9 @@ VIEWS: dict[str, View] = {
 }
 
 
-@pytest.mark.slow("zip of columns", "zip of a concat", "columns of a mix", "mix with sources", "column")
+# Nests have these operations, too.
+@pytest.mark.slow("select", "repeat", "concat", "column")
+@pytest.mark.slow("zip of columns", "zip of a concat", "columns of a mix", "mix with sources")
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_laws_hold_for_each_view(base: yoga.DataRef, name: str) -> None:
     make, of_list, is_huge = VIEWS[name]

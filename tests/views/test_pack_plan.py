@@ -222,7 +222,7 @@ class Lengths(Owned):
         return Lengths(self.of, of.schema)
 
 
-@pytest.mark.slow("cut", "split")
+@pytest.mark.slow("cut", "split", "drop")
 @pytest.mark.parametrize("long", ["error", "cut", "split", "drop"])
 def test_packing_takes_no_more_than_16_bytes_a_document(long: Any) -> None:
     """What is held at once, of all arrays; lengths are read some at a time."""
