@@ -35,6 +35,15 @@ class InFiles(yoga.DataRef):
         return [int(row) for row in rows]
 
 
+def cells_of(files: Sequence[Sequence[int]], window: int) -> list[list[int]]:
+    """The rows that a block shuffle mixes with each other: a part each of up to `window` files."""
+    found: list[list[int]] = [[] for _ in range(len(files) + window - 1 if files else 0)]
+    for first, rows in enumerate(files):
+        for part in range(window):
+            found[first + part][:0] = rows[len(rows) * part // window : len(rows) * (part + 1) // window]
+    return found
+
+
 def written(path: Path, *blocks: Block, compression: str | None = None) -> FileEntry:
     """The entry of a new file of these blocks."""
     format = "hdf5" if path.suffix == ".h5" else "lmdb"

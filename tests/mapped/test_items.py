@@ -173,7 +173,7 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
         leave.set()
 
 
-@pytest.mark.quick("0-True-*", "1-True-784", "1-True-12289", "8-False-784", "8-False-12289")
+@pytest.mark.quick("0-True-6", "0-True-784", "0-True-12288", "1-True-12289", "8-False-784")
 @pytest.mark.parametrize("row_bytes", [1, 6, 784, 12_288, 12_289, 70_003, 300_000])
 @pytest.mark.parametrize(("shift", "is_known"), [(0, True), (1, True), (8, False)])
 def test_large_reads_are_the_same_from_every_thread_and_torch_divides_other_work_as_before(

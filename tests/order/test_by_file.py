@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from infiles import InFiles
+from infiles import InFiles, cells_of
 from randomness import Statistics, together
 
 from torchyoga.order.by_file import BlockOrder, _layout, equal_runs
@@ -32,38 +32,32 @@ def whole(order: Any, epoch: int = 0) -> list[int]:
     return order.rows(epoch, np.arange(order.length)).tolist()  # type: ignore[no-any-return]
 
 
+def permuted(some: list[list[int]], by: Any) -> list[list[int]]:
+    """Lists of rows, each by the permutation of its number."""
+    if not any(some):
+        return some
+    sizes = [len(rows) for rows in some]
+    numbers = np.concatenate([*map(np.arange, sizes)])
+    places = iter(by.turned(numbers, np.repeat(np.arange(len(some)), sizes), True).tolist())
+    return [[rows[next(places)] for _ in rows] for rows in some]
+
+
 def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
     """The rows of each shard, laid out and shuffled in plain Python by the permutations of the plan."""
     plan = order._plan(epoch)
-
-    def permuted(rows: list[int], by: Any, which: int) -> list[int]:
-        return [rows[i] for i in by.turned(np.arange(len(rows)), np.full(len(rows), which), True).tolist()]
-
-    found: list[list[int]] = []
-    cells = 0
+    ends = zip(plan.unit_row.tolist(), (plan.unit_row + plan.unit_size).tolist(), strict=True)
+    units = [list(range(start, stop)) for start, stop in ends]
+    if order.shuffle == "block":
+        units = permuted(units, plan.in_units)
+    owners = plan.unit_shard.tolist()
+    cells = []  # of each shard
     for shard in range(order.shards or 1):
-        mine = np.flatnonzero(plan.unit_shard == shard).tolist()
-        units = [
-            list(range(row, row + size))
-            for row, size in zip(plan.unit_row[mine].tolist(), plan.unit_size[mine].tolist(), strict=True)
-        ]
-        if order.shuffle == "block":
-            window = min(order.window, len(units))
-            units = [permuted(rows, plan.in_units, u) for u, rows in zip(mine, units, strict=True)]
-            mixed = []
-            for cell in range(len(units) + window - 1 if units else 0):
-                together: list[int] = []
-                for k in range(window):
-                    if 0 <= cell - k < len(units):
-                        rows = units[cell - k]
-                        together += rows[len(rows) * k // window : len(rows) * (k + 1) // window]
-                mixed += permuted(together, plan.in_cells, cells) if together else []
-                cells += 1
-            found.append(mixed)
-        else:
-            rows = [row for unit in units for row in unit]
-            found.append(permuted(rows, plan.in_cells, shard) if order.shuffle and rows else rows)
-    return found
+        mine = [rows for rows, owner in zip(units, owners, strict=True) if owner == shard]
+        together = [[row for rows in mine for row in rows]]
+        cells.append(cells_of(mine, min(order.window, len(mine))) if order.shuffle == "block" else together)
+    turned = [cell for some in cells for cell in some]
+    mixed = iter(permuted(turned, plan.in_cells) if order.shuffle else turned)
+    return [[row for _ in some for row in next(mixed)] for some in cells]
 
 
 def test_every_small_order_equals_the_model() -> None:
@@ -195,6 +189,7 @@ def test_epochs_and_seeds_differ_and_once_means_epoch_zero() -> None:
         assert whole(once, 5) == whole(made[1], 0)
 
 
+@pytest.mark.rest
 def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order() -> None:
     draws, sizes = 1500, (20, 20, 20, 20)
     drawn = np.stack([whole(BlockOrder(starts_of(sizes), seed, window=2), 1) for seed in range(draws)])
@@ -251,6 +246,7 @@ def test_rows_of_a_hundred_thousand_files_come_as_in_a_fair_shuffle(size: int) -
         assert deviation < 5, name
 
 
+@pytest.mark.rest
 def test_files_come_in_every_order_equally_often() -> None:
     """The orders of seven files, by their first rows; with a window of one, rows of a file stay together."""
     turns = (
@@ -311,8 +307,6 @@ class Sized:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: make(5, "blocks"), "shuffle must be True, False or 'block', found 'blocks'"),
-        (lambda: make(5, locality="rank"), "locality must be 'global' or 'shard', found 'rank'"),
         (lambda: make(5, True, 0), r"shuffle_window must be in 1\.\.1024, found 0"),
         (lambda: make(5, window=2.0), "shuffle_window must be an int, found 2.0"),
         (lambda: make(Sized(0, 9)), "must end with the 10 rows of the dataset, found 9"),

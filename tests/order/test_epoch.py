@@ -131,10 +131,11 @@ def flat(ranges: Any) -> list[int]:
 def model(place: Place, shard: Shard, length: int) -> list[int]:
     """All positions of a rank, as a list: first those that were left, then those after the place; dealt to
     the ranks."""
-    end, world = shard.end(length, place.position), shard.num_replicas
+    world, count = shard.num_replicas, max(length - place.position, 0)
+    count += {"keep": 0, "drop": -(count % world), "pad": -count % world}[shard.remainder]
     behind = flat(place.left)
-    coming = behind + list(range(place.position + len(behind), end))
-    coming = coming[: end - place.position]  # `drop` may leave out positions that were left, too
+    coming = behind + list(range(place.position + len(behind), place.position + count))
+    coming = coming[:count]  # `drop` may leave out positions that were left, too
     run = 1 if place.left else shard.run_length
     mine: list[int] = []
     while coming:
@@ -148,10 +149,11 @@ def model(place: Place, shard: Shard, length: int) -> list[int]:
     return mine
 
 
-def test_all_small_epochs_dealt_in_runs() -> None:
-    for length, world, run in itertools.product(range(14), range(1, 5), range(1, 5)):
+def test_all_small_epochs_dealt_one_by_one_and_in_runs() -> None:
+    for length, world, run in itertools.product(range(14), range(1, 7), range(1, 5)):
+        order, firsts = Order(length, shuffle=False), range(0, length + 1, 1 if run == 1 else 3)
         for remainder in ("keep", "drop", "pad"):
-            for start, rank in itertools.product(range(0, length + 1, 3), range(world)):
+            for start, rank in itertools.product(firsts, range(world)):
                 place, shard = Place(0, start), Shard(world, rank, remainder, run)  # type: ignore[arg-type]
                 expected = model(place, shard, length)
                 count = shard.count(length, start)
@@ -160,6 +162,11 @@ def test_all_small_epochs_dealt_in_runs() -> None:
                     assert flat(taken(place, shard, length, 0, cut)) == expected[:cut]
                     assert flat(taken(place, shard, length, cut, count)) == expected[cut:]
                 assert positions(place, shard, length, 0, count).tolist() == expected
+                for size, drop_last in itertools.product((1, 2, 5), (False, True)) if run == 1 else ():
+                    cut_up = [order.rows(0, expected[i : i + size]).tolist() for i in range(0, count, size)]
+                    made = [batch.tolist() for batch in batches(order, shard, place, size, drop_last)]
+                    assert made == [batch for batch in cut_up if len(batch) == size or not drop_last]
+                    assert shard.steps(length, start, size, drop_last) == len(made)
 
 
 def test_batches_of_all_ranks_in_runs_are_the_global_order_end_to_end() -> None:

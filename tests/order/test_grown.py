@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import product
 
 import pytest
+from own import Mapped
 
 from torchyoga.errors import StateError
 from torchyoga.loading.loader import DataLoader
@@ -16,25 +17,13 @@ from torchyoga.order.full import Order
 from torchyoga.sampling.sampler import ResumableSampler
 
 
-class Versions:
+class Versions(Mapped):
     """A dataset of so many rows, that begins with those of smaller ones."""
 
     def __init__(self, length: int, *before: int) -> None:
-        self.length, self.before = length, before
-
-    @property
-    def fingerprint(self) -> str:
-        return f"rows {self.length}"
-
-    @property
-    def _prefixes(self) -> list[tuple[str, int]]:
-        return [(f"rows {rows}", rows) for rows in self.before]
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, row: int) -> int:
-        return range(self.length)[row]
+        super().__init__(length)
+        self.fingerprint = f"rows {length}"
+        self._prefixes = [(f"rows {rows}", rows) for rows in before]
 
 
 def samplers(data: Versions, world: int, shuffle: object = True) -> list[ResumableSampler]:

@@ -349,26 +349,31 @@ class RemoteFolder(Folder):
         self.begun.append([entry.name for entry in entries])  # type: ignore[attr-defined]
 
 
+def remote_files(
+    folder: Path, count: int, kind: type[RemoteFolder] = RemoteFolder, most_open: int | None = None
+) -> tuple[Reader, Any, list[str]]:
+    """A reader of so many files of four rows, where they lie, and their names; copies of all are here."""
+    written = write(folder, [[4]] * count)
+    names = [file.name for file in written.files]
+    remote = kind(str(folder), {*names})
+    return Reader(remote, written.schema, written.files, most_open=most_open), remote, names
+
+
 def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4]])
-    first, second = (file.name for file in written.files)
-    remote = RemoteFolder(str(tmp_path), {first})
-    reader = Reader(remote, written.schema, written.files)
+    reader, remote, (first, second) = remote_files(tmp_path, 2)
+    remote.here.remove(second)
     for values in (False, True):
         reader.announce(np.array([5]), values)
         reader.announce(np.array([1, 5]), values)
-    assert remote.downloaded == []  # type: ignore[attr-defined]
+    assert remote.downloaded == []
     reader.announce(np.array([1]), False)
-    assert remote.downloaded == [first]  # type: ignore[attr-defined]
+    assert remote.downloaded == [first]
     assert_rows(reader, np.array([5, 1]))
-    assert set(remote.downloaded) == {first, second}  # type: ignore[attr-defined]
+    assert set(remote.downloaded) == {first, second}
 
 
 def test_downloads_of_all_files_of_a_batch_are_begun_before_one_is_awaited(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4], [4]])
-    first, second, third = (file.name for file in written.files)
-    remote: Any = RemoteFolder(str(tmp_path), {first, second, third})
-    reader = Reader(remote, written.schema, written.files)
+    reader, remote, (first, second, third) = remote_files(tmp_path, 3)
     assert_rows(reader, np.array([1]))
     assert_rows(reader, np.array([9, 2, 5]))
     assert remote.begun == [[first], [second, third]]
@@ -376,11 +381,9 @@ def test_downloads_of_all_files_of_a_batch_are_begun_before_one_is_awaited(tmp_p
 
 @pytest.mark.skipif(not can_advise, reason="this system takes no advice")
 def test_rows_of_an_open_file_are_announced_though_its_copy_was_deleted(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4]])
-    here = {file.name for file in written.files}
-    reader = Reader(RemoteFolder(str(tmp_path), here), written.schema, written.files)
+    reader, remote, _ = remote_files(tmp_path, 2)
     assert_rows(reader, np.arange(8))
-    here.clear()
+    remote.here.clear()
     reader.probe()
     assert reader.is_cold() is True
     for _ in range(1000):  # until advice reads nothing: the files have just been written
@@ -393,10 +396,7 @@ def test_rows_of_an_open_file_are_announced_though_its_copy_was_deleted(tmp_path
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell its mappings")
 def test_deleted_copies_are_not_kept_mapped(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4], [4]])
-    first, second, third = (file.name for file in written.files)
-    remote: Any = RemoteFolder(str(tmp_path), {first, second, third})
-    reader = Reader(remote, written.schema, written.files)
+    reader, remote, (first, second, third) = remote_files(tmp_path, 3)
     assert_rows(reader, np.array([1, 5]))
     assert mapped(reader) == [0, 1]
     remote.here.remove(first)
@@ -407,12 +407,10 @@ def test_deleted_copies_are_not_kept_mapped(tmp_path: Path) -> None:
 
 
 def test_a_damaged_copy_is_thrown_away_however_few_files_are_open(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4], [4]])
-    remote = RemoteFolder(str(tmp_path), {file.name for file in written.files})
-    reader = Reader(remote, written.schema, written.files, most_open=2)
+    reader, _, names = remote_files(tmp_path, 3, most_open=2)
     assert_rows(reader, np.array([1]))
     assert_rows(reader, np.array([5]))
-    path = tmp_path / written.files[2].name
+    path = tmp_path / names[2]
     whole = path.read_bytes()
     flip(path, np.full(120, 9, "<f4").tobytes(), 40)
     with pytest.raises(CorruptError, match="has been deleted; read again to download it"):
@@ -435,16 +433,13 @@ class ReadByTwo(CorruptError):
 
 
 def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path) -> None:
-    written = write(tmp_path, [[4], [4]])
-    names = [file.name for file in written.files]
-    error = ReadByTwo(f"{tmp_path / names[0]}: it is damaged", threading.Barrier(2))
-
     class Damaged(RemoteFolder):
         def begin(self, entries: Iterable[FileEntry]) -> None:
             if not found and any(entry.name == names[1] for entry in entries):
                 raise error
 
-    reader = Reader(Damaged(str(tmp_path), {*names}), written.schema, written.files)
+    reader, _, names = remote_files(tmp_path, 2, Damaged)
+    error = ReadByTwo(f"{tmp_path / names[0]}: it is damaged", threading.Barrier(2))
     found: list[BaseException] = []
     assert_rows(reader, np.arange(4))
 

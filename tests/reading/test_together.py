@@ -66,40 +66,6 @@ def warm(refs: list[Any]) -> None:
     call_warm(refs)
 
 
-@pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
-def test_rows_are_those_of_each_version(tmp_path: Path, kind: str, together: list[int]) -> None:
-    refs = [submitted(tmp_path, number, 20 + number, format=kind) for number in range(3)]
-    joined = yoga.concat([*refs, refs[0][::-1]])
-    expected = [row for ref in refs for row in list(ref)] + list(refs[0])[::-1]
-    rng = np.random.default_rng(0)
-    warm(refs)
-    for _ in range(5):
-        numbers = rng.integers(0, len(joined), 30)
-        for row, number in zip(joined[numbers], numbers, strict=True):
-            assert_rows_equal(row, expected[number])
-    assert joined.columns(["y"])[[0, 25]] == [{"y": 0.0}, {"y": 5.0}]
-    assert joined["empty"][5].shape == (0,)
-    assert_rows_equal(pickle.loads(pickle.dumps(joined))[[3, 30]], joined[[3, 30]])
-    assert len(together) >= 5, "rows were not read together"
-
-
-@pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
-def test_ragged_rows_are_those_of_each_version(tmp_path: Path, kind: str, together: list[int]) -> None:
-    storage = yoga.Storage(tmp_path, format=kind)
-    ragged = [[{"ids": np.arange(n % 4) + k, "n": n} for n in range(9)] for k in (0, 100)]
-    schema = yoga.Schema.of(ragged[0][0], ragged=["ids"])
-    refs = [
-        storage.submit(rows, f"r{k}", "1", schema=schema, progress=False) for k, rows in enumerate(ragged)
-    ]
-    joined, expected = yoga.concat(refs), ragged[0] + ragged[1]
-    warm(refs)
-    for numbers in ([0, 16, 5], [9, 1, 1, 10, 17], [4, 9]):
-        for row, number in zip(joined[numbers], numbers, strict=True):
-            assert_rows_equal(row, expected[number])
-        assert len(joined.take(np.array(numbers))[:2]) == 2
-    assert len(together) >= 4
-
-
 def test_what_is_compressed_is_read_by_itself(tmp_path: Path, together: list[int]) -> None:
     storage = yoga.Storage(tmp_path)
     ragged = [{"ids": np.ones((n % 4, 2 + n % 3))} for n in range(9)]

@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import pickle
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import InFiles
+from own import Announced, Filed
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from torchyoga import ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
-from torchyoga.reading.readahead import ReadAhead
 
 
 def interleaved(ranks: list[list[int]]) -> list[int]:
@@ -133,17 +132,6 @@ def test_positions_are_found_whatever_the_shuffle(options: Any) -> None:
     assert bool(sampler.shuffle) == bool(options["shuffle"])
 
 
-def test_epochs_advance_by_themselves_and_differ() -> None:
-    sampler = ResumableSampler(50, seed=3)
-    epochs = [list(sampler) for _ in range(4)]
-    assert len(set(map(tuple, epochs))) == 4
-    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
-    other = ResumableSampler(50, seed=3)
-    other.set_epoch(2)
-    assert list(other) == epochs[2]
-    assert other.epoch == 3
-
-
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
 def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: list[int]) -> None:
     sampler = ResumableSampler(100, seed=4)
@@ -227,16 +215,6 @@ def test_a_sampler_says_what_it_is() -> None:
     assert ResumableSampler(data).data_source is data
 
 
-def test_an_iterator_that_was_held_when_another_began_ran_beside_it() -> None:
-    sampler = ResumableSampler(10, seed=1)
-    first, second = iter(sampler), iter(sampler)
-    for iterator in (first, first, first, second):
-        next(iterator)
-    assert sampler.state_dict()["left_out"] == [7, 0]
-    assert len([*first, *second]) == 7 + 9
-    assert "left_out" not in sampler.state_dict()
-
-
 def test_of_two_iterators_the_end_that_is_heard_of_last_counts() -> None:
     sampler = ResumableSampler(10, seed=1)
     first, second = iter(sampler), iter(sampler)
@@ -300,41 +278,27 @@ def test_one_process_alone_is_not_all_ranks() -> None:
         ResumableSampler(10, num_replicas=2, rank=1, seed=1).prove()
 
 
-class Followed(InFiles):
+class Followed(Announced, Filed):
     """Notes which rows are to be downloaded, and how far the iteration is."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[int] = []
-
-    @cached_property
-    def _readahead(self) -> ReadAhead:
-        return ReadAhead(8, self)  # type: ignore[arg-type]
-
-    is_cold, ahead_bytes = False, None
-
-    def follow(self, order: Any, progress: Any) -> None:
-        self.order, self.progress = order, progress
-
-    def take(self, rows: Any) -> list[int]:
-        self.reads.append(len(rows))
-        return super().take(rows)
+    is_cold, ahead_bytes, _row_bytes = False, None, 8  # type: ignore[assignment]
 
 
 def test_what_a_sampler_hands_out_is_followed_and_read_ahead() -> None:
-    ref = Followed()
+    ref = Followed(range(23), None, 5)
     sampler = ResumableSampler(ref, seed=1)
     iterator = iter(sampler)
     handed = [next(iterator) for _ in range(5)]
-    assert ref.progress() == 5
-    assert [row for rows in ref.order for row in rows.tolist()] == sampler.rows_at(range(23), 0).tolist()
+    ((order, progress),) = ref.announced
+    assert progress() == 5
+    assert list(itertools.chain(*order)) == sampler.rows_at(range(23), 0).tolist()
     assert ref.__getitems__(handed) == handed
     handed = [next(iterator) for _ in range(5)]
     assert ref.__getitems__(handed) == handed
-    assert ref.reads == [23]  # what was handed out later had been read already
+    assert list(map(len, ref.calls)) == [23]  # what was handed out later had been read already
     del iterator, sampler
     gc.collect()
-    assert ref.progress() is None
+    assert progress() is None
 
 
 def test_even_batches_say_whether_ranks_have_as_many_rows() -> None:

@@ -19,8 +19,8 @@ import pytest
 import torch
 from infiles import InFiles
 from interrupting import calls_of
-from own import Mapped
-from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+from own import Mapped, Own
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, random_split
 
 import torchyoga as yoga
 from torchyoga.order.epoch import IterationOptions
@@ -153,14 +153,12 @@ def test_rows_that_draw_nothing_are_made_once_and_a_batch_that_draws_after_all_t
     assert made.count(1990) == 1  # each row is seeded by now
 
 
-class Together(Dataset[Any]):
+class Together(Mapped):
     """Rows that come by one call: their number, a number that may be drawn, and how many came together."""
 
     def __init__(self, draw: Any = float) -> None:
+        super().__init__(64)
         self.draw, self.calls = draw, 0
-
-    def __len__(self) -> int:
-        return 64
 
     def __getitem__(self, index: int) -> Any:
         raise NotImplementedError("torch's loader does not ask for it")
@@ -350,22 +348,19 @@ def mixed_up(rows: Any) -> Any:
     return list(rows), drawn()
 
 
-class Few(DataRef):
+class Few(Own):
     """Small rows, so that many batches are read at once; one row of choice cannot be read."""
 
-    is_thread_safe = True
-    _row_bytes = 8
+    is_thread_safe, _row_bytes = True, 8  # type: ignore[assignment]
 
     def __init__(self, bad: int = -1) -> None:
+        super().__init__(range(45))
         self.bad = bad
-
-    def __len__(self) -> int:
-        return 45
 
     def take(self, rows: Any) -> Any:
         if self.bad in rows:
             raise OSError(f"row {self.bad}")
-        return [int(row) for row in rows]
+        return super().take(rows)
 
 
 def batches(loader: Any) -> dict[tuple[int, ...], Any]:

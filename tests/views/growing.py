@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from mixtures import listed
+from mixtures import Loaders, agreed, in_order
 from own import Made
 
-import torchyoga as yoga
 from torchyoga.order.epoch import IterationOptions
 from torchyoga.order.options import OrderOptions
 from torchyoga.order.place import Shard, positions
@@ -111,32 +110,6 @@ class Oracle:
         return {name: source.given for name, source in self.sources.items()}
 
 
-class Loaders:
-    """Ranks that train in step, each with a loader, from a state on."""
-
-    def __init__(self, view: Any, state: Any, world: int, batch: int, **more: Any) -> None:
-        options = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
-        self.loaders = [
-            yoga.DataLoader(view, batch, num_replicas=world, rank=rank, **options) for rank in range(world)
-        ]
-        if state is not None:
-            for loader in self.loaders:
-                loader.load_state_dict(json.loads(json.dumps(state)))
-        self.iterators = [iter(loader) for loader in self.loaders]
-
-    def step(self) -> list[tuple[str, int]]:
-        """The rows of the next step of all ranks, in the order of their positions."""
-        batches = [next(iterator, []) for iterator in self.iterators]
-        if not any(batches):
-            self.iterators = [iter(loader) for loader in self.loaders]
-            batches = [next(iterator, []) for iterator in self.iterators]
-        return in_order(batches)
-
-    @property
-    def state(self) -> Any:
-        return agreed(self.loaders)
-
-
 class Cursors:
     """The same by arithmetic alone, for many stories."""
 
@@ -193,19 +166,6 @@ class Cursors:
     @property
     def state(self) -> Any:
         return agreed(self.cursors)
-
-
-def in_order(batches: list[list[Any]]) -> list[Any]:
-    """The rows of one batch of each rank in the order of their positions."""
-    places = [(place, rank) for rank, rows in enumerate(batches) for place in range(len(rows))]
-    return [batches[rank][place] for place, rank in sorted(places)]
-
-
-def agreed(ranks: Sequence[Any]) -> Any:
-    """The state that all ranks have."""
-    states = [rank.state_dict() for rank in ranks]
-    assert all(one == states[0] for one in states), states
-    return states[0]
 
 
 def delivered(

@@ -193,6 +193,7 @@ def test_sources_that_differ_are_read_row_by_row(storage: yoga.Storage) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_versions_that_are_in_memory_are_one_read(tmp_path: Path, format: str) -> None:
     rows = [{"x": np.full(5, i), "t": np.arange(i % 4), "s": "ab" * (i % 3), "n": i} for i in range(90)]
+    rows = [{**row, "empty": np.zeros(0, np.int8)} for row in rows]
     schema, storage = yoga.Schema.of(rows[0], ragged=["t"]), yoga.Storage(tmp_path, format)
     parts = []
     for number in range(3):
@@ -200,8 +201,8 @@ def test_versions_that_are_in_memory_are_one_read(tmp_path: Path, format: str) -
         storage.append(rows[30 * number + 20 :][:10], str(number), "2", after="1", progress=False)
         parts.append(storage.delete_rows(str(number), "2", rows=[3, 25], to="3"))
     kept = [row for number in range(3) for n, row in enumerate(rows[30 * number :][:30]) if n not in (3, 25)]
-    views = [parts[0], parts[1][25:2:-3], parts[2].select(range(1, 27, 2))]
-    expected = [*kept[:28], *kept[28:56][25:2:-3], *kept[56:][1:27:2]]
+    views = [parts[0], parts[1][25:2:-3], parts[2].select(range(1, 27, 2)), parts[0][::-1]]
+    expected = [*kept[:28], *kept[28:56][25:2:-3], *kept[56:][1:27:2], *kept[27::-1]]
     joined, rng = yoga.concat(views), np.random.default_rng(1)
     assert_rows_equal(list(joined), expected)  # all files are open and compared now
     opened = joined._versions._reader  # type: ignore[attr-defined]

@@ -65,17 +65,6 @@ def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind:
         assert row["ids"].tolist() == list(range(row["id"] % 1000 % 5))
 
 
-def test_without_a_shuffle_epochs_go_on_as_well(labelled: yoga.DataRef) -> None:
-    mix = yoga.mix({"a": yoga.from_arrays({"id": np.arange(1000)})}, {"a": 1}, rows=100)
-    loader = yoga.DataLoader(mix, 10, collate_fn=listed)
-    rows = [row for _ in range(10) for batch in loader for row in batch]
-    assert ids(rows) == list(range(1000))
-    assert ids(list(mix[:])) == list(range(100))
-    even = labelled.balanced("label", rows=80)
-    stream = even.stream()
-    assert len({int(row["id"]) for _ in range(2) for row in stream if not row["label"]}) == 53
-
-
 def test_the_number_of_epochs_is_known_before_training(plain: Any) -> None:
     even = dict.fromkeys(SIZES, 1)
     for rows, epochs, number in [(21, 1, 1), (21, 10, 10), (9, {"math": 3}, 7), (10, {"code": 2.5}, 22)]:
@@ -492,29 +481,6 @@ def test_views_of_a_mixture_keep_its_order_and_parts_do_not(plain: Any) -> None:
     assert sorted(ids(delivered(part)[0])) == sorted(ids(list(mix)[:30]))
     codes = mix.where("source", lambda source: source == 1)
     assert shares(list(codes)) == {1: 18}
-
-
-VIEWS: dict[str, Any] = {
-    "slice": lambda mix: mix[:30],
-    "select": lambda mix: mix.select([3, 1, 2]),
-    "repeat": lambda mix: mix.repeat(2),
-    "map": lambda mix: mix[:30].map_batches(dict),
-    "concat": lambda mix: yoga.concat([mix, mix]),
-    "zip": lambda mix: mix.zip(mix, prefix="other "),
-}
-
-
-@pytest.mark.filterwarnings("ignore:zip.*decides itself which rows:UserWarning")
-@pytest.mark.parametrize("name", VIEWS)
-def test_parts_of_mixtures_with_other_weights_are_other_rows(name: str, sources: Any, plain: Any) -> None:
-    for given in (sources, plain):
-        mixes = [
-            yoga.mix(given, weights, rows=60) for weights in (WEIGHTS, {**WEIGHTS, "math": 1.3}, WEIGHTS)
-        ]
-        one, other, same = (yoga.DataLoader(VIEWS[name](mix), 2, shuffle=True, seed=7) for mix in mixes)
-        same.load_state_dict(one.state_dict())
-        with pytest.raises(StateError, match=r"fingerprint|view"):
-            other.load_state_dict(one.state_dict())
 
 
 def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:

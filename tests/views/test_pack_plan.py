@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import pickle
 import tracemalloc
 from functools import partial
@@ -91,21 +90,6 @@ def test_several_budgets_and_a_number_of_rows_are_kept(data: st.DataObject) -> N
     items = [one for one, count in counts.items() for _ in range(count)]
     if len({room[0] for room in found}) < 10:  # else some that would fit may not be looked at
         assert found == best_fit_decreasing(items, budgets)
-
-
-def test_all_small_histograms() -> None:
-    for counts in itertools.product(range(4), repeat=5):
-        some = [(cost, count) for cost, count in enumerate(counts, 1) if count]
-        if some:
-            costs, numbers = np.array([[cost] for cost, _ in some]), np.array([count for _, count in some])
-            items = [(cost,) for cost, count in some for _ in range(count)]
-            for most in (None, 1, 2, 3):
-                if most is None:
-                    assert rooms_of(costs, numbers, (6,)) == best_fit_decreasing(items, (6,))
-                    continue
-                more = np.column_stack([costs, np.ones(len(costs), np.int64)])
-                with_rows = [(*item, 1) for item in items]
-                assert rooms_of(more, numbers, (6, most)) == best_fit_decreasing(with_rows, (6, most))
 
 
 def test_hardly_any_padding_for_a_million_documents_of_usual_lengths() -> None:
@@ -238,7 +222,7 @@ class Lengths(Owned):
         return Lengths(self.of, of.schema)
 
 
-@pytest.mark.slow("cut", "split")
+@pytest.mark.slow("cut", "split", "drop")
 @pytest.mark.parametrize("long", ["error", "cut", "split", "drop"])
 def test_packing_takes_no_more_than_16_bytes_a_document(long: Any) -> None:
     """What is held at once, of all arrays; lengths are read some at a time."""

@@ -38,6 +38,7 @@ def batches(kind: str) -> list[Any]:
     options: dict[str, Any] = {"labels": "same", "documents": True}
     made = {
         "packs": lambda: ref.packed("ids", 24, **options),
+        "shifted packs": lambda: ref.packed("ids", 24, **{**options, "labels": "shifted"}),
         "filled packs": lambda: ref.packed("ids", 24, padded=0, **options),
         "windows": lambda: ref.token_windows("ids", 10, dtype="int64", **options),
         "shifted windows": lambda: ref.token_windows("ids", 10, **{**options, "labels": "shifted"}),
@@ -48,7 +49,7 @@ def batches(kind: str) -> list[Any]:
 KINDS = ["packs", "filled packs", "windows", "shifted windows"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "shifted packs"])
 def test_all_of_them_say_the_same_by_the_same_names(kind: str) -> None:
     ref = tokens_of(LENGTHS)
     for batch in batches(kind):
@@ -71,7 +72,7 @@ def test_all_of_them_say_the_same_by_the_same_names(kind: str) -> None:
             assert flat["labels"][one].tolist() == labels
             assert len(set(ids[one])) == 1
         # Tokens of one document, and no others, have one number: in a batch that is flat, or in a row.
-        width = len(ids) if kind == "packs" else len(ids) // 2
+        width = len(ids) if kind in ("packs", "shifted packs") else len(ids) // 2
         mask = block_mask(batch)
         for start in range(0, len(ids), width):
             own = torch.tensor(ids[start : start + width])

@@ -218,9 +218,7 @@ def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Except
         ref.token_batches(**{"column_or_lengths": "ids", "budget": 64, **arguments})
 
 
-def test_no_rows_make_no_batches_and_empty_ones_as_many_as_fit(tmp_path: Any) -> None:
-    empty = yoga.Storage(tmp_path).submit([], "none", "1", progress=False)
-    assert len(empty.token_batches("ids", 8)) == 0
+def test_no_rows_make_no_batches_and_empty_ones_as_many_as_fit() -> None:
     assert Own(ROWS, SCHEMA)[:0].token_batches("ids", 8).report() == (0, 0, 0, 0, 0.0, 0)
     empty_rows = yoga.from_arrays({"x": np.arange(100)}).token_batches(np.zeros(100, np.int64), 16)
     assert empty_rows.report()[:3] == (7, 100, 16)

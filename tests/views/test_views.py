@@ -26,7 +26,6 @@ from torchyoga.rows.schema import Projection
 from torchyoga.testing import assert_rows_equal, check_dataref
 from torchyoga.views.chosen import SelectedRef
 from torchyoga.views.joined import JoinedRef, RowMap
-from torchyoga.views.over import ProjectedRef
 
 # -- columns
 
@@ -43,10 +42,9 @@ def test_columns_hold_what_the_rows_hold(ref: yoga.DataRef) -> None:
         assert_rows_equal(list(source["meta"]["pair/0"]), [row["meta"]["pair"][0] for row in whole])
         assert_rows_equal(list(source["ids"][[3, -1]]), [whole[3]["ids"], whole[-1]["ids"]])
         assert source["ids"].lengths(np.arange(len(source))).tolist() == [len(row["ids"]) for row in whole]
-        assert (
-            source.columns(["meta", "text"]).columns(["meta/half"]).schema
-            == source.columns(["meta/half"]).schema
-        )
+        half = source.columns(["meta/half"])
+        assert source.columns(["meta", "text"]).columns(["meta/half"]).schema == half.schema
+        assert source["meta"]["half"].fingerprint == source["meta/half"].fingerprint != half.fingerprint
 
 
 @pytest.mark.damages("bytes of two columns are changed")
@@ -127,15 +125,6 @@ def test_columns_have_names_only_where_rows_are_known() -> None:
                 act(ref)
     assert list(unknown.select([2, 0])) == [2, 0]
     assert list(yoga.concat([unknown, unknown.repeat(2)])) == [0, 1, 2] * 3
-
-
-def test_projections_nest(ref: yoga.DataRef) -> None:
-    assert isinstance(OWN["meta"], ProjectedRef)
-    assert isinstance(OWN["meta"].columns(["half"]), ProjectedRef)
-    whole = Projection.of(SCHEMA, ["meta", "id"])
-    assert whole.columns == (0, 3, 4, 5)
-    assert whole.then(Projection.at(whole.schema, "meta/pair")).columns == (4, 5)
-    assert ref["meta"]["half"].fingerprint == ref["meta/half"].fingerprint != ref["id"].fingerprint
 
 
 # -- where, select, concat, repeat, order_by
@@ -284,9 +273,14 @@ def test_a_version_without_rows_has_views_and_every_column(tmp_path: Path) -> No
     nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
     assert [len(part) for part in nothing.split([0.5, 0.5], by="x")] == [0, 0]
     empty = nothing.where("x", lambda x: x > 3)
-    for view in (empty, empty["y"], nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"]):
-        assert (len(view), list(view)) == (0, [])
-    assert len(nothing.order_by("x")) == 0
+    windows = nothing.windows(3)
+    by_key = yoga.from_arrays({"x": np.arange(0)}).windows(3, group_by="x")
+    columns = (nothing["x"], nothing.columns(["x", "y"]), nothing.repeat(3)["x"], nothing.order_by("x"))
+    made = [windows, nothing.token_windows("x", 2), nothing.token_batches("x", 8), nothing.packed("x", 8)]
+    assert [view.schema is None for view in (*made, by_key)] == [True] * 4 + [False]
+    for view in (empty, empty["y"], *columns, by_key, *made):
+        assert (len(view), list(view), len(pickle.loads(pickle.dumps(view)))) == (0, [], 0)
+        check_dataref(view)
 
 
 @pytest.mark.parametrize("files", [False, True])

@@ -7,22 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from mixtures import delivered, ids
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-
-
-def test_weights_of_rows_in_a_loader(labelled: yoga.DataRef) -> None:
-    weights = torch.tensor([0.0] * 50 + [1.0] * 30 + [3.0] * 20)
-    for workers, kind in [(0, True), (2, "block"), (0, False)]:
-        ref = labelled.weighted(weights, rows=180)
-        rows, _ = delivered(ref, shuffle=kind, num_workers=workers)
-        counts = Counter(ids(rows))
-        assert not any(counts[n] for n in range(50))
-        assert {counts[n] for n in range(50, 80)} == {2}
-        assert {counts[n] for n in range(80, 100)} == {6}
 
 
 def test_other_weights_of_rows_from_an_epoch_on(labelled: yoga.DataRef) -> None:

