@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from damaged import flipped
 from golden.foreign_rows import FOREIGN, features, steps
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from messages_of_tensorflow import Example, SequenceExample
 
@@ -24,11 +24,6 @@ from torchyoga.testing import assert_rows_equal, check_dataref
 
 GOLDEN = FOREIGN / "tfrecord"
 ROWS, STEPS = ([dict(sorted(row.items())) for row in rows] for rows in (features(), steps()))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def framed(record: bytes) -> bytes:
@@ -195,7 +190,6 @@ def one(parts: list[bytes]) -> bytes:
     return data
 
 
-@settings(max_examples=50)
 @given(messages())
 def test_any_messages_are_what_protocol_buffers_say(made: tuple[list[dict[str, Any]], list[bytes]]) -> None:
     rows, data = made
