@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,15 +94,6 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     wrong = run("query", "select * from nosuch")
     assert wrong.exit_code == 2
     assert "there is no dataset 'nosuch'" in wrong.stderr
-
-
-def test_examples_of_the_help_are_words_as_a_shell_splits_them() -> None:
-    lines = [line.strip() for line in said("query", "--help").splitlines() if line.startswith("    yoga ")]
-    assert len(lines) == 4
-    for line in lines:
-        shell = ["bash", "-c", f'yoga() {{ printf "%s\\n" "$@"; }}; {line}']
-        words = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
-        assert tables_of(words[1]) in (["images"], ["t"], ["images@1.0"]), line
 
 
 def test_short_floats_and_nanoseconds_come_whole() -> None:
@@ -303,10 +293,11 @@ def test_filters_that_scans_get_are_those_of_sql(
     schema = yoga.Schema.of({"i": 1, "f": 0.5}, nullable=["i"])
     ref = yoga.from_arrays({"n": np.arange(len(rows))}).map(lambda row: rows[int(row["n"])], schema=schema)
     for name in ("i", "f"):
-        given_filter = answer(f"select row from t where {name} {comparison} {bound}", {"t": ref}, 99)
+        given_filter = f"select row from t where {name} {comparison} {bound}"
         # A function of the column is not given to scans.
         own = f"select row from t where [{name}][1] {comparison} {bound}"
-        assert given_filter.rows == answer(own, {"t": ref}, 99).rows
+        both = answer(f"select array({given_filter}), array({own})", {"t": ref}, 99)
+        assert both.rows[0][0] == both.rows[0][1]
 
 
 def test_names_of_tables_in_a_query() -> None:
@@ -315,21 +306,9 @@ def test_names_of_tables_in_a_query() -> None:
 
 
 def test_without_duckdb_a_line_says_what_to_install(storage: yoga.Storage) -> None:
-    code = "import sys\nfrom torchyoga.tools.commands.group import main\nmain()"
-    code = f"import sys\nsys.argv = ['yoga', 'query', 'select 1', '-s', {storage.url!r}]\n{HIDDEN}{code}"
-    found = process(sys.executable, "-c", code)
+    code = "import sys\nsys.modules['duckdb'] = None\nfrom torchyoga.tools.commands.group import main\nmain()"
+    found = process(sys.executable, "-c", code, "query", "select 1", "-s", storage.url)
     assert found.returncode == 2
     assert found.stderr == (
         "error: yoga query needs duckdb, not installed here; pip install 'torchyoga[query]'\n"
     )
-
-
-HIDDEN = """
-import importlib.util
-from importlib.machinery import PathFinder
-class Hidden(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name == "duckdb" else PathFinder.find_spec(name, path, target)
-sys.meta_path[:] = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
-"""
