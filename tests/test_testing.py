@@ -289,16 +289,6 @@ def test_a_dataset_that_breaks_a_rule_is_found(make: Callable[[], torchyoga.Data
         check_dataref(make())
 
 
-def test_datasets_keep_the_rules(tmp_path: Path) -> None:
-    storage = torchyoga.Storage(tmp_path)
-    ragged = storage.submit([{"n": i, "x": np.arange(i % 7)} for i in range(100)], "ragged", "1")
-    arrays = torchyoga.from_arrays({"x": np.arange(600).reshape(200, 3), "y": np.arange(200)})
-    for ref in (Numbers(), ragged, arrays, storage.submit([], "empty", "1")):
-        check_dataref(ref)
-        check_dataref(ref[3:-2])
-        check_dataref(ref[::-3][1:])
-
-
 # -- a store
 
 
