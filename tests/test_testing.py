@@ -158,15 +158,6 @@ class NamedByAddress(Numbers):
     fingerprint = property(lambda self: str(id(self)))
 
 
-class GivesItsInfoAway(Numbers):
-    def __init__(self) -> None:
-        self.given: dict[str, Any] = {}
-
-    @property
-    def info(self) -> dict[str, Any]:
-        return self.given
-
-
 class HoldsAFile(Numbers):
     def __init__(self) -> None:
         self.open = (i for i in range(3))
@@ -271,7 +262,7 @@ BROKEN_REFS: list[tuple[Callable[[], torchyoga.DataRef[Any]], str]] = [
     (broken_ref(fingerprint=property(lambda self: uuid.uuid4().hex)), "fingerprint is '.*', and then"),
     (NamedByAddress, "pickled, its fingerprint is"),
     (broken_ref(_row_bytes=-1), "row_bytes is -1"),
-    (GivesItsInfoAway, "info is not a copy"),
+    (broken_ref(info={}), "info is not a copy"),
     (broken_ref(schema=Schema.of(np.arange(3))), "the rows are not as schema says: row 0"),
     (HoldsAFile, "it cannot be pickled"),
     (ForgetsRows, "pickled, it has 39 rows, and 40 before"),

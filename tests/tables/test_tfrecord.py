@@ -51,13 +51,9 @@ def message(**values: Any) -> bytes:
     return data
 
 
-def simple(count: int) -> list[bytes]:
-    return [message(n=n, x=b"x" * (n % 7), y=[n / 4, 1.0]) for n in range(count)]
-
-
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    records = simple(50)
+    records = [message(n=n, x=b"x" * (n % 7), y=[n / 4, 1.0]) for n in range(50)]
     for number, start in enumerate(range(0, 50, 9)):
         write(tmp_path / "plain" / f"{number}.tfrecord", records[start : start + 9])
     return tmp_path / "plain"

@@ -11,7 +11,6 @@ import pickle
 import re
 import tarfile
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -445,11 +444,6 @@ def test_any_bytes_end_in_an_error_or_at_an_end(data: st.DataObject) -> None:
     assert len(reads) < 100
 
 
-def part(data: bytes, at: int, count: int) -> bytes:
-    """Some bytes."""
-    return data[at : at + count]
-
-
 def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     large = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
@@ -464,7 +458,8 @@ def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
     for data in archives:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             expected = [(info.name, info.offset_data, info.size) for info in archive]
-        found = [(m.name, m.offset, m.nbytes) for m in members(partial(part, data), len(data))]
+        parts = members(lambda at, count, data=data: data[at : at + count], len(data))
+        found = [(m.name, m.offset, m.nbytes) for m in parts]
         assert found == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,15 @@ def test_behind_a_url_rows_are_the_same(name: str, tmp_path: Path) -> None:
 def test_files_that_change_later_are_errors(name: str, tmp_path: Path) -> None:
     write, read, *_ = FORMATS[name]
     write(tmp_path / "files")
-    ref = read(tmp_path / "files")
+    ref, mapped = read(tmp_path / "files"), read(tmp_path / "files")
     path = max(path for path in (tmp_path / "files").iterdir() if path.suffix not in (".json", ".idx"))
-    whole = path.read_bytes()
+    whole, rows = path.read_bytes(), list(mapped)
+    (tmp_path / "new").write_bytes(bytes(len(whole)))
+    os.utime(tmp_path / "new", ns=(0, 0))
+    os.replace(tmp_path / "new", path)
+    assert_rows_equal(list(mapped), rows, "what is mapped stays")
+    with pytest.raises(CorruptError, match="has changed since it was opened; open the dataset anew"):
+        pickle.loads(pickle.dumps(mapped)).take(np.arange(len(ref)))
     os.truncate(path, len(whole) - 1)
     with pytest.raises(CorruptError, match=rf"{path.name} has {len(whole) - 1} bytes where {len(whole)}"):
         ref.take(np.arange(len(ref)))

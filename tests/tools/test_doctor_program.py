@@ -125,6 +125,7 @@ def test_a_program_that_is_killed_or_has_no_loader_is_said_so() -> None:
     assert "no process of it has reported" in killed
     assert "import torchyoga" in killed
     assert "no loader was iterated" in said("doctor", "--", sys.executable, "-c", "import torchyoga")
+    assert "name what to examine, such as yoga doctor -- python train.py" in said("doctor", code=2)
     missing = said("doctor", "--", "no-such-program", code=2)
     assert missing.startswith("error: no-such-program cannot be run: No such file or directory\n")
 
@@ -278,7 +279,3 @@ def test_the_examples_of_the_help_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert written["exit_code"] == 0
     shutil.copytree(FOREIGN / "mds" / "gz", "shards")
     assert parsed(*examples[2].removesuffix(" --json").split())["measured"]["batch"]
-
-
-def test_what_to_examine_must_be_named() -> None:
-    assert "name what to examine, such as yoga doctor -- python train.py" in said("doctor", code=2)

@@ -81,6 +81,8 @@ def test_versions_are_named_as_everywhere(storage: yoga.Storage) -> None:
     assert asked('with b as (from "rows@1.9") select count(*) from rows natural join b') == [
         [30]
     ]  # a None is like no other
+    assert tables_of('select * from a, "b c" as x where a.y in (select y from d)') == ["a", "b c", "d"]
+    assert tables_of("select 1") == []
     assert tables_of("explain with b as (from b), r as (from B join c using(x)) from r join d using(y)") == [
         *"bcd"
     ]
@@ -298,11 +300,6 @@ def test_filters_that_scans_get_are_those_of_sql(
         own = f"select row from t where [{name}][1] {comparison} {bound}"
         both = answer(f"select array({given_filter}), array({own})", {"t": ref}, 99)
         assert both.rows[0][0] == both.rows[0][1]
-
-
-def test_names_of_tables_in_a_query() -> None:
-    assert tables_of('select * from a, "b c" as x where a.y in (select y from d)') == ["a", "b c", "d"]
-    assert tables_of("select 1") == []
 
 
 def test_without_duckdb_a_line_says_what_to_install(storage: yoga.Storage) -> None:
