@@ -347,7 +347,7 @@ import torchyoga as yoga
 begun = threading.Event()
 
 def rows():
-    yield from [np.zeros(2**20)] * 20
+    yield from [np.zeros(2**17)] * 20
     begun.set()
     threading.Event().wait()
 

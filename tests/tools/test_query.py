@@ -22,7 +22,6 @@ pytest.importorskip("duckdb")
 
 from torchyoga.tables.sql import answer, tables_of
 
-DAMAGES = pytest.mark.damages("files are cut on purpose")
 ROWS = [
     {
         "label": n % 3,
@@ -269,7 +268,7 @@ def test_damage_is_damage() -> None:
         answer("select sum(a) from t", {"t": Counting(100, bad=7)}, 10)
 
 
-@DAMAGES
+@pytest.mark.damages("files are cut on purpose")
 def test_a_damaged_version_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     storage = yoga.Storage("storage")
