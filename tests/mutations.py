@@ -212,10 +212,6 @@ class _Finder(ast.NodeVisitor):
         if not self._is_told:
             self._add("constant", node, '""')
 
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        self._condition(node.test)
-        self.generic_visit(node)
-
     def visit_comprehension(self, node: ast.comprehension) -> None:
         for test in node.ifs:
             self._condition(test)
@@ -309,13 +305,11 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
         self._is_told = was_told
 
-    def visit_If(self, node: ast.If) -> None:
+    def visit_If(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self._condition(node.test)
         self.generic_visit(node)
 
-    def visit_While(self, node: ast.While) -> None:
-        self._condition(node.test)
-        self.generic_visit(node)
+    visit_IfExp = visit_While = visit_If
 
     def visit_With(self, node: ast.With) -> None:
         for item in node.items:

@@ -86,14 +86,10 @@ def test_every_environment_of_make_is_made_so() -> None:
     assert "EXTRAS_$(DOCS_STAMP) := demo,bench,docs\n" in makefile  # no TensorFlow
 
 
-def versions(*options: str) -> dict[str, str]:
-    command = [sys.executable, *options, "-m", "torchyoga"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    return {line[:12].strip(): line[12:] for line in found.stdout.splitlines()}
-
-
 def test_versions_and_what_is_missing() -> None:
-    found = versions()
+    command = [sys.executable, "-m", "torchyoga"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    found = {line[:12].strip(): line[12:] for line in done.stdout.splitlines()}
     assert found["torchyoga"] == torchyoga.__version__
     assert found["torch"] == torch.__version__
     assert found["Python"] == ".".join(map(str, sys.version_info[:3]))

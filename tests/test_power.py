@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from known import FILE_ROWS, SCHEMA, KnownRows, generation_of, submit_known
-from powercut import Tree, lay_out, recorded
+from powercut import Cut, Tree, lay_out, recorded
 
 import torchyoga as yoga
 from torchyoga.files.root import Root, beside
@@ -52,6 +52,11 @@ class World:
 
 def submit(storage: yoga.Storage, generation: int, overwrite: bool = False) -> None:
     submit_known(storage, "a", "1", generation, overwrite)
+
+
+def states(cuts: Iterable[Cut], most: int, ignored: Sequence[str]) -> Iterable[Tree]:
+    """The states that are possible at some moments, each once."""
+    return {frozenset(tree.items()): tree for cut in cuts for tree in cut.trees(most, ignored)}.values()
 
 
 def submit_none(storage: yoga.Storage) -> None:
@@ -120,22 +125,16 @@ def test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again(
     world = World(tmp_path, format)
     submit(world.origin, NEW)
     recorder = recorded(world.disk, partial(ACTS[act][0], world))
-    seen = set()
-    for cut in recorder.cuts:
-        for tree in cut.trees(MOST_CONTINUED, [".locks"]):
-            key = frozenset(tree.items())
-            if key in seen:
-                continue
-            seen.add(key)
-            storage = world.laid_out(tree)
-            if generation(storage) is None:
-                if act == "copy":
-                    world.origin.copy("a", "1", storage)
-                else:
-                    submit(storage, NEW)
-            assert generation(storage) == NEW
-            storage.clean(0)
-            assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
+    for tree in states(recorder.cuts, MOST_CONTINUED, [".locks"]):
+        storage = world.laid_out(tree)
+        if generation(storage) is None:
+            if act == "copy":
+                world.origin.copy("a", "1", storage)
+            else:
+                submit(storage, NEW)
+        assert generation(storage) == NEW
+        storage.clean(0)
+        assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -178,9 +177,8 @@ def test_replaced_files_are_cleaned_only_after_the_new_manifest_is_synced(
                 world.storage().submit(rows, "a", "1", overwrite=True, schema=SCHEMA)
         world.storage().clean(0)
 
-    for cut in recorded(world.disk, replaced_and_cleaned).cuts:
-        for tree in cut.trees(MOST, HIDDEN):
-            assert generation(world.laid_out(tree)) in (OLD, NEW)
+    for tree in states(recorded(world.disk, replaced_and_cleaned).cuts, MOST, HIDDEN):
+        assert generation(world.laid_out(tree)) in (OLD, NEW)
 
 
 class Breaking(KnownRows):
@@ -208,11 +206,10 @@ def test_files_kept_by_an_interrupted_build_survive_a_power_cut(
             build(world.storage())
 
     cuts = recorded(world.disk, interrupted).cuts
-    for cut in cuts:
-        for tree in cut.trees(MOST_CONTINUED, [".locks"]):
-            staging = Staging(Root(world.laid_out(tree).path, within=".staging/a/1"))
-            for file in staging.load().get("files", []):  # a note names only files that are on the disk
-                assert (staging.path / file["name"]).stat().st_size == file["nbytes"]
+    for tree in states(cuts, MOST_CONTINUED, [".locks"]):
+        staging = Staging(Root(world.laid_out(tree).path, within=".staging/a/1"))
+        for file in staging.load().get("files", []):  # a note names only files that are on the disk
+            assert (staging.path / file["name"]).stat().st_size == file["nbytes"]
     rows.is_broken = False
     caplog.set_level("INFO", "torchyoga")
     for tree in cuts[-1].trees(MOST_CONTINUED, [".locks"]):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from children import run_program
 
 HERE = Path(__file__).parent
 
@@ -18,8 +17,7 @@ HERE = Path(__file__).parent
     [pytest.param((), 0.31, id="heart"), pytest.param(("all",), 0.66, id="all", marks=pytest.mark.rest)],
 )
 def test_the_way_in_is_what_the_promise_runs(part: tuple[str, ...], share: float) -> None:
-    command = [sys.executable, str(HERE / "promise.py"), *part]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = run_program((HERE / "promise.py").read_text(encoding="utf-8"), *part)
     assert not done.returncode, done.stderr[-2000:]
     print(done.stdout.splitlines()[0])
     found = json.loads(done.stdout.splitlines()[-1])

@@ -86,7 +86,10 @@ def test_rows_outlive_their_arrays() -> None:
         assert row["y"] == i
 
 
-TENSORS = {
+GIVEN: dict[str, Any] = {
+    "text": np.array(["a", "", "löng"]),
+    "bytes": np.array([b"a", b"", b"long"]),
+    "rows of text": np.array([["ab", "c"], ["", "d"]]),
     "turned": torch.arange(12).reshape(3, 4).t(),
     "conjugate": torch.tensor([[1 + 2j], [3j]]).conj(),
     "negative": torch.tensor([[1 + 2j], [3j]]).conj().imag,
@@ -101,10 +104,14 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize("name", TENSORS)
-def test_rows_of_tensors(name: str, tmp_path: Path) -> None:
-    tensor = TENSORS[name]
-    check_source(lambda: tensor, [tensor.detach()[i] for i in range(len(tensor))], tmp_path)
+@pytest.mark.parametrize("name", GIVEN)
+def test_rows_of_text_and_of_tensors(name: str, tmp_path: Path) -> None:
+    given = GIVEN[name]
+    rows = [given[i] for i in range(len(given))]
+    check_source(lambda: given, rows, tmp_path / "alone")
+    numbers = np.arange(len(given))
+    pairs = [{"given": row, "number": number} for row, number in zip(rows, numbers, strict=True)]
+    check_source(lambda: {"given": given, "number": numbers}, pairs, tmp_path / "beside numbers")
 
 
 def test_rows_of_a_file_mapped_as_an_array(tmp_path: Path) -> None:
@@ -116,16 +123,6 @@ def test_rows_of_a_file_mapped_as_an_array(tmp_path: Path) -> None:
         lambda: {"a": array, "b": array[:, 0]}, [{"a": r, "b": r[0]} for r in rows], tmp_path / "dict"
     )
     check_source(lambda: list(array), rows, tmp_path / "list")
-
-
-def test_rows_of_text(tmp_path: Path) -> None:
-    for number, array in enumerate(
-        [np.array(["a", "", "löng"]), np.array([b"a", b"", b"long"]), np.array([["ab", "c"], ["", "d"]])]
-    ):
-        check_source(lambda array=array: array, list(array), tmp_path / str(number))
-        many = {"text": array, "number": np.arange(len(array))}
-        rows = [{"text": row, "number": i} for row, i in zip(array, many["number"], strict=True)]
-        check_source(lambda many=many: many, rows, tmp_path / f"{number} of a dict")
 
 
 def test_npy_files_are_mapped(tmp_path: Path) -> None:

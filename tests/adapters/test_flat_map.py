@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from becoming import leave
-from children import status_of_child
 from own import Mapped
 from torch.utils.data import IterableDataset
 
@@ -169,25 +166,6 @@ def test_an_interrupted_build_continues_in_its_row(
     assert "starting over" not in caplog.text
     assert len(broken.seen) < 25  # a few to compare them, and those that were left
     assert broken.seen[-3:] == [37, 38, 39]
-
-
-class Deadly(Broken):
-    """Ends its process there, instead."""
-
-    def fail(self) -> None:
-        leave(5)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
-def test_a_killed_build_continues(
-    files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture, submit: Submit
-) -> None:
-    files_of(4)
-    deadly = Deadly(31)
-    assert status_of_child(lambda: submit(DOCUMENTS, deadly)) == 5
-    deadly.at = -1, 0
-    assert submit(DOCUMENTS, deadly) == CHUNKS
-    assert "continuing an interrupted build at row" in caplog.text
 
 
 @pytest.mark.parametrize("change", ["function", "data", "longer", "shorter"])

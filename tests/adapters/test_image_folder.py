@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
+from coding.decoders import file_of
 from PIL import Image, features
 
 import torchyoga as yoga
@@ -21,10 +22,7 @@ from torchyoga.testing import check_dataref, check_source
 
 def image(number: int, format: str = "JPEG", size: int = 8) -> bytes:
     """An encoded image, different for each number."""
-    pixels = np.random.default_rng(number).integers(0, 256, (size, size, 3), np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, format)
-    return out.getvalue()
+    return file_of(np.random.default_rng(number).integers(0, 256, (size, size, 3), np.uint8), format)
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:

@@ -97,20 +97,19 @@ def test_without_trust_nothing_is_unpickled(tmp_path: Path) -> None:
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"there is no LMDB file"):
-        yoga.from_lmdb(tmp_path / "none.mdb", "yogadl", trust_pickle=True)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(NotFoundError, match=r"there is no LMDB file"):
-        yoga.from_lmdb(tmp_path / "folder", "yogadl", trust_pickle=True)
     (tmp_path / "text.mdb").write_text("text" * 5000)
-    with pytest.raises(CorruptError, match=r"text.mdb cannot be opened as an LMDB file"):
-        yoga.from_lmdb(tmp_path / "text.mdb", "yogadl", trust_pickle=True)
-    keyless = write(tmp_path / "keyless.mdb", ROWS, listed=False)
-    with pytest.raises(CorruptError, match=r"keyless.mdb has no record '__keys__'"):
-        yoga.from_lmdb(keyless, "yogadl", trust_pickle=True)
-    other = write(tmp_path / "other.mdb", ROWS, listed="not a list")
-    with pytest.raises(CorruptError, match="__keys__ is not a list of keys"):
-        yoga.from_lmdb(other, "tensorpack", trust_pickle=True)
+    write(tmp_path / "keyless.mdb", ROWS, listed=False)
+    write(tmp_path / "other.mdb", ROWS, listed="not a list")
+    for name, format, error, message in (
+        ("none.mdb", "yogadl", NotFoundError, "there is no LMDB file"),
+        ("folder", "yogadl", NotFoundError, "there is no LMDB file"),
+        ("text.mdb", "yogadl", CorruptError, "text.mdb cannot be opened as an LMDB file"),
+        ("keyless.mdb", "yogadl", CorruptError, "keyless.mdb has no record '__keys__'"),
+        ("other.mdb", "tensorpack", CorruptError, "__keys__ is not a list of keys"),
+    ):
+        with pytest.raises(error, match=message):
+            yoga.from_lmdb(tmp_path / name, format, trust_pickle=True)
     # Both writers do this when their map is full.
     lost = yoga.from_lmdb(write(tmp_path / "lost.mdb", ROWS, lose=3), "tensorpack", trust_pickle=True)
     assert lost[2]["y"] == 2

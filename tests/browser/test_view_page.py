@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import os
-import subprocess
-import sys
 import wave
+import webbrowser
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from coding.decoders import file_of
 from layout import HOSTILE, Open, check_layout, reached_by_keys
-from PIL import Image
-from waiting import eventually
 
 import torchyoga as yoga
+from torchyoga.tools.view.view import opened_in_browser
 
 CLASSES = ["cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "Ankle boot", "yak"]
 
@@ -38,12 +35,11 @@ def sound(n: int) -> bytes:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     storage = yoga.Storage(tmp_path_factory.mktemp("view"))
     draw = np.random.default_rng(0)
-    file = io.BytesIO()
-    Image.fromarray(draw.integers(0, 256, (60, 90, 3), np.uint8)).save(file, "JPEG")
+    photo = file_of(draw.integers(0, 256, (60, 90, 3), np.uint8))
     rows = [
         {
             "image": draw.integers(0, 256, (28, 28), np.uint8),
-            "photo": file.getvalue(),
+            "photo": photo,
             "label": n % 10,
             "text": "word " * (n % 50),
             "name": "سلام عالم",
@@ -176,26 +172,16 @@ def test_sound_opens_in_the_player_of_the_browser(url: str, opened: Open) -> Non
     assert page.evaluate(f"[{player}.duration, {player}.error]") == [1, None]
 
 
-def test_the_file_that_the_command_opens_leads_to_the_view(opened: Open, tmp_path: Path) -> None:
+def test_the_file_that_the_command_opens_leads_to_the_view(
+    url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From a file, which is another site to the browser."""
-    storage = yoga.Storage(tmp_path / "storage")
-    storage.submit([{"x": 1}], "a", "1", progress=False)
-    file = tmp_path / "opened.html"
-    copies = f"import sys, shutil; shutil.copy(sys.argv[1][7:], {str(file)!r})"
-    browser = tmp_path / "browser.py"
-    browser.write_text(copies, encoding="utf-8")
-    command = [sys.executable, "-m", "torchyoga", "view", "--storage", storage.url, "--open"]
-    environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            eventually(lambda: file.exists() and file.read_text(encoding="utf-8").endswith("</html>\n"))
-            page = opened(file.as_uri(), allowed=("file://", url), offline=False)
-            page.wait_for_url(url)
-            assert "1 dataset" in page.inner_text("header")
-        finally:
-            process.kill()
+    files: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", files.append)
+    with opened_in_browser(url):
+        page = opened(files[0], allowed=("file://", url), offline=False)
+        page.wait_for_url(url)
+        assert "3 datasets" in page.inner_text("header")
 
 
 def test_nothing_of_the_data_runs(url: str, opened: Open) -> None:

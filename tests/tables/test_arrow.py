@@ -90,6 +90,7 @@ def path(request: pytest.FixtureRequest, table: pa.Table, tmp_path: Path) -> Pat
 def test_files_are_read_in_place_and_pickle_by_their_path(path: Path, table: pa.Table) -> None:
     ref = yoga.from_arrow(path)
     assert repr(list(ref)) == repr(list(yoga.from_arrow(table)))
+    check_dataref(yoga.from_arrow(path, nulls={"label": -1}))
     assert ref.file_starts.tolist() == [0, 300, 600, 900, 1000]
     sent = pickle.dumps(ref.columns(["ids", "x"]))
     assert len(sent) < 2000
@@ -97,10 +98,6 @@ def test_files_are_read_in_place_and_pickle_by_their_path(path: Path, table: pa.
     os.utime(path, (1, 1))
     with pytest.raises(errors.NotFoundError, match="has changed"):
         pickle.loads(sent)
-
-
-def test_the_contract_of_datarefs(path: Path) -> None:
-    check_dataref(yoga.from_arrow(path, nulls={"label": -1}))
 
 
 def test_batches_of_what_is_converted_may_be_written_to() -> None:

@@ -53,10 +53,12 @@ def test_an_index_with_a_name_is_a_column() -> None:
     assert yoga.from_arrow(frame.reset_index(drop=True))[1] == {"x": 2}
 
 
-def test_columns_of_several_types_are_refused() -> None:
+def test_columns_of_several_types_or_of_one_name_are_refused() -> None:
     for values, text in (([1, "a", object()], "odd"), ([2**63, -1], "too large")):
         with pytest.raises(errors.SchemaError, match=f"the DataFrame cannot be kept.*{text}"):
             yoga.from_arrow(pd.DataFrame({"odd": pd.Series(values, dtype=object)}))
+    with pytest.raises(SchemaError, match=r"rename one of the columns \['a'\]"):
+        yoga.from_arrow(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_polars_comes_in_and_back() -> None:
@@ -197,11 +199,6 @@ def test_whole_numbers_within_lists_and_dicts_keep_their_values_beside_none() ->
     assert frame["pairs"][0][0] == {"key": "a", "value": large}
     assert yoga.from_arrow(table[1:2].select(["ids"])).to_pandas()["ids"][0].dtype == np.int64
     assert yoga.from_arrow(frame).to_arrow().to_pylist() == yoga.from_arrow(table).to_arrow().to_pylist()
-
-
-def test_columns_of_one_name_are_to_be_renamed() -> None:
-    with pytest.raises(SchemaError, match=r"rename one of the columns \['a'\]"):
-        yoga.from_arrow(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_words_are_shown_and_fill_what_is_none() -> None:

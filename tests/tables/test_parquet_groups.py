@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,30 +143,16 @@ def test_rows_in_any_order_warn_once_where_nobody_tells_the_order(tmp_path: Path
             taken_apart(quiet, np.roll(np.arange(20_000), epoch), 100)
 
 
-class Plain(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Someone's dataset over a table, whose order nobody sees."""
-
-    def __init__(self, ref: yoga.DataRef) -> None:
-        self.ref = ref
-
-    def __len__(self) -> int:
-        return len(self.ref)
-
-    def __getitem__(self, row: int) -> int:
-        if row == 0:
-            return self.warned()
-        self.ref[row]
-        return 0
-
-    def warned(self) -> int:
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            for row in np.random.default_rng(0).integers(0, 20_000, 200).tolist():
-                self.ref[row]
-        return sum("are decoded for each one" in str(one.message) for one in seen)
+def warned(ref: yoga.DataRef, _: int) -> int:
+    """How many warnings there are if someone reads rows in an order that nobody sees."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for row in np.random.default_rng(0).integers(0, 20_000, 200).tolist():
+            ref[row]
+    return sum("are decoded for each one" in str(one.message) for one in seen)
 
 
 def test_workers_warn_too(tmp_path: Path) -> None:
     ref = yoga.from_parquet(table(tmp_path), cache_bytes=40_000)
-    loader = torch.utils.data.DataLoader(Plain(ref), 1, sampler=[0, 0, 0, 0], num_workers=2)
+    loader = torch.utils.data.DataLoader(Mapped(4, partial(warned, ref)), 1, num_workers=2)
     assert [int(batch) for batch in loader] == [1, 0, 0, 0], "the first worker, once"

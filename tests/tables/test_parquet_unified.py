@@ -184,7 +184,9 @@ NARROWED: list[tuple[pa.DataType, list[pa.DataType], list[Any]]] = [
 
 
 @pytest.mark.quick("?")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(
+    "seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(15, 60))]
+)
 def test_a_filter_keeps_the_same_rows_with_and_without_statistics(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     kind, others, values = NARROWED[seed % len(NARROWED)]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from coding.decoders import file_of
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
@@ -112,12 +112,6 @@ def packed(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def png(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(array).save(file, "png")
-    return file.getvalue()
-
-
 def write(folder: Path, pickled: bytes, **columns: Any) -> Path:
     table = pa.table(
         {
@@ -126,7 +120,7 @@ def write(folder: Path, pickled: bytes, **columns: Any) -> Path:
             "matrix": [saved(one) for one in MATRIX],
             "packed": [None if i == 3 else packed(one) for i, one in enumerate(PACKED)],
             "points": [saved(one) for one in POINTS],
-            "image": [png(one) for one in IMAGES],
+            "image": [file_of(one, "png") for one in IMAGES],
             **columns,
         }
     )
@@ -151,7 +145,7 @@ def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_p
         assert row["packed"] is None if i == 3 else row["packed"].tolist() == PACKED[i].tolist()
         assert row["points"].shape == POINTS[i].shape
         assert row["points"].tolist() == POINTS[i].tolist()
-        assert row["image"] == png(IMAGES[i])
+        assert row["image"] == file_of(IMAGES[i], "png")
     columns = {column.name: column for column in ref.schema.columns}
     assert columns["image"].meaning.codec == Codec("png", (("height", 5), ("width", 4)))
     assert columns["matrix"].shape == (2, 3)
@@ -210,7 +204,7 @@ def test_images_have_the_size_of_the_schema(petastorm: Any, tmp_path: Path) -> N
         assert_rows_equal(list(found), list(expected))
     chw = ref.decoded({"image": yoga.codecs.image(layout="chw", mode="gray")})
     assert chw.schema.columns[0].shape == chw[0]["image"].shape == (1, 5, 4)
-    other = [png(one) for one in [*IMAGES[:7], IMAGES[7][:3], *IMAGES[8:]]]
+    other = [file_of(one, "png") for one in [*IMAGES[:7], IMAGES[7][:3], *IMAGES[8:]]]
     odd = trusted(write(tmp_path / "y", schema_of(petastorm), image=other), ["image"])
     text = r"row 7, column 'image': its shape is \(3, 4, 3\).*says \(5, 4, 3\)"
     with pytest.raises(CorruptError, match=text):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -248,21 +246,6 @@ def test_the_fingerprint_names_more_than_the_index(tmp_path: Path) -> None:
     assert len({*prints}) == 3
     rows = [yoga.from_litdata(written(tmp_path / f"litdata {n}", [n])).fingerprint for n in range(2)]
     assert rows[0] != rows[1]
-
-
-def test_a_file_that_was_replaced_is_not_mapped(tmp_path: Path) -> None:
-    folder = mds(tmp_path / "mds", "str", [b"old"] * 9)
-    lines = tmp_path / "x.jsonl"
-    lines.write_text('"old"\n' * 9)
-    refs = [yoga.from_mds(folder), yoga.from_jsonl(lines)]
-    for ref, path in zip(refs, (folder / "s", lines), strict=True):
-        ref.take(np.array([0]))
-        (tmp_path / "new").write_bytes(path.read_bytes().replace(b"old", b"new"))
-        os.utime(tmp_path / "new", ns=(0, 0))
-        os.replace(tmp_path / "new", path)
-        assert "old" in str(ref.take(np.array([5]))[0])  # what is mapped stays
-        with pytest.raises(CorruptError, match="has changed since it was opened; open the dataset anew"):
-            pickle.loads(pickle.dumps(ref)).take(np.array([5]))
 
 
 def test_a_shard_that_is_a_link_to_itself(tmp_path: Path) -> None:

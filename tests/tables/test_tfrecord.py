@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from damaged import flipped
 from golden.foreign_rows import FOREIGN, features, steps
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from messages_of_tensorflow import Example, SequenceExample
 
@@ -24,11 +24,6 @@ from torchyoga.testing import assert_rows_equal, check_dataref
 
 GOLDEN = FOREIGN / "tfrecord"
 ROWS, STEPS = ([dict(sorted(row.items())) for row in rows] for rows in (features(), steps()))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def framed(record: bytes) -> bytes:
@@ -56,13 +51,9 @@ def message(**values: Any) -> bytes:
     return data
 
 
-def simple(count: int) -> list[bytes]:
-    return [message(n=n, x=b"x" * (n % 7), y=[n / 4, 1.0]) for n in range(count)]
-
-
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    records = simple(50)
+    records = [message(n=n, x=b"x" * (n % 7), y=[n / 4, 1.0]) for n in range(50)]
     for number, start in enumerate(range(0, 50, 9)):
         write(tmp_path / "plain" / f"{number}.tfrecord", records[start : start + 9])
     return tmp_path / "plain"
@@ -195,7 +186,6 @@ def one(parts: list[bytes]) -> bytes:
     return data
 
 
-@settings(max_examples=50)
 @given(messages())
 def test_any_messages_are_what_protocol_buffers_say(made: tuple[list[dict[str, Any]], list[bytes]]) -> None:
     rows, data = made

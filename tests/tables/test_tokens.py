@@ -152,13 +152,12 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "odd.bin").write_bytes(bytes(5))
     with pytest.raises(CorruptError, match="5 bytes: after 0, that is no whole number of tokens of uint16"):
         yoga.from_tokens(tmp_path / "odd.bin", "uint16")
-    for arguments, text in {
-        (("S2", None, 0)): "is not one of tokens",
-        ((">u2", None, 0)): "the byte order of other machines, .*; write the tokens as uint16",
-        (("uint16", 70_000, 0)): "end=70000 is not a value of uint16",
-        (("uint16", None, -1)): "must be at least 0",
-    }.items():
-        dtype, end, offset = arguments
+    for dtype, end, offset, text in (
+        ("S2", None, 0, "is not one of tokens"),
+        (">u2", None, 0, "the byte order of other machines, .*; write the tokens as uint16"),
+        ("uint16", 70_000, 0, "end=70000 is not a value of uint16"),
+        ("uint16", None, -1, "must be at least 0"),
+    ):
         with pytest.raises(ValueError, match=text):
             yoga.from_tokens(tmp_path / "odd.bin", dtype, end=end, offset=offset)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from children import run_program
+from coding.decoders import file_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -31,12 +32,6 @@ Point = namedtuple("Point", "x y")
 def seen(data: bytes | None) -> np.ndarray:
     assert data is not None
     return np.asarray(Image.open(io.BytesIO(data)))
-
-
-def file_of(pixels: np.ndarray, format: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, format, **options)
-    return out.getvalue()
 
 
 def noise(*shape: int) -> np.ndarray:

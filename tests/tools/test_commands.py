@@ -17,8 +17,6 @@ import torchyoga as yoga
 from torchyoga.tools.commands.group import command
 from torchyoga.tools.commands.output import Asked, Table
 
-DAMAGES = pytest.mark.damages("files are cut on purpose")
-
 
 def test_ls(storage: yoga.Storage) -> None:
     assert said("ls") == "id       versions\nimages   1.0 1.1\nnumbers  1\n"
@@ -193,7 +191,7 @@ def test_check_of_whole_versions(storage: yoga.Storage) -> None:
     assert "leave it or the version out" in said("check", "images", "1.0", "--all", code=2)
 
 
-@DAMAGES
+@pytest.mark.damages("files are cut on purpose")
 def test_check_names_what_is_damaged(storage: yoga.Storage) -> None:
     file = next((storage.path / "images" / "1.0").glob("*.mdb"))
     whole = bytearray(file.read_bytes())

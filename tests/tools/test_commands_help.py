@@ -65,7 +65,8 @@ def test_examples_in_the_help_run(name: str, storage: yoga.Storage) -> None:
         if name == "append":  # each of its examples publishes the same version
             line = line.replace(" images ", f" images{number} ")
             make_files_for(line, storage, f"images{number}")
-        found = run(*shlex.split(line)[1:])
+        words = process("bash", "-c", f'yoga() {{ printf "%s\\n" "$@"; }}; {line}').stdout.splitlines()
+        found = run(*words)
         assert found.exit_code == (1 if name in DIFFERENT else 0), (line, found.output)
         assert found.stdout
 

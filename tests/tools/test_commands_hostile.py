@@ -186,7 +186,6 @@ def test_values_in_json_and_in_cells() -> None:
         "decimal": "1.50",
     }
     assert value_text(list(range(9))) == "[0, 1, 2, 3, 4, 5, … 9 in all]"
-    assert [value_text(one) for one in (None, "None", "", " x", "x")] == ["None", '"None"', '""', '" x"', "x"]
     assert [value_text(one) for one in (1 / 3, 0.5, np.float64(2 / 3), 1e300)] == [
         "0.333333",
         "0.5",

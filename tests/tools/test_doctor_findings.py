@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from children import run_program, started
+from commanding import process
 from doctored import PATIENCE, Drawing, Held, Sharded, Slow, in_trial, seeded_alike
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset
 from waiting import eventually
@@ -127,8 +128,7 @@ def test_a_small_shared_memory_is_a_finding() -> None:
     if not shutil.which("unshare") or subprocess.run([*inside, mounted], capture_output=True).returncode:
         pytest.skip("no file system can be mounted in a namespace here")
     command = [*inside, f'{mounted} && exec "$0" -c "$1"', sys.executable, textwrap.dedent(code)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = process(*command, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
     lines = done.stdout.splitlines()
     assert len(lines) == 3, done.stderr
     assert "5 batches of" in lines[1]

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import io
-import json
 import re
-import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
 import fsspec
-import h5py
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commanding import parsed, run, said
+from foreign_files import COUNT, TABLE, copy, write_lines
+from foreign_files import FORMATS as WRITTEN
 from golden.foreign_rows import FOREIGN
-from PIL import Image
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -28,71 +23,25 @@ from torchyoga.errors import CorruptError, NotFoundError
 from torchyoga.testing import assert_rows_equal
 from torchyoga.tools.other_formats import read_at
 
-COUNT = 6
-
-
-def _tar(folder: Path) -> None:
-    with tarfile.open(folder / "old.tar", "w") as shard:
-        for number in range(COUNT):
-            member = tarfile.TarInfo(f"{number:04}.cls")
-            member.size = 1
-            shard.addfile(member, io.BytesIO(b"%d" % number))
-
-
-def _lines(path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(COUNT)))
-
-
-def _images(folder: Path) -> None:
-    for number in range(COUNT):
-        path = folder / "pets" / "abc"[number % 3] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (2, 2)).save(path)
-
-
-def _hdf5(folder: Path) -> None:
-    with h5py.File(folder / "old.h5", "w") as file:
-        file["x"] = np.arange(COUNT)
-
-
-def _arrow(folder: Path) -> None:
-    with pa.OSFile(str(folder / "old.arrow"), "wb") as sink, pa.ipc.new_file(sink, TABLE.schema) as file:
-        file.write_table(TABLE)
-
-
-def _copied(name: str) -> Callable[[Path], object]:
-    def copy(folder: Path) -> None:
-        if (FOREIGN / name).is_dir():
-            shutil.copytree(FOREIGN / name, folder / "old")
-        else:
-            for path in (FOREIGN / name).parent.glob(f"{(FOREIGN / name).name}.*"):
-                shutil.copy(path, folder / f"old{path.suffix}")
-
-    return copy
-
-
-TABLE = pa.table({"x": range(COUNT)})
-# What writes some, the place that names it, and how it is read by name.
-FORMATS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], yoga.DataRef]]] = {
-    "mds": (_copied("mds/gz"), "old", yoga.from_mds),
-    "litdata": (_copied("litdata/items"), "old", yoga.from_litdata),
-    "litdata-tables": (_copied("litdata/tables"), "old", yoga.from_litdata),
-    "megatron": (_copied("megatron/uint16"), "old", yoga.from_megatron),
-    "megatron-bin": (_copied("megatron/uint16"), "old.bin", yoga.from_megatron),
-    "jsonl": (lambda folder: _lines(folder / "old.jsonl"), "old.jsonl", yoga.from_jsonl),
-    "jsonl-folder": (lambda folder: _lines(folder / "lines" / "old.jsonl"), "lines/*.jsonl", yoga.from_jsonl),
-    "tfrecord": (_copied("tfrecord"), "old/x.tfrecord-*", yoga.from_tfrecord),
-    "parquet": (
-        lambda folder: pq.write_table(TABLE, folder / "old.parquet"),
-        "old.parquet",
-        yoga.from_parquet,
-    ),
-    "arrow": (_arrow, "old.arrow", yoga.from_arrow),
-    "hdf5": (_hdf5, "old.h5", yoga.from_hdf5),
-    "npy": (lambda folder: np.save(folder / "old.npy", np.arange(COUNT)), "old.npy", yoga.from_arrays),
-    "webdataset": (_tar, "old.tar", yoga.webdataset),
-    "images": (_images, "pets", yoga.image_folder),
+OLD = Path("old")
+write_mds = copy("mds/gz")
+# What is written, the place that names it, and how it is read by name.
+FORMATS: dict[str, tuple[str, str, Callable[[Path], yoga.DataRef]]] = {
+    "mds": ("mds", "old", yoga.from_mds),
+    "litdata": ("litdata", "old", yoga.from_litdata),
+    "litdata-tables": ("litdata, tables", "old", yoga.from_litdata),
+    "megatron": ("megatron", "old/uint16", yoga.from_megatron),
+    "megatron-bin": ("megatron", "old/uint16.bin", yoga.from_megatron),
+    "jsonl": ("jsonl", "old/00.jsonl", yoga.from_jsonl),
+    "jsonl-folder": ("jsonl", "old/*.jsonl", yoga.from_jsonl),
+    "tfrecord": ("tfrecord", "old/x.tfrecord-*", yoga.from_tfrecord),
+    "parquet": ("parquet", "old/x.parquet", yoga.from_parquet),
+    "arrow": ("arrow", "old/x.arrow", yoga.from_arrow),
+    "hdf5": ("hdf5", "old/x.h5", yoga.from_hdf5),
+    "npy": ("npy", "old/x.npy", yoga.from_arrays),
+    "webdataset": ("webdataset", "old/00.tar", yoga.webdataset),
+    "images": ("images", "old", yoga.image_folder),
+    "zarr": ("zarr", "old", yoga.from_zarr),
 }
 
 
@@ -100,17 +49,17 @@ FORMATS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], yoga.Da
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / OLD).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "data")
 
 
 @pytest.mark.quick(
-    "mds", "litdata-tables", "megatron-bin", "jsonl-folder", "arrow", "npy", "webdataset", "images"
+    "mds", "litdata-tables", "megatron-bin", "jsonl-folder", "arrow", "npy", "webdataset", "images", "zarr"
 )
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path) -> None:
-    write, place, read = FORMATS[name]
-    write(Path())
+    written, place, read = FORMATS[name]
+    WRITTEN[written].write(OLD)
     expected = read(Path(place))
     assert_rows_equal(list(read_at(place)), list(expected), name)
     shown = parsed("head", place, "2")
@@ -134,11 +83,11 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "name", ["mds", *(pytest.param(name, marks=pytest.mark.rest) for name in FORMATS if name != "mds")]
+    "name", ["mds", *(pytest.param(name, marks=pytest.mark.soak) for name in FORMATS if name != "mds")]
 )
 def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
-    write, place, _ = FORMATS[name]
-    write(Path())
+    written, place, _ = FORMATS[name]
+    WRITTEN[written].write(OLD)
     plain = parsed("doctor", place, "--seconds", "3")
     assert plain["exit_code"] == 0
     assert "batch" in plain["measured"]
@@ -146,15 +95,14 @@ def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
 
 
 def test_folders_wildcards_first_bytes_and_names_of_formats() -> None:
-    Path("lines").mkdir()
-    _lines(Path("lines", "a.jsonl"))
-    _lines(Path("b.data"))
+    write_lines(Path(), each=COUNT)
+    Path("00.jsonl").rename("b.data")
     pq.write_table(TABLE, "odd")  # whose first bytes tell it
     Path("years", "year=2020").mkdir(parents=True)
     pq.write_table(TABLE, "years/year=2020/x.parquet")
     for place in ("years/*/*.parquet", "jsonl://b.data", "odd", "years"):
         assert parsed("head", place)["total"] == COUNT, place
-    _copied("mds/gz")(Path())
+    write_mds(OLD)
     assert parsed("head", f"mds://{Path('old').absolute()}")["total"] == 12
 
 
@@ -176,7 +124,7 @@ def test_what_is_not_told_says_what_was_looked_for() -> None:
     Path("notes", "a.txt").write_text("a")
     Path("a.txt").write_text("a")
     Path("both").mkdir()
-    _lines(Path("both", "a.jsonl"))
+    write_lines(Path("both"))
     pq.write_table(TABLE, "both/a.parquet")
     found = run("head", "notes")
     assert found.exit_code == 2
@@ -200,22 +148,15 @@ def test_what_is_not_told_says_what_was_looked_for() -> None:
 def test_ids_of_the_storage_come_before_paths() -> None:
     storage = yoga.Storage("storage")
     storage.submit([{"x": 1}], "old", "1.0", progress=False)
-    _copied("mds/gz")(Path())
+    write_mds(OLD)
     assert parsed("head", "old")["total"] == parsed("head", "old@1.0")["total"] == 1
     assert parsed("head", "./old")["total"] == 12
     both = parsed("query", 'select (select count(*) from old) a, (select count(*) from "./old") b')
     assert both["rows"] == [[1, 12]]
 
 
-def test_zarr_is_told_by_its_folder() -> None:
-    group = pytest.importorskip("zarr").open_group("old", mode="w")
-    group.create_array("x", data=np.arange(COUNT), chunks=(2,))
-    assert parsed("head", "old")["total"] == COUNT
-    assert parsed("convert", "old", "--to", "made@1.0")["rows"] == COUNT
-
-
 def test_files_of_other_libraries_are_appended_and_measured() -> None:
-    _copied("mds/gz")(Path())
+    write_mds(OLD)
     assert parsed("convert", "old", "--to", "made@1.0")["rows"] == 12
     assert parsed("append", "made", "1.1", "mds://old", "old")["rows"] == 36
 
@@ -229,7 +170,7 @@ def test_compressed_files_are_read_converted_and_appended() -> None:
 
 
 def test_what_does_not_fit_a_path_is_said() -> None:
-    _copied("mds/gz")(Path())
+    write_mds(OLD)
     for line, problem in {
         "convert old": "--to ID@VERSION",
         "convert old --to made": "--to ID@VERSION",
@@ -254,7 +195,7 @@ def test_a_wrong_path_is_said_to_be_no_file() -> None:
         error = re.sub(r"\s+", " ", run(command, "data/nope.jsonl").stderr)
         assert "there is no dataset 'data/nope.jsonl' in " in error
         assert "holds 'made'; and there is no file or folder 'data/nope.jsonl'" in error
-    _copied("mds/gz")(Path())
+    write_mds(OLD)
     for command in ("head", "stats"):
         found = run(command, "old@1")
         assert found.exit_code == 2

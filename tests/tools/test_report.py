@@ -7,7 +7,6 @@ import datetime as dt
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
@@ -16,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 from click.testing import CliRunner
+from commanding import process
 from own import Made
 
 import torchyoga as yoga
@@ -135,12 +136,7 @@ def test_the_same_version_gives_the_same_bytes(ref: yoga.DataRef, tmp_path: Path
     yoga.report(ref, first)
     code = "import sys, torchyoga as yoga; r = yoga.Storage(sys.argv[1]).fetch('pets', '1.0'); "
     code += "yoga.report(r, sys.argv[2])"
-    subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "storage", second],
-        check=True,
-        timeout=120,
-        cwd=tmp_path.parent,
-    )
+    assert not process(sys.executable, "-c", code, str(tmp_path / "storage"), str(second)).returncode
     assert first.read_bytes() == second.read_bytes()
     yoga.report(ref, third, seed=1)
     assert first.read_bytes() != third.read_bytes()
@@ -340,7 +336,7 @@ def test_without_pillow_a_page_says_so(ref: yoga.DataRef, tmp_path: Path) -> Non
     code = "import sys; sys.modules['PIL'] = None; import torchyoga as yoga; "
     code += "yoga.report(yoga.Storage(sys.argv[1]).fetch('pets', '1.0'), sys.argv[2])"
     page = tmp_path / "r.html"
-    subprocess.run([sys.executable, "-c", code, tmp_path / "storage", page], check=True, timeout=120)
+    assert not run_program(code, str(tmp_path / "storage"), str(page)).returncode
     assert "Images are not shown: thumbnails need Pillow; pip install" in page.read_text(encoding="utf-8")
 
 

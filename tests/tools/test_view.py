@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import html
 import json
 import os
 import re
@@ -20,10 +20,10 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 import numpy as np
 import pytest
+from coding.decoders import file_of
 from commanding import ENVIRONMENT, hears_ctrl_c, run
 from damaged import flip
 from own import Made
-from PIL import Image
 from viewing import ask, links
 from waiting import eventually
 
@@ -38,12 +38,11 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u202egpj"
 def storage(tmp_path_factory: pytest.TempPathFactory) -> yoga.Storage:
     folder = tmp_path_factory.mktemp("view")
     storage = yoga.Storage(folder)
-    file = io.BytesIO()
-    Image.fromarray(np.full((20, 30, 3), 200, np.uint8)).save(file, "JPEG")
+    file = file_of(np.full((20, 30, 3), 200, np.uint8))
     rows = [
         {
             "image": np.full((28, 28), n % 256, np.uint8),
-            "jpeg": file.getvalue() if n % 2 else b"no image",
+            "jpeg": file if n % 2 else b"no image",
             "label": n % 10,
             "text": f"row {n}",
             "score": n / 1000 if n % 7 else float("nan"),
@@ -105,15 +104,15 @@ def test_filters(shown: str, where: str, count: int) -> None:
         assert f"{count} row{'s' * (count != 1)} found" in found.text
 
 
-def test_a_filter_that_is_none(shown: str) -> None:
-    found = ask(f"{shown}rows?id=pets&version=1.1&where=label+%3D+'Ankle+boot'")
-    assert found.status == 200
-    assert "'label' holds whole numbers, which cannot be compared with 'Ankle boot'" in found.text
-
-
 @pytest.mark.parametrize(
     ("page", "status", "said"),
     [
+        ("rows?id=none&version=1.0", 200, "There are no rows."),
+        (
+            "rows?id=pets&version=1.1&where=label+%3D+'Ankle+boot'",
+            200,
+            "'label' holds whole numbers, which cannot be compared with 'Ankle boot'",
+        ),
         ("rows?id=pets&version=9", 404, "pets"),
         ("rows?id=dogs&version=1.0", 404, "dogs"),
         ("rows?id=pets&version=1.0&start=990", 404, "there is no row 990: there are 990"),
@@ -134,10 +133,6 @@ def test_what_is_not_there_is_said(shown: str, page: str, status: int, said: str
     assert found.status == status
     assert said in found.text
     assert "Traceback" not in found.text
-
-
-def test_without_rows(shown: str) -> None:
-    assert "There are no rows." in ask(shown + "rows?id=none&version=1.0").text
 
 
 def test_hostile_names_are_text(shown: str) -> None:
@@ -309,25 +304,47 @@ def test_arguments(storage: yoga.Storage) -> None:
 
 
 @pytest.mark.rest
-def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
+def test_the_command_names_no_token_to_a_browser_and_ends_with_ctrl_c(
+    storage: yoga.Storage, tmp_path: Path
+) -> None:
+    """A browser that notes its arguments, and what is in the file that it is given."""
+    noted, browser = tmp_path / "noted", tmp_path / "browser"
+    browser.write_text(
+        f"#!{sys.executable}\n"
+        "import os, stat, sys, pathlib, urllib.request\n"
+        "path = urllib.request.url2pathname(sys.argv[1].removeprefix('file://'))\n"
+        "mode = stat.S_IMODE(os.stat(path).st_mode)\n"
+        f"part = pathlib.Path({str(noted)!r} + '.part')\n"
+        "part.write_text(f'{sys.argv[1:]}\\n{mode:o}\\n{path}\\n' + pathlib.Path(path).read_text())\n"
+        f"part.rename({str(noted)!r})\n"
+    )
+    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
     command = [sys.executable, "-m", "torchyoga", "view", "pets@prod", "--storage", storage.url, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
-    process = subprocess.Popen(command, text=True, env={**os.environ, **ENVIRONMENT}, **pipes)
-    try:
-        assert process.stdout is not None
-        text = process.stdout.readline()
-        while "}" not in text:
-            text += process.stdout.readline()
-        url = json.loads(text)["url"]
-        assert "version=1.0" in url
-        assert "Rows 0 to 49 of 990." in ask(url).text
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    environment = {**os.environ, **ENVIRONMENT, "BROWSER": f"{browser} %s"}
+    with subprocess.Popen([*command, "--open"], text=True, env=environment, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            text = process.stdout.readline()
+            while "}" not in text:
+                text += process.stdout.readline()
+            url = json.loads(text)["url"]
+            assert "version=1.0" in url
+            assert "Rows 0 to 49 of 990." in ask(url).text
+            eventually(noted.exists)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in errors
+    arguments, mode, path, *page = noted.read_text().splitlines()
+    token = urlsplit(url).path.split("/")[1]
+    assert len(token) > 20
+    assert token not in arguments
+    assert mode == "600"
+    assert f'content="0; url={html.escape(url)}"' in "\n".join(page)
+    assert not os.path.exists(path)
 
 
 def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> None:
@@ -414,38 +431,3 @@ def test_parts_of_sound_are_sent_as_players_ask(sounding: str) -> None:
         assert found.headers["content-range"] == f"bytes {first}-{stop - 1}/{len(WAV)}"
     for asked in ("bytes=9-5", "bytes=-", "bytes=99999-", "rows=1-2", "bytes=1-2,4-5", "bytes=-0"):
         assert ask(f"{sounding}file?row=0&name=sound", Range=asked).status == 200
-
-
-@pytest.mark.rest
-def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
-    """A browser that notes its arguments, and what is in the file that it is given."""
-    noted, browser = tmp_path / "noted", tmp_path / "browser"
-    browser.write_text(
-        f"#!{sys.executable}\n"
-        "import os, stat, sys, pathlib, urllib.request\n"
-        "path = urllib.request.url2pathname(sys.argv[1].removeprefix('file://'))\n"
-        "mode = stat.S_IMODE(os.stat(path).st_mode)\n"
-        f"part = pathlib.Path({str(noted)!r} + '.part')\n"
-        "part.write_text(f'{sys.argv[1:]}\\n{mode:o}\\n{path}\\n' + pathlib.Path(path).read_text())\n"
-        f"part.rename({str(noted)!r})\n"
-    )
-    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
-    storage = yoga.Storage(tmp_path / "storage")
-    storage.submit([{"x": 1}], "a", "1", progress=False)
-    command = [sys.executable, "-m", "torchyoga", "view", "--storage", storage.url, "--open"]
-    run: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
-    environment = {**os.environ, **ENVIRONMENT, "BROWSER": f"{browser} %s"}
-    with subprocess.Popen(command, text=True, env=environment, **run) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        eventually(noted.exists)
-        arguments, mode, path, *page = noted.read_text().splitlines()
-        assert ask(url).status == 200
-        process.send_signal(2)
-        process.communicate()
-    token = urlsplit(url).path.strip("/")
-    assert len(token) > 20
-    assert token not in arguments
-    assert mode == "600"
-    assert f'content="0; url={url}"' in "\n".join(page)
-    assert not os.path.exists(path)

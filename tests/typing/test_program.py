@@ -98,9 +98,10 @@ def faults(folder: Path, found: list[tuple[str, int, str, str]]) -> list[str]:
 
 
 @pytest.mark.rest
-def test_mypy_finds_what_is_wrong_and_says_nothing_of_pages(written: Path, tmp_path: Path) -> None:
+def test_mypy_finds_what_is_wrong_and_says_nothing_of_pages(written: Path) -> None:
     options = ("--strict", "--output=json", "--config-file=", "--follow-imports=silent")
-    said = checked(written, "mypy", *options, f"--cache-dir={tmp_path}", ".", str(PROGRAM))
+    kept = ROOT / ".mypy_cache" / "programs"  # from one run to the next: torch and others take a minute
+    said = checked(written, "mypy", *options, f"--cache-dir={kept}", ".", str(PROGRAM))
     errors = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     errors = [error for error in errors if error["severity"] == "error"]
     of_pages = [error for error in errors if Path(error["file"]).name != PROGRAM.name]
