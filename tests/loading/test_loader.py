@@ -22,7 +22,6 @@ import torch
 from children import status_of_child
 from infiles import InFiles
 from own import Mapped
-from starts import FRESH_STARTS
 from torch.utils.data import Dataset, IterableDataset, Subset
 from waiting import PATIENCE, eventually
 
@@ -77,20 +76,6 @@ def test_resume_from_every_batch_twice_and_with_other_workers(ref: yoga.DataRef)
     workers, noisy = itertools.cycle((0, 2, 1)), {"batch_size": 5, "shuffle": True, "drop_last": True}
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, **noisy))
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, num_workers=next(workers), **noisy), most_stops=3)
-
-
-@pytest.mark.parametrize("method", FRESH_STARTS)
-def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
-    whole = list(yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1))
-    loader = yoga.DataLoader(
-        NOISY, batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
-    )
-    iterator = iter(loader)
-    got = [next(iterator), next(iterator)]
-    rest = yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1)
-    rest.load_state_dict(loader.state_dict())
-    assert_rows_equal(got + list(rest), whole)
-    assert_rows_equal([*got, next(iterator)], whole[:3])
 
 
 def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef) -> None:

@@ -96,11 +96,6 @@ def test_types_that_hold_the_same_values_are_alike() -> None:
     assert len({hashes([row])[0] for row in [*same, *others]}) == len(others) + 1
 
 
-def test_the_order_of_keys_does_not_count() -> None:
-    assert hashes([{"a": 1, "b": "x"}]) == hashes([{"b": "x", "a": 1}])
-    assert hashes([{"a": 1, "b": 2}]) != hashes([{"a": 2, "b": 1}])
-
-
 def test_shapes_and_neighbours_count() -> None:
     schema = Schema.of({"x": np.zeros((1, 2)), "y": np.zeros(1)}, ragged=["x", "y"])
     sizes = {(1, 2): 0, (2, 1): 0, (2,): 0, (0, 2): 2, (0, 1): 2, (0,): 2, (1, 1): 1}
