@@ -161,7 +161,6 @@ def numbers(
     epochs: int = 1,
     idle: float = 0.0,
     waits: Waits | None = None,
-    delayed: float = 0.0,
     **stages: float,
 ) -> Numbers:
     named = {name.replace("_", "-"): seconds for name, seconds in stages.items()}
@@ -174,7 +173,6 @@ def numbers(
         epochs=epochs,
         cpu=sum(stages.values()) - idle,
         waits=waits or Waits(),
-        delayed=delayed,
     )
 
 
@@ -305,17 +303,13 @@ def test_the_longest_wait_and_its_step() -> None:
     assert "at step 17 of epoch" in str(loader.meter)
 
 
-def test_loops_that_end_early_begin_anew() -> None:
+def test_loops_that_end_early_begin_anew_and_of_two_at_once_the_later_one_counts() -> None:
     loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     assert len(list(itertools.islice(loader, 5))) == 5
     assert loader.meter.epoch.batches == 5
     with pytest.warns(UserWarning, match="left after 10 of 40 rows"):
         assert len(list(itertools.islice(loader, 3))) == 3
     assert loader.meter.epoch.batches == 3
-
-
-def test_two_loops_at_once_count_for_the_later_one() -> None:
-    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     first = iter(loader)
     next(first)
     second = iter(loader)

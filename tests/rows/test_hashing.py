@@ -132,12 +132,6 @@ def test_arrays_of_another_byte_order_are_hashed_as_they_would_be_stored() -> No
     assert row_hashes(swapped).tolist() == row_hashes(block).tolist()
 
 
-def test_what_may_be_none_is_not_like_what_may_not() -> None:
-    one, other = Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1, "y": 2}, nullable=["y"])
-    assert alike(one, other) == ["x"]
-    assert alike(one, Schema.of({"y": 2, "x": 1.0})) == ["y"]
-
-
 def test_containers_inside_values_count() -> None:
     one, other = (Schema.of({"x": held}, nullable=["x"]) for held in ({0: 1}, (1,)))
     assert [column.name for column in one.columns] == [column.name for column in other.columns]
