@@ -71,8 +71,11 @@ def trained(
     return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
-def test_resume_from_every_batch_twice_and_with_other_workers(ref: yoga.DataRef) -> None:
+def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
     check_resume(lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=3))
+
+
+def test_resume_of_rows_that_draw_from_every_batch_twice_and_with_other_workers() -> None:
     workers, noisy = itertools.cycle((0, 2, 1)), {"batch_size": 5, "shuffle": True, "drop_last": True}
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, **noisy))
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, num_workers=next(workers), **noisy), most_stops=3)

@@ -28,10 +28,10 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "usable_cpus", lambda: 4)
 
 
-@pytest.fixture
-def ref(tmp_path: Path) -> yoga.DataRef:
+@pytest.fixture(scope="module")
+def ref(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     data = {"x": np.arange(ROWS * 1500).reshape(ROWS, 1500), "label": np.arange(ROWS)}
-    return yoga.Storage(tmp_path).submit(data, "rows", "1", progress=False)
+    return yoga.Storage(tmp_path_factory.mktemp("rows")).submit(data, "rows", "1", progress=False)
 
 
 def labels(batches: Any, seconds: float = 0.0) -> list[list[int]]:

@@ -204,9 +204,9 @@ def test_errors_of_all_classes_name_their_cause(name: str, tmp_path: Path) -> No
     make, text = ODD[name]
     failing, storage = Failing(make), yoga.Storage(tmp_path)
     for run in (
-        lambda: list(yoga.DataLoader(failing, 1, num_workers=2)),
-        lambda: list(yoga.DataLoader(failing, None, num_workers=2)),
-        lambda: next(loader(lambda rows: failing)),
+        lambda: list(yoga.DataLoader(failing, 1, num_workers=1)),
+        lambda: list(yoga.DataLoader(failing, None, num_workers=1)),
+        lambda: next(loader(lambda rows: failing, num_workers=1)),
         lambda: storage.submit(failing, "a", "1", num_workers=2, progress=False),
     ):
         error = _raised_by(run)
