@@ -1,7 +1,7 @@
 """The shapes of other people's training loops, with a Checkpoint in each; run as processes, and killed.
 
-`python shapes.py` reads an order in each line, forks a process for it, and says how that ended: torch's
-optimizers import for seconds, so they are imported once.
+`python shapes.py` reads an order in each line, forks a process for it, and says how that ended: torch and its
+optimizers import for seconds, so they are imported once. An order may also be a program's text.
 """
 
 from __future__ import annotations
@@ -267,8 +267,11 @@ def sharded(program: Program) -> None:
 SHAPES: dict[str, Callable[[Program], None]] = {shape.__name__: shape for shape in (tutorial, nanogpt, unet)}
 
 
-def serve() -> None:
-    """Forks a process for each order, of as many ranks as it names, and prints how they ended."""
+def serve() -> dict[str, Any] | None:
+    """Forks a process for each order, of as many ranks as it names, and prints how they ended.
+
+    Returns the order in a child that is to be a program of its own: the interpreter ends with it.
+    """
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
     for line in sys.stdin:
@@ -276,11 +279,14 @@ def serve() -> None:
         children = []
         for rank in range(order.get("world", 1)):
             child = os.fork()
+            if not child and "code" in order:
+                return order  # type: ignore[no-any-return]
             if not child:
                 _run(order, rank)
             children.append(child)
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         print(json.dumps(codes), flush=True)
+    return None
 
 
 def _run(order: dict[str, Any], rank: int) -> None:
@@ -317,9 +323,23 @@ class Server:
         """Runs a loop on `world` ranks; how each of them ended."""
         self._number += 1
         meeting = str(self._folder / f"meeting-{self._number}")
-        order = {"shape": shape, "folder": str(folder), "log": str(log), "meeting": meeting, **order}
+        self._order({"shape": shape, "folder": str(folder), "log": str(log), "meeting": meeting, **order})
+        return self._codes()
+
+    def run_program(self, code: str, *arguments: str) -> tuple[int, str, str]:
+        """Runs a program as `python -c` would; how it ended, and what it and its children have printed."""
+        self._number += 1
+        pipe, errors = (self._folder / f"{name}-{self._number}" for name in ("pipe", "errors"))
+        os.mkfifo(pipe)
+        self._order({"code": code, "arguments": arguments, "pipe": str(pipe), "errors": str(errors)})
+        printed = pipe.read_text()
+        return self._codes()[0], printed, errors.read_text()
+
+    def _order(self, order: dict[str, Any]) -> None:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
+
+    def _codes(self) -> list[int]:
         line = self._process.stdout.readline()
         assert line, "the server has ended"
         codes: list[int] = json.loads(line)
@@ -333,4 +353,9 @@ class Server:
 
 
 if __name__ == "__main__":
-    serve()
+    program = serve()
+    if program is not None:
+        os.dup2(os.open(program["pipe"], os.O_WRONLY), 1)
+        os.dup2(os.open(program["errors"], os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv[1:] = program["arguments"]
+        exec(program["code"])

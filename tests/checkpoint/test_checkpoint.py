@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,28 +131,31 @@ if __name__ == "__main__":
                 print("ends", flush=True)
                 exec(end)
 """
-ENDS = {
-    "sys.exit()": 0,
-    "os.kill(os.getpid(), 9)": -9,
-    "os.kill(os.getpid(), signal.SIGTERM)": 128 + signal.SIGTERM,
-    "raise ValueError": 1,
-    "os.kill(os.getpid(), signal.SIGINT)": -signal.SIGINT,
-    "os._exit(0)": 0,
+ENDS = {  # the code, and what is said on standard error
+    "sys.exit()": (0, ""),
+    "os.kill(os.getpid(), 9)": (-9, ""),
+    "os.kill(os.getpid(), signal.SIGTERM)": (128 + signal.SIGTERM, ""),
+    "raise ValueError": (1, "ValueError"),
+    "os.kill(os.getpid(), signal.SIGINT)": (1, "KeyboardInterrupt"),
+    "os._exit(0)": (0, ""),
 }
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.rest)])
+@pytest.mark.quick("sys*-fork", "* 9)-fork")
 @pytest.mark.parametrize(
-    "end", [*list(ENDS)[:2], *(pytest.param(end, marks=pytest.mark.rest) for end in list(ENDS)[2:])]
+    ("end", "method"),
+    [
+        *((end, "fork") for end in ENDS),
+        *((end, "spawn") for end in list(ENDS)[:2]),
+        *(pytest.param(end, "spawn", marks=pytest.mark.soak) for end in list(ENDS)[2:]),
+    ],
 )
-def test_workers_end_with_their_program(end: str, method: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(ENDING)
-    command = [sys.executable, str(program), end, method, str(tmp_path / "run")]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert started.stdout.readline() == "ends\n"
-    assert started.communicate(timeout=30)[0] == ""  # its workers have closed the pipe, too
-    assert started.returncode == ENDS[end]
+def test_workers_end_with_their_program(end: str, method: str, server: Server, tmp_path: Path) -> None:
+    code, printed, errors = server.run_program(ENDING, end, method, str(tmp_path / "run"))
+    assert printed == "ends\n"  # read to its end: its workers have closed the pipe, too
+    expected, said = ENDS[end]
+    assert code == expected
+    assert said in errors
 
 
 LEFT = """
@@ -171,10 +172,8 @@ while run.steps < 2:
 """
 
 
-def test_a_program_that_ends_within_an_epoch_says_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LEFT, str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (0, "")
+def test_a_program_that_ends_within_an_epoch_says_nothing(server: Server, tmp_path: Path) -> None:
+    assert server.run_program(LEFT, str(tmp_path / "run")) == (0, "", "")
 
 
 @pytest.mark.quick("2")

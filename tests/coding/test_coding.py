@@ -35,7 +35,10 @@ CHINA: npt.NDArray[np.uint8] = np.array(load_sample_image("china.jpg"))[:120, :1
 
 
 def seen(data: bytes, mode: str = "RGB") -> npt.NDArray[Any]:
-    return np.array(Image.open(io.BytesIO(data)).convert(mode))
+    image = Image.open(io.BytesIO(data))
+    if image.mode == "I":  # of 16 bits
+        image = Image.fromarray((np.array(image) >> 8).astype(np.uint8))
+    return np.array(image.convert(mode))
 
 
 @pytest.fixture(scope="module")
@@ -63,35 +66,44 @@ def test_jpegs_come_out_as_pillow_decodes_them(photos: yoga.DataRef, library: st
             assert np.array_equal(found["image"], seen(row["image"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "image", "format", "options"),
-    [
-        ("grey jpeg", Image.fromarray(CHINA).convert("L"), "JPEG", {}),
-        ("cmyk jpeg", Image.fromarray(CHINA).convert("CMYK"), "JPEG", {}),
-        ("progressive", CHINA, "JPEG", {"progressive": True}),
-        ("444", CHINA, "JPEG", {"subsampling": 0}),
-        ("png", CHINA, "PNG", {}),
-        ("transparent", Image.fromarray(CHINA).convert("RGBA"), "PNG", {}),
-        ("palette", Image.fromarray(CHINA).convert("P"), "PNG", {}),
-        ("bits", Image.fromarray(CHINA).convert("1"), "PNG", {}),
-        ("webp", CHINA, "WEBP", {"lossless": True}),
-        ("tiff", CHINA, "TIFF", {}),
-        ("bmp", CHINA, "BMP", {}),
-        ("gif", CHINA, "GIF", {}),
-        ("animated", CHINA, "GIF", {"save_all": True, "append_images": [Image.fromarray(255 - CHINA)]}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_all_kinds_of_images(
-    name: str, image: Any, format: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    data = file_of(image, format, **options)
-    ref = yoga.Storage(tmp_path).submit([{"image": data}], "a", "1")
-    assert np.array_equal(ref.decoded({"image": yoga.codecs.image()})[0]["image"], seen(data))
+GRAY = CHINA[:, :, 0]
+IMAGES: dict[str, bytes] = {
+    "grey jpeg": file_of(Image.fromarray(CHINA).convert("L")),
+    "cmyk jpeg": file_of(Image.fromarray(CHINA).convert("CMYK")),
+    "progressive jpeg": file_of(CHINA, progressive=True),
+    "444 jpeg": file_of(CHINA, subsampling=0),
+    "png": file_of(CHINA, "PNG"),
+    "transparent": file_of(Image.fromarray(CHINA).convert("RGBA"), "PNG"),
+    "palette": file_of(Image.fromarray(CHINA).convert("P"), "PNG"),
+    "bits": file_of(Image.fromarray(CHINA).convert("1"), "PNG"),
+    "webp": file_of(CHINA, "WEBP", lossless=True),
+    "tiff": file_of(CHINA, "TIFF"),
+    "large tiff": file_of(CHINA, "TIFF", big_tiff=True),
+    "bmp": file_of(CHINA, "BMP"),
+    "gif": file_of(CHINA, "GIF"),
+    "animated": file_of(CHINA, "GIF", save_all=True, append_images=[Image.fromarray(255 - CHINA)]),
+    "ppm": file_of(CHINA, "PPM"),
+    "pgm": file_of(GRAY, "PPM"),
+    "pbm": file_of(GRAY > 90, "PPM"),
+    "wide pgm": file_of(GRAY.astype(np.int32) * 257, "PPM"),
+    "ppm as text": b"P3\n# colors\n1 2\n255\n1 2 3\n4 5 6\n",
+    "pgm as text": b"P2 2 1 255 7 9\n",
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_all_kinds_of_images(name: str, tmp_path: Path) -> None:
+    data, storage = IMAGES[name], yoga.Storage(tmp_path)
+    ref = storage.submit([{"image": data}], "a", "1")
+    decoder = yoga.codecs.image(mode="rgb") if "wide" in name else yoga.codecs.image()
+    colors = ref.decoded({"image": decoder})[0]["image"]
+    assert np.array_equal(colors, seen(data))
     chw = ref.decoded({"image": yoga.codecs.image(layout="chw", mode="gray")})[0]["image"]
-    if format != "JPEG" or "cmyk" in name:  # a JPEG is grey before it has colors
+    if "jpeg" not in name or "cmyk" in name:  # a JPEG is grey before it has colors
         assert np.array_equal(chw[0], seen(data, "L"))
-    assert chw.shape == (1, *CHINA.shape[:2])
+    assert chw.shape == (1, *colors.shape[:2])
+    if "pm" in name and "wide" not in name:
+        storage.submit([{"image": data}], "b", "1", codecs={"image": yoga.codecs.jpeg()})
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP"])
@@ -190,7 +202,7 @@ def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
     first, second = epochs(8, 0)
     assert first.shape == (24, 3, 32, 32)
     assert not torch.equal(first, second)
-    for found in (epochs(5, 2), epochs(24, 1, multiprocessing_context="spawn")):
+    for found in (epochs(5, 2), epochs(24, 1, multiprocessing_context="forkserver")):
         assert torch.equal(found[0], first)
         assert torch.equal(found[1], second)
     one = photos.decoded({"image": decoder}, threads=1)
@@ -533,6 +545,12 @@ def test_what_cannot_be_encoded_is_said(
         (lambda: yoga.codecs.image(crop="random"), "needs a size"),
         (lambda: yoga.codecs.image(size=0), "size must be in"),
         (lambda: yoga.codecs.image(size=8, crop="middle"), "crop must be one of"),  # type: ignore[arg-type]
+        (lambda: yoga.codecs.image(device="cuda"), "device needs a size"),
+        (lambda: yoga.codecs.image(size=8, device="cpu"), "must be a CUDA device"),
+        (
+            lambda: yoga.codecs.image(size=8, device="cuda", mode="unchanged"),
+            "device decodes to mode='rgb' or 'gray', found 'unchanged'",
+        ),
         (lambda: yoga.codecs.image(on_error=3), "on_error needs a size"),
         (lambda: yoga.codecs.image(size=8, on_error=300), "on_error must be in"),
         (

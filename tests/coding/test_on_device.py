@@ -97,15 +97,6 @@ def test_a_view_on_a_device_tells_it_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert (kept[0]["image"] == 1500).all()
 
 
-def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="device needs a size"):
-        yoga.codecs.image(device="cuda")
-    with pytest.raises(ValueError, match="must be a CUDA device"):
-        yoga.codecs.image(size=8, device="cpu")
-    with pytest.raises(ValueError, match="device decodes to mode='rgb' or 'gray', found 'unchanged'"):
-        yoga.codecs.image(size=8, device="cuda", mode="unchanged")
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what to do where there is no CUDA device")
 def test_without_a_device_it_says_so(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([{"image": file_of(CHINA)}], "a", "1")

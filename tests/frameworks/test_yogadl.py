@@ -37,20 +37,6 @@ def test_the_walkthrough(storage: yogadl.Storage) -> None:
     assert int(rest.cardinality()) == 2 == len(list(rest))
 
 
-def test_cacheable(storage: yogadl.Storage) -> None:
-    calls = []
-
-    @storage.cacheable("range", "2.0")
-    def make_records() -> Any:
-        calls.append(1)
-        return tf.data.Dataset.range(10).map(lambda x: 2 * x)
-
-    for _ in range(2):
-        records = yogadl.tensorflow.make_tf_dataset(make_records().stream())
-        assert [int(x) for x in records.repeat(2)] == [*range(0, 20, 2)] * 2
-    assert calls == [1]
-
-
 class RandomDataRef(yogadl.DataRef):
     """Random uint32 values."""
 

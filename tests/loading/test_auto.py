@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch.utils.data import Dataset, Sampler
 
 import torchyoga as yoga
@@ -70,7 +71,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
 
 @pytest.mark.quick("rows that draw", "rows of files", "a map that draws", "a list of rows")
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(
     changes=st.lists(st.tuples(st.integers(1, 25), st.integers(0, 2)), max_size=4), stop=st.integers(1, 24)
 )

@@ -254,7 +254,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_all_kinds_arrive_as_from_torchs_loader_and_stay_unchanged(setting: str) -> None:
     collate([0])  # torch warns about some kinds when a process gets the first of them
     options: dict[str, Any] = {"batch_size": 1, "collate_fn": collate, **SETTINGS[setting]}
-    models = iter(torch.utils.data.DataLoader(list(range(LENGTH)), **options))
+    plain = {**options, "multiprocessing_context": "fork"} if options.get("num_workers") else options
+    models = iter(torch.utils.data.DataLoader(list(range(LENGTH)), **plain))
     expected = [next(models) for _ in range(3)]
     del models
     loader = yoga.DataLoader(list(range(LENGTH)), **options)

@@ -56,13 +56,18 @@ def test_a_tutorials_peek_before_set_epoch_loses_nothing(workers: int, sampled: 
     assert proof
 
 
+IN_ANY_ORDER = {"num_workers": 2, "in_order": False}
+
+
+@pytest.mark.parametrize("options", [{}, IN_ANY_ORDER, {"num_workers": 2, "persistent_workers": True}])
 @pytest.mark.parametrize("size", [2, None])
-def test_peek_moves_nothing(size: int | None) -> None:
+def test_peek_moves_nothing(size: int | None, options: Any) -> None:
     def noisy(index: int) -> Any:
         return torch.tensor([index, torch.randint(1000, ()), random.randrange(1000)])
 
     for data in (Mapped(20, noisy), range(20)):
-        one = loader(data, size, shuffle=True, seed=3)  # type: ignore[arg-type]
+        made = partial(loader, data, size, shuffle=True, seed=3)  # type: ignore[arg-type]
+        first, one = next(iter(made())), made(**(options if size else {}))
         states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
         before = one.state_dict()
         looked = [one.peek() for _ in range(2)]
@@ -70,22 +75,11 @@ def test_peek_moves_nothing(size: int | None) -> None:
         assert torch.equal(states[0], torch.get_rng_state())
         assert (states[1], states[2]) == (random.getstate(), np.random.get_state()[1].tolist())
         batches = iter(one)
-        first = next(batches)
+        next(batches)
+        looked.append(one.peek())  # also while they go on
         assert all(torch.equal(torch.as_tensor(found), torch.as_tensor(first)) for found in looked)
-        coming = one.peek()
-        assert torch.equal(
-            torch.as_tensor(coming), torch.as_tensor(next(iter(loader(data, size, shuffle=True, seed=3))))
-        )  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"epoch 0 has no batch from position 0 on.*pass drop_last=False"):
         loader(0).peek()
-
-
-def test_peek_whatever_the_workers() -> None:
-    for options in ({"num_workers": 2, "in_order": False}, {"num_workers": 2, "persistent_workers": True}):
-        assert (
-            loader(shuffle=True, seed=3, **options).peek().tolist()
-            == loader(shuffle=True, seed=3).peek().tolist()
-        )
 
 
 def test_a_loop_over_first_batches_is_warned_that_they_are_the_same() -> None:
@@ -132,7 +126,7 @@ def test_rows_left_out_are_named_once() -> None:
 # -- consumers that hold batches back
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "in_order": False}])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, IN_ANY_ORDER])
 def test_a_prefetchers_batch_is_not_lost(options: Any) -> None:
     one = loader(40, shuffle=True, seed=3, **options)
     trained, states = [], []
@@ -473,42 +467,19 @@ def test_loaders_of_several_threads_have_seeds_of_their_own_and_no_number_comes_
     assert len(together) == len(set(together)) == 4200
 
 
-def test_two_loaders_without_a_seed_have_different_ones_as_torchs_have() -> None:
-    torch.manual_seed(1)
-    orders = [rows(loader(shuffle=True)) for _ in range(40)]  # such as one for each epoch
-    assert len({tuple(order) for order in orders}) == 40
-    torch.manual_seed(1)
-    one, other = loader(shuffle=True), loader(shuffle=True)
-    pairs = [(a.tolist(), b.tolist()) for a, b in zip(one, other, strict=True)]  # at once
-    assert [row for a, _ in pairs for row in a] == orders[0]
-    assert [row for _, b in pairs for row in b] == orders[1]
-
-
 @pytest.mark.parametrize("ask", ["state_dict", "rows_at", "position_of"])
-def test_asking_for_the_order_fixes_the_seed(ask: str) -> None:
+def test_asking_for_the_order_fixes_the_seed(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")  # alone in its job: it is drawn, not 0 as for several
     sampler = yoga.ResumableSampler(20)
     assert sampler.seed is None
     answer = {"rows_at": lambda: sampler.rows_at(range(20)), "position_of": lambda: sampler.position_of(3)}
     found = answer.get(ask, sampler.state_dict)()
     seed = sampler.seed
-    assert seed is not None
+    assert seed
     order = list(sampler)
     assert sampler.seed == seed
     if ask != "state_dict":
         assert found.tolist() == order if ask == "rows_at" else found == order.index(3)
-
-
-@pytest.mark.parametrize(
-    ("environment", "several"), [({}, False), ({"WORLD_SIZE": "1"}, False), ({"WORLD_SIZE": "2"}, True)]
-)
-def test_in_a_job_of_several_processes_the_seed_is_zero(
-    environment: dict[str, str], several: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert (yoga.ResumableSampler(20).state_dict()["seed"] == 0) is several
-    assert yoga.ResumableSampler(20, 2, 1).state_dict()["seed"] == 0
 
 
 @pytest.mark.parametrize("workers", [0, 1])

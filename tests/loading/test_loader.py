@@ -21,8 +21,7 @@ import pytest
 import torch
 from children import status_of_child
 from infiles import InFiles
-from own import Mapped
-from starts import FRESH_STARTS
+from own import Made, Mapped
 from torch.utils.data import Dataset, IterableDataset, Subset
 from waiting import PATIENCE, eventually
 
@@ -72,25 +71,14 @@ def trained(
     return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
-def test_resume_from_every_batch_twice_and_with_other_workers(ref: yoga.DataRef) -> None:
+def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
     check_resume(lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=3))
+
+
+def test_resume_of_rows_that_draw_from_every_batch_twice_and_with_other_workers() -> None:
     workers, noisy = itertools.cycle((0, 2, 1)), {"batch_size": 5, "shuffle": True, "drop_last": True}
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, **noisy))
     check_resume(lambda: yoga.DataLoader(NOISY, seed=3, num_workers=next(workers), **noisy), most_stops=3)
-
-
-@pytest.mark.parametrize("method", FRESH_STARTS)
-def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
-    whole = list(yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1))
-    loader = yoga.DataLoader(
-        NOISY, batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
-    )
-    iterator = iter(loader)
-    got = [next(iterator), next(iterator)]
-    rest = yoga.DataLoader(NOISY, batch_size=5, shuffle=True, seed=1)
-    rest.load_state_dict(loader.state_dict())
-    assert_rows_equal(got + list(rest), whole)
-    assert_rows_equal([*got, next(iterator)], whole[:3])
 
 
 def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef) -> None:
@@ -254,29 +242,20 @@ def test_without_workers_a_batch_is_what_the_collate_function_gave() -> None:
         made.clear()
 
 
-def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
-    empty = yoga.Storage(tmp_path).submit([], "empty", "1")
-    loader = yoga.DataLoader(empty, batch_size=4, shuffle=True, seed=0)
-    assert list(loader) == list(loader) == []
-    assert loader.state_dict()["epoch"] == 2
-
-
-class Slow(yoga.DataRef):
+class Slow(Made):
     """Records which rows were read, and in which thread."""
 
     is_thread_safe = True
 
     def __init__(self) -> None:
+        super().__init__(200)
         self.read: list[int] = []
         self.threads: set[str] = set()
-
-    def __len__(self) -> int:
-        return 200
 
     def take(self, rows: Any) -> list[int]:
         self.read += rows.tolist()
         self.threads.add(threading.current_thread().name)
-        return rows.tolist()  # type: ignore[no-any-return]
+        return super().take(rows)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
@@ -589,14 +568,8 @@ class UntoldRows(Untold, list[int]):
     pass
 
 
-class UntoldDataset(Untold, Dataset[Any]):
-    def __len__(self) -> int:
-        return 10
-
-    def __getitem__(self, index: int) -> int:
-        if index >= 10:
-            raise IndexError(index)
-        return index
+class UntoldDataset(Untold, Mapped):
+    pass
 
 
 class UntoldRef(Untold, InFiles):
@@ -621,7 +594,7 @@ class UntoldCollate(Untold):
 
 @pytest.mark.quick("0-*", "2-dataset")
 @pytest.mark.parametrize(
-    "dataset", [UntoldRows(range(10)), UntoldDataset(), UntoldRef([4, 6])], ids=["list", "dataset", "ref"]
+    "dataset", [UntoldRows(range(10)), UntoldDataset(10), UntoldRef([4, 6])], ids=["list", "dataset", "ref"]
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_nothing_is_asked_for_its_truth_value(dataset: Any, workers: int) -> None:

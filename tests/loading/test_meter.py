@@ -77,11 +77,12 @@ def test_the_last_hundred_batches_and_the_epoch() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_all_stages_are_there(num_workers: int) -> None:
-    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=4, num_workers=num_workers)
+@pytest.mark.parametrize("size", [4, None])
+def test_all_stages_are_there(size: int | None, num_workers: int) -> None:
+    loader = yoga.DataLoader(Sleeping(40, 0.001), size, num_workers=num_workers)
     assert loader.meter.epoch == Numbers(0, 0.0, 0.0, 0.0, dict.fromkeys(STAGES, 0.0), epochs=0)
     assert "say nothing yet" in loader.meter.verdict()
-    assert consumed(loader) == 10
+    assert consumed(loader) == 40 // (size or 1)
     stages = loader.meter.epoch.stages
     assert tuple(stages) == STAGES
     assert stages["transform"] >= 40 * 0.001
@@ -160,7 +161,6 @@ def numbers(
     epochs: int = 1,
     idle: float = 0.0,
     waits: Waits | None = None,
-    delayed: float = 0.0,
     **stages: float,
 ) -> Numbers:
     named = {name.replace("_", "-"): seconds for name, seconds in stages.items()}
@@ -173,42 +173,86 @@ def numbers(
         epochs=epochs,
         cpu=sum(stages.values()) - idle,
         waits=waits or Waits(),
-        delayed=delayed,
     )
 
 
-def test_workers_that_start_in_each_epoch_are_found() -> None:
-    short = numbers(8.1, 5.0, epochs=4, start_up=8.0, transform=2.0)
-    assert verdict(short, Setting(2, 8, num_batches=25)).endswith(
-        "set persistent_workers=True, so that workers start once, not in each epoch"
-    )
-    assert "persistent" not in verdict(short, Setting(2, 8, is_persistent=True, num_batches=25))
-    # One epoch, which may be the only one.
-    assert "if there are more epochs" in verdict(
-        numbers(2.0, 5.0, batches=25, start_up=1.9, transform=0.5), Setting(2, 8)
-    )
-    # An epoch that goes on for long has only just begun.
-    begun = numbers(2.01, 5.0, start_up=2.0, transform=0.5)
-    assert "hardly waits" in verdict(begun, Setting(2, 8, num_batches=100_000))
+SHORT = numbers(8.1, 5.0, epochs=4, start_up=8.0, transform=2.0)
+COLLATING, READING = numbers(5.0, 0.1, collate=5.0), numbers(5.0, 0.1, disk=5.0)
+COMPUTING, COPYING = numbers(5.0, 0.1, transform=5.0), numbers(5.0, 0.1, copy=5.0)
+WAITING = numbers(5.0, 0.1, idle=9.9, transform=10.0)
+SELDOM = numbers(1.0, 5.0, transform=3.0, waits=Waits(0.0, 0.4, 0.5, 0, 40))  # a batch that takes long
+COPIED = Numbers(100, 5.0, 0.5, 0.05, dict.fromkeys(STAGES, 0.1) | {"read": 5.0})
+TWO, EIGHT = (Setting(2, cpus, is_persistent=True) for cpus in (2, 8))
 
 
-def test_shares_that_differ_are_of_different_times() -> None:
-    alone = numbers(0.0577, 0.2777, batches=60, transform=0.05)
-    assert f"{alone.share:.1%} of the time" == "17.2% of the time"
-    assert verdict(alone, Setting(0, 2)).startswith("waited 17.2% of the time, ")
-    begun = numbers(2.4, 5.0, start_up=2.0, transform=3.0)
-    assert f"{begun.share:.1%} of the time" == "32.4% of the time"
-    assert verdict(begun, Setting(2, 8, num_batches=1000)).startswith(
-        "waited 10.7% of the time of a whole epoch, "
-    )
+def so(*changes: str, num_workers: int = 2) -> Setting:
+    """A setting in which these changes would change nothing."""
+    return replace(TWO, num_workers=num_workers, is_so={*changes})
 
 
-def test_workers_that_wait_are_not_called_enough() -> None:
-    setting = Setting(2, 2, is_persistent=True)
-    assert "2 workers are enough for 2 CPUs" in verdict(numbers(5.0, 0.1, transform=10.0), setting)
-    waiting = numbers(5.0, 0.1, idle=9.9, transform=10.0)
-    assert "raise num_workers from 2 to 8" in verdict(waiting, setting)
-    assert "workers (8) wait for something more" in verdict(waiting, replace(setting, num_workers=8))
+@pytest.mark.parametrize(
+    ("found", "setting", "said", "unsaid"),
+    [
+        # Workers that start in each epoch.
+        (SHORT, Setting(2, 8, num_batches=25), "set persistent_workers=True, so .* not in each epoch$", None),
+        (SHORT, replace(EIGHT, num_batches=25), "", "persistent"),
+        # One epoch, which may be the only one.
+        (
+            numbers(2.0, 5.0, batches=25, start_up=1.9, transform=0.5),
+            *(Setting(2, 8), "if there are more epochs", None),
+        ),
+        # An epoch that goes on for long has only just begun.
+        (
+            numbers(2.01, 5.0, start_up=2.0, transform=0.5),
+            *(Setting(2, 8, num_batches=100_000), "hardly waits", None),
+        ),
+        # Shares that differ are of different times: of all this time the loop has waited 17.2 % and 32.4 %.
+        (
+            numbers(0.0577, 0.2777, batches=60, transform=0.05),
+            *(Setting(0, 2), r"^waited 17\.2% of the time, ", None),
+        ),
+        (
+            numbers(2.4, 5.0, start_up=2.0, transform=3.0),
+            *(Setting(2, 8, num_batches=1000), r"^waited 10\.7% of the time of a whole epoch, ", None),
+        ),
+        # Workers that wait are not called enough.
+        (numbers(5.0, 0.1, transform=10.0), TWO, "2 workers are enough for 2 CPUs", None),
+        (WAITING, TWO, "raise num_workers from 2 to 8: rows wait, .* no CPU each, though torch warns$", None),
+        (WAITING, so(num_workers=8), r"workers \(8\) wait for something more.* in one request", None),
+        (WAITING, so(AT_ONCE, num_workers=8), "", "in one request"),
+        # Short waits, and rows that travel too far.
+        (numbers(0.005, 0.0, read=0.004), Setting(0, 2), "50 us a batch: nothing to change$", None),
+        (numbers(2.0, 0.1, read=0.3, transfer=1.5), EIGHT, "lower num_workers from 2 to 0$", None),
+        # What is so already.
+        (COLLATING, so(FEW_LEAVES, SMALLER), "torch.stack over whole columns$", None),
+        (COLLATING, so(COLLATE_FN), "", "collate_fn"),
+        (READING, TWO, "shuffle='block', which", None),
+        (READING, so(BLOCK), "", "shuffle"),
+        (READING, so(FEWER), "", "columns"),
+        (COMPUTING, TWO, f"{re.escape(KEPT)}$", None),
+        (COMPUTING, so(KEPT), "", "submit"),
+        (COPYING, TWO, "set pin_memory=True", None),
+        (COPYING, so(PIN), "", "pin_memory"),
+        # Threads: one reads ahead already, and more than one would take the loop's own processor.
+        (COPIED, Setting(0, 8, num_threads=2), "raise num_workers from 2 to ", None),
+        (
+            COPIED,
+            Setting(0, 2, num_threads=1),
+            r"1 thread is enough for 2 CPUs; read fewer columns, or store smaller types \(uint8, float16\)$",
+            None,
+        ),
+        (COPIED, Setting(0, 2, is_ahead=True, are_threads=True), "", "num_workers"),
+        # Batches that take long now and then are made further ahead.
+        (SELDOM, EIGHT, "raise prefetch_factor from 2 to 8", None),
+        (SELDOM, replace(EIGHT, prefetch=32), "", "prefetch_factor"),
+        (SELDOM._replace(delayed=1.5), EIGHT, "waited for a CPU, of which there are 8, 50% of", None),
+        (SELDOM._replace(waits=Waits(0.01, 0.01, 0.01, 0, 40)), EIGHT, "", "prefetch_factor"),
+    ],
+)
+def test_advice(found: Numbers, setting: Setting, said: str, unsaid: str | None) -> None:
+    text = verdict(found, setting)
+    assert re.search(said, text), text
+    assert unsaid is None or unsaid not in text
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -223,54 +267,6 @@ def test_each_stage_has_advice(stage: str, num_workers: int) -> None:
         r"\S+", "num_workers shuffle pin_memory cache sampler larger torch.stack smaller workers"
     )
     assert any(name in advice for name in names), advice
-
-
-def test_short_waits_and_rows_that_travel_too_far() -> None:
-    fast = numbers(0.005, 0.0, read=0.004)
-    assert verdict(fast, Setting(0, 2)).endswith("50 us a batch: nothing to change")
-    travelling = numbers(2.0, 0.1, read=0.3, transfer=1.5)
-    assert verdict(travelling, Setting(2, 8, is_persistent=True)).endswith("lower num_workers from 2 to 0")
-
-
-def test_nothing_is_advised_that_is_so_already() -> None:
-    collating = numbers(5.0, 0.1, collate=5.0)
-    full: dict[str, Any] = {"num_workers": 2, "num_cpus": 2, "is_persistent": True}
-
-    def but(*changes: str, **more: Any) -> Setting:
-        return Setting(**(full | more), is_so={*changes})
-
-    assert verdict(collating, but(FEW_LEAVES, SMALLER)).endswith("torch.stack over whole columns")
-    assert "collate_fn" not in verdict(collating, but(COLLATE_FN))
-    reading = numbers(5.0, 0.1, disk=5.0)
-    assert "shuffle='block', which" in verdict(reading, Setting(**full))
-    assert "shuffle" not in verdict(reading, but(BLOCK))
-    assert "columns" not in verdict(reading, but(FEWER))
-    computing = numbers(5.0, 0.1, transform=5.0)
-    assert verdict(computing, Setting(**full)).endswith(KEPT)
-    assert "submit" not in verdict(computing, but(KEPT))
-    waiting = numbers(5.0, 0.1, transform=5.0, idle=4.9)
-    assert verdict(waiting, Setting(**full)).endswith(
-        "to 8: rows wait, so workers need no CPU each, though torch warns"
-    )
-    many = full | {"num_workers": 8}
-    assert "in one request" in verdict(waiting, Setting(**many))
-    assert "in one request" not in verdict(waiting, but(AT_ONCE, **many))
-    copying = numbers(5.0, 0.1, copy=5.0)
-    assert "set pin_memory=True" in verdict(copying, Setting(**full))
-    assert "pin_memory" not in verdict(copying, but(PIN))
-
-
-def test_batches_that_take_long_now_and_then_are_made_further_ahead() -> None:
-    seldom = Waits(0.0, 0.4, 0.5, 0, 40)
-    found = numbers(1.0, 5.0, transform=3.0, waits=seldom)
-    said = verdict(found, Setting(2, 8, is_persistent=True))
-    assert "raise prefetch_factor from 2 to 8" in said
-    assert "prefetch_factor" not in verdict(found, Setting(2, 8, is_persistent=True, prefetch=32))
-    assert "waited for a CPU, of which there are 8, 50% of" in verdict(
-        numbers(1.0, 5.0, transform=3.0, waits=seldom, delayed=1.5), Setting(2, 8, is_persistent=True)
-    )
-    even = numbers(1.0, 5.0, transform=3.0, waits=Waits(0.01, 0.01, 0.01, 0, 40))
-    assert "prefetch_factor" not in verdict(even, Setting(2, 8, is_persistent=True))
 
 
 def test_short_epochs_are_judged_over_epochs_and_by_time() -> None:
@@ -307,17 +303,13 @@ def test_the_longest_wait_and_its_step() -> None:
     assert "at step 17 of epoch" in str(loader.meter)
 
 
-def test_loops_that_end_early_begin_anew() -> None:
+def test_loops_that_end_early_begin_anew_and_of_two_at_once_the_later_one_counts() -> None:
     loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     assert len(list(itertools.islice(loader, 5))) == 5
     assert loader.meter.epoch.batches == 5
     with pytest.warns(UserWarning, match="left after 10 of 40 rows"):
         assert len(list(itertools.islice(loader, 3))) == 3
     assert loader.meter.epoch.batches == 3
-
-
-def test_two_loops_at_once_count_for_the_later_one() -> None:
-    loader = yoga.DataLoader(Sleeping(40, 0.0), batch_size=2)
     first = iter(loader)
     next(first)
     second = iter(loader)
@@ -423,11 +415,3 @@ def test_forked_loops_count_for_themselves() -> None:
 
     assert status_of_child(counts_again) == 0
     assert loader.meter.epoch.batches == 20
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_single_rows(num_workers: int) -> None:
-    workers = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
-    loader = yoga.DataLoader(Sleeping(40, 0.001), batch_size=None, **workers)
-    assert consumed(loader) == 40
-    assert loader.meter.epoch.stages["transform"] >= 40 * 0.001

@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -33,6 +34,8 @@ from torchyoga.rows.types import mapped
 from torchyoga.testing import assert_rows_equal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs anonymous memory files")
+# It gets what it needs as one of a fork server does, after an import of torch by each process.
+SPAWNED = pytest.param("spawn", marks=pytest.mark.soak)
 
 
 def test_arrays_in_the_slot_are_not_copied_and_arrays_that_do_not_fit_travel_separately() -> None:
@@ -76,29 +79,23 @@ def ref(tmp_path: Path) -> yoga.DataRef:
 
 def doubled(ref: yoga.DataRef, index: int) -> Any:
     row = ref[index]
-    return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
+    return {"x": row["x"] * 2 + random.random(), "y": row["y"], "s": row["s"], "noise": torch.rand(2)}
 
 
-@pytest.mark.slow("forkserver")
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
     for data, collate in ((ref, yoga.jagged), (Mapped(101, partial(doubled, ref)), None)):
         expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
         loader = yoga.DataLoader(
-            data, 3, True, seed=0, num_workers=2, collate_fn=collate, multiprocessing_context=method
+            data,
+            3,
+            True,
+            seed=0,
+            num_workers=2 - (method == "spawn"),
+            collate_fn=collate,
+            multiprocessing_context=method,
         )
         assert_rows_equal(list(loader), expected)  # many more than there are slots
-
-
-def test_batches_in_use_are_never_written_over(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=2, num_workers=2, collate_fn=lambda rows: rows[0]["x"] + 0)
-    rng = np.random.default_rng(0)
-    held: list[tuple[Any, Any]] = []
-    for _ in range(3):
-        for batch in loader:
-            held.append((batch, batch.copy()))
-            held = [pair for pair in held if rng.random() < 0.8]
-            assert all(np.array_equal(batch, copy) for batch, copy in held)
 
 
 def test_two_iterators_at_once_do_not_share_their_slots(ref: yoga.DataRef) -> None:
@@ -263,7 +260,7 @@ def test_batches_that_a_forked_child_holds_stay_as_they_are(begun: Any, persiste
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
+@pytest.mark.parametrize("method", ["fork", "forkserver", SPAWNED])
 def test_new_slots_replace_those_given_up(method: str) -> None:
     """Also in older workers, so that batches still come in slots; the memory of the old slots is freed."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
@@ -446,7 +443,7 @@ def take_and_look(queue: Any, answers: Any) -> None:
     answers.put((batch.tolist(), array.tolist()))
 
 
-@pytest.mark.parametrize("method", FRESH_STARTS)
+@pytest.mark.parametrize("method", ["forkserver", SPAWNED])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int, method: str) -> None:
     context = torch.multiprocessing.get_context(method)

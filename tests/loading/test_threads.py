@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from advised import verdict
 from damaged import flip
 from waiting import at_once, switching_often
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError
 from torchyoga.loading import plan as plan_module
-from torchyoga.process.stages import STAGES
-from torchyoga.tools.meter_advice import Numbers, Setting
 
 ROWS = 300
 
@@ -31,10 +28,10 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "usable_cpus", lambda: 4)
 
 
-@pytest.fixture
-def ref(tmp_path: Path) -> yoga.DataRef:
+@pytest.fixture(scope="module")
+def ref(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
     data = {"x": np.arange(ROWS * 1500).reshape(ROWS, 1500), "label": np.arange(ROWS)}
-    return yoga.Storage(tmp_path).submit(data, "rows", "1", progress=False)
+    return yoga.Storage(tmp_path_factory.mktemp("rows")).submit(data, "rows", "1", progress=False)
 
 
 def labels(batches: Any, seconds: float = 0.0) -> list[list[int]]:
@@ -175,18 +172,6 @@ def test_which_data_is_only_copied(ref: yoga.DataRef, tmp_path: Path) -> None:
     )
     worked = [ref.map(lambda row: row), packed]
     assert not any(one._only_copies for one in worked)
-
-
-def test_advice_knows_of_threads() -> None:
-    stages = dict.fromkeys(STAGES, 0.1) | {"read": 5.0}
-    found = Numbers(100, 5.0, 0.5, 0.05, stages)
-    assert "raise num_workers from 2 to " in verdict(found, Setting(0, 8, num_threads=2))
-    assert verdict(found, Setting(0, 2, num_threads=1)).endswith(
-        "1 thread is enough for 2 CPUs; read fewer columns, or store smaller types (uint8, float16)"
-    )
-    # One thread reads ahead already, and more than one would take the loop's own processor.
-    ahead = verdict(found, Setting(0, 2, is_ahead=True, are_threads=True))
-    assert "num_workers" not in ahead
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -136,7 +137,6 @@ class HasArray:
         return np.zeros(3)
 
 
-@pytest.mark.slow("*262144 containers")
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -163,13 +163,16 @@ class HasArray:
         (torch.zeros((0, 2**41)), "is too large"),
         ([10**5000], "an int of 16610 bits does not fit 64 bits"),
         ({10**5000: 1}, "an int key of 16610 bits is too long"),
-        ([()] * (2**18 + 1), "more than 262144 containers"),
+        ([()] * 5000, "more than 4999 containers"),
         ({(1, 2): 3}, "dict keys must be str or int"),
         ({None: 3}, "dict keys must be str or int"),
         (["x"] * 5000, "more than 4096 leaves"),
     ],
 )
-def test_a_value_that_cannot_be_stored_is_named_with_its_path(row: Any, message: str) -> None:
+def test_a_value_that_cannot_be_stored_is_named_with_its_path(
+    row: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.rows.schema.MAX_NODES", 4999)
     with pytest.raises(SchemaError, match=message) as found:
         block_of([row])
     assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)
@@ -217,13 +220,8 @@ def test_rows_that_differ_are_refused(second: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=f"row 1 does not fit: .*{message}"):
         collector.add(second, 1)
     assert len(collector) == 1
-
-
-def test_keys_in_another_order_are_the_same_row() -> None:
-    assert Rows(block_of([{"a": 1, "b": 2}, {"b": 4, "a": 3}])).exact() == [
-        {"a": 1, "b": 2},
-        {"a": 3, "b": 4},
-    ]
+    collector.add({"b": "y", "a": None}, 2)  # which shows something new; keys may come in any order
+    assert Rows(collector.take()).exact() == [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
 
 
 def odd_rows() -> dict[str, Any]:
@@ -274,14 +272,8 @@ assert [type(row) for row in storage.fetch("a", "1").stream()][0].__mro__[2] is 
 """
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("way", ["-c", "-"])
-def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> None:
-    given = (["-c", MAIN], None) if way == "-c" else (["-"], MAIN)
-    command = [sys.executable, *given[0], str(tmp_path)]
-    finished = subprocess.run(
-        command, input=given[1], timeout=300, capture_output=True, text=True, check=False
-    )
+def test_a_namedtuple_of_a_script_is_its_own_class(tmp_path: Path) -> None:
+    finished = run_program(MAIN, str(tmp_path))
     assert finished.returncode == 0, finished.stderr
 
 

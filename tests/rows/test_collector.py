@@ -174,7 +174,8 @@ def test_a_row_without_a_key_is_refused() -> None:
     for wrong in ({"a": 1}, {"a": 1, "c": 2}, (1, 2), None):
         with pytest.raises(SchemaError, match=r"row 2 does not fit: .*expected a dict"):
             collector.add(wrong, 2)
-    assert len(collector) == 2
+    collector.add({"b": 4, "a": 3}, 2)  # in another order
+    assert Rows(collector.take()).exact()[1:] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
 
 
 def test_a_memmap_is_an_array(tmp_path: Any) -> None:

@@ -96,11 +96,6 @@ def test_types_that_hold_the_same_values_are_alike() -> None:
     assert len({hashes([row])[0] for row in [*same, *others]}) == len(others) + 1
 
 
-def test_the_order_of_keys_does_not_count() -> None:
-    assert hashes([{"a": 1, "b": "x"}]) == hashes([{"b": "x", "a": 1}])
-    assert hashes([{"a": 1, "b": 2}]) != hashes([{"a": 2, "b": 1}])
-
-
 def test_shapes_and_neighbours_count() -> None:
     schema = Schema.of({"x": np.zeros((1, 2)), "y": np.zeros(1)}, ragged=["x", "y"])
     sizes = {(1, 2): 0, (2, 1): 0, (2,): 0, (0, 2): 2, (0, 1): 2, (0,): 2, (1, 1): 1}
@@ -135,12 +130,6 @@ def test_arrays_of_another_byte_order_are_hashed_as_they_would_be_stored() -> No
     block = block_of([{"x": np.arange(3)}, {"x": np.arange(3, 6)}])
     swapped = Block(block.schema, 2, (Data(block.data[0].values.astype(">i8")),))
     assert row_hashes(swapped).tolist() == row_hashes(block).tolist()
-
-
-def test_what_may_be_none_is_not_like_what_may_not() -> None:
-    one, other = Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1, "y": 2}, nullable=["y"])
-    assert alike(one, other) == ["x"]
-    assert alike(one, Schema.of({"y": 2, "x": 1.0})) == ["y"]
 
 
 def test_containers_inside_values_count() -> None:

@@ -368,7 +368,7 @@ def test_forged_statistics_are_refused_and_never_crash() -> None:
     for name, column in good.items():
         for path in _paths(column):
             for value in wrong:
-                forged = copy.deepcopy(good)
+                forged = {**good, name: copy.deepcopy(column)}
                 _put(forged[name], path, value)
                 try:
                     TableStatistics.from_json(forged, SCHEMA, 20).known()

@@ -1,6 +1,16 @@
-"""What Accelerate keeps for the process."""
+"""What Accelerate keeps for the process, and a trainer of Lightning."""
 
 from __future__ import annotations
+
+from typing import Any
+
+
+def quiet_trainer(**options: Any) -> Any:
+    """Lightning's trainer on the processor, which writes nothing."""
+    import lightning.pytorch as lightning
+
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    return lightning.Trainer(accelerator="cpu", enable_checkpointing=False, **quiet, **options)
 
 
 def forget_accelerators() -> None:

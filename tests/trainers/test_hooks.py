@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerators import forget_accelerators
+from accelerators import forget_accelerators, quiet_trainer
+from own import Mapped
 from torch.utils.data import BatchSampler
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -33,23 +34,17 @@ def rows_of(batches: Any) -> list[list[int]]:
 WHOLE = rows_of(loader())
 
 
-class Noisy(torch.utils.data.Dataset[torch.Tensor]):
-    """Rows with noise."""
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        return row + torch.rand(1)
+def with_noise(row: int) -> torch.Tensor:
+    return row + torch.rand(1)
 
 
-class Broken(Noisy):
-    """Rows, one of which cannot be read."""
+def but_one(row: int) -> torch.Tensor:
+    if row == 5:
+        raise OSError("row 5")
+    return torch.tensor(row)
 
-    def __getitem__(self, row: int) -> torch.Tensor:
-        if row == 5:
-            raise OSError("row 5")
-        return torch.tensor(row)
+
+NOISY = Mapped(LENGTH, with_noise)
 
 
 class Unsized:
@@ -76,13 +71,6 @@ def mixed(rows: Sequence[Any]) -> torch.Tensor:
 
 @pytest.mark.xdist_group("accelerate")
 class TestAccelerate:
-    @pytest.fixture
-    def accelerator(self) -> Any:
-        from accelerate import Accelerator
-
-        yield Accelerator(cpu=True, gradient_accumulation_steps=2)
-        forget_accelerators()
-
     def test_prepare_leaves_a_loader_as_it_is(self, accelerator: Any, tmp_path: Path) -> None:
         one = loader()
         assert accelerator.prepare(one) is one
@@ -158,7 +146,7 @@ class TestAccelerate:
         from accelerate import skip_first_batches
 
         def make() -> Any:
-            return accelerator.prepare(yoga.DataLoader(Noisy(), 4, True, seed=5, **options))
+            return accelerator.prepare(yoga.DataLoader(NOISY, 4, True, seed=5, **options))
 
         whole = make()
         for epoch in (0, 1):
@@ -181,20 +169,20 @@ class TestAccelerate:
                 assert torch.equal(torch.rand(3), numbers)  # nothing was drawn from the loop's generator
                 assert one.prove()
                 assert one.prove().rows == LENGTH
-                assert isinstance(one.dataset, Noisy)
+                assert one.dataset is NOISY
                 assert one.num_workers == options.get("num_workers", 0)
 
     @pytest.mark.filterwarnings("ignore:the trainer finds its place")
     def test_an_epoch_of_which_some_was_skipped_is_stopped_and_resumed(self, accelerator: Any) -> None:
         from accelerate import skip_first_batches
 
-        one = yoga.DataLoader(Noisy(), 2, True, seed=5, num_workers=2)
+        one = yoga.DataLoader(NOISY, 2, True, seed=5, num_workers=2)
         whole = [batch.tolist() for batch in one]
         for rank in (0, 1):
-            one = yoga.DataLoader(Noisy(), 1, True, seed=5, num_workers=2, num_replicas=2, rank=rank)
+            one = yoga.DataLoader(NOISY, 1, True, seed=5, num_workers=2, num_replicas=2, rank=rank)
             batches = iter(skip_first_batches(one, 2))
             assert next(batches).tolist() == whole[2][rank : rank + 1]
-            later = yoga.DataLoader(Noisy(), 2, True, seed=5)
+            later = yoga.DataLoader(NOISY, 2, True, seed=5)
             later.load_state_dict(one.state_dict())
             assert [batch.tolist() for batch in later] == whole[3:]
             assert later.prove()
@@ -207,7 +195,7 @@ class TestAccelerate:
     ) -> None:
         from accelerate import skip_first_batches
 
-        one = yoga.DataLoader(Broken(), 2, num_workers=workers)
+        one = yoga.DataLoader(Mapped(LENGTH, but_one), 2, num_workers=workers)
         batches = iter(skip_first_batches(one, 1))
         assert next(batches).tolist() == [2, 3]
         with pytest.raises(OSError, match="row 5"):
@@ -218,41 +206,13 @@ class TestAccelerate:
     def test_rows_that_would_lose_their_seeds_are_refused(self, accelerator: Any) -> None:
         from accelerate.data_loader import SkipBatchSampler
 
-        one = yoga.DataLoader(Noisy(), 4, True, seed=5)
+        one = yoga.DataLoader(NOISY, 4, True, seed=5)
         theirs = TorchLoader(one.dataset, batch_sampler=SkipBatchSampler(one.batch_sampler, 2))
         with (
             pytest.warns(UserWarning, match="finds its place by skipping batches"),
             pytest.raises(StateError, match=r"delete that line, and load the loader's state_dict\(\)"),
         ):
             list(theirs)
-
-    def test_batches_that_a_state_has_skipped_are_not_skipped_again(
-        self, accelerator: Any, tmp_path: Path
-    ) -> None:
-        from accelerate import skip_first_batches
-
-        arrays = yoga.from_arrays({"x": np.arange(LENGTH)})
-        for make in (loader, lambda: yoga.DataLoader(arrays, 4, True, seed=5)):
-            one = accelerator.prepare(make())
-            for batch in itertools.islice(one, 2):
-                del batch
-            accelerator.save_state(str(tmp_path / "state"))
-            accelerator.free_memory()
-            for skipped in (2, 1):
-                other = accelerator.prepare(make())
-                accelerator.load_state(str(tmp_path / "state"))
-                batches = iter(skip_first_batches(other, skipped))
-                if skipped == 2:
-                    with pytest.warns(UserWarning, match="skipping batches"):
-                        last = next(batches)
-                    assert (last["x"] if isinstance(last, dict) else last).tolist() == WHOLE[2]
-                    assert next(batches, None) is None
-                else:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        with pytest.raises(StateError, match="after 2 batches of the epoch, and 1 are to be"):
-                            next(batches)
-                accelerator.free_memory()
 
     def test_uneven_batches_are_those_it_keeps(self, accelerator: Any) -> None:
         one = accelerator.prepare(loader(num_replicas=3, rank=1))
@@ -362,42 +322,6 @@ KINDS = {"ours": yoga.DataLoader, "with more": WithMore, "with its own": WithIts
 @pytest.mark.xdist_group("lightning")
 @pytest.mark.filterwarnings("ignore")
 class TestLightning:
-    @pytest.fixture
-    def module(self) -> Any:
-        import lightning.pytorch as lightning
-
-        class Module(lightning.LightningModule):
-            def __init__(self) -> None:
-                super().__init__()
-                self.layer = torch.nn.Linear(1, 1)
-                self.seen: list[Any] = []
-                self.validated: list[Any] = []
-
-            def validation_step(self, batch: Any, _: int) -> None:
-                self.validated.append(batch)
-
-            def test_step(self, batch: Any, batch_idx: int) -> None:
-                self.validated.append(batch)
-
-            def training_step(self, batch: Any, _: int) -> Any:
-                self.seen.append(batch)
-                some = batch[0] if isinstance(batch, list) else batch
-                return self.layer(some.float()[:, None]).sum()
-
-            def predict_step(self, batch: Any, _: int) -> Any:
-                return batch
-
-            def configure_optimizers(self) -> Any:
-                return torch.optim.SGD(self.parameters(), 1e-6)
-
-        return Module()
-
-    def trainer(self, **options: Any) -> Any:
-        import lightning.pytorch as lightning
-
-        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-        return lightning.Trainer(accelerator="cpu", enable_checkpointing=False, **quiet, **options)
-
     @pytest.mark.parametrize("workers", [0, 2])
     def test_predict_sees_all_rows_and_says_which(self, module: Any, workers: int) -> None:
         from lightning.pytorch.callbacks import BasePredictionWriter
@@ -407,20 +331,20 @@ class TestLightning:
                 told.append((found[2].tolist(), found[3]))
 
         told: list[Any] = []
-        trainer = self.trainer(callbacks=[Writer("batch")])
+        trainer = quiet_trainer(callbacks=[Writer("batch")])
         trainer.predict(module, loader(num_workers=workers, drop_last=True))
         assert told == [(rows, rows) for rows in WHOLE]
 
     def test_predict_takes_a_batch_sampler_without_a_length(self, module: Any) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), batch_sampler=Unsized())
-        assert rows_of(self.trainer().predict(module, one)) == [[1, 2], [3, 4], [5]]
+        assert rows_of(quiet_trainer().predict(module, one)) == [[1, 2], [3, 4], [5]]
 
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_overfit_batches_has_the_first_rows(self, module: Any, shuffle: bool) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self.trainer(overfit_batches=2, max_epochs=2).fit(module, one)
+            quiet_trainer(overfit_batches=2, max_epochs=2).fit(module, one)
         assert shuffle or not [found for found in caught if "overfit" in str(found.message)]
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
@@ -434,9 +358,9 @@ class TestLightning:
             warnings.simplefilter("always")
             if is_hook:
                 module.test_dataloader = lambda: yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
-                self.trainer().test(module)
+                quiet_trainer().test(module)
             else:
-                self.trainer().test(module, one)
+                quiet_trainer().test(module, one)
         assert any("turn shuffling off" in str(found.message) for found in caught) == bool(shuffle)
 
     @pytest.mark.parametrize("run", ["validate", "test", "predict", "fit"])
@@ -444,7 +368,7 @@ class TestLightning:
         def warnings_of(one: Any) -> list[str]:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                trainer = self.trainer(max_epochs=1)
+                trainer = quiet_trainer(max_epochs=1)
                 if run == "fit":
                     trainer.fit(module, loader(), one)
                 else:
@@ -473,7 +397,7 @@ class TestLightning:
     ) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle, seed=5)
         order = one.batch_sampler.sampler.rows_at(range(LENGTH), 0).tolist()
-        trainer = self.trainer(max_epochs=2, num_sanity_val_steps=steps)
+        trainer = quiet_trainer(max_epochs=2, num_sanity_val_steps=steps)
         proofs = []
 
         def ended() -> None:
@@ -489,21 +413,9 @@ class TestLightning:
         assert sorted(rows[LENGTH:]) == list(range(LENGTH))
         assert proofs == [0, LENGTH, LENGTH]
 
-    @pytest.mark.parametrize("given", ["by position", "by name"])
-    def test_a_loader_of_a_hook_is_made_anew_however_it_was_made(self, module: Any, given: str) -> None:
-        def make() -> Any:
-            if given == "by position":
-                return yoga.DataLoader(list(range(LENGTH)), 4, True, seed=5)
-            return yoga.DataLoader(dataset=list(range(LENGTH)), batch_size=4, shuffle=True, seed=5)
-
-        module.train_dataloader = module.predict_dataloader = make
-        assert rows_of(self.trainer().predict(module)) == WHOLE
-        self.trainer(overfit_batches=2, max_epochs=1).fit(module)
-        assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
     @pytest.mark.parametrize("is_hook", [False, True])
     @pytest.mark.parametrize("stage", ["fit", "predict"])
-    @pytest.mark.parametrize("name", ["ours", "with more", "with its own", "forcing"])
+    @pytest.mark.parametrize("name", ["ours, by position", *KINDS])
     def test_a_loader_that_is_made_anew_is_the_same(self, name: str, stage: str, is_hook: bool) -> None:
         from lightning.fabric.utilities.data import _replace_dunder_methods
         from lightning.pytorch.trainer.states import RunningStage
@@ -514,14 +426,16 @@ class TestLightning:
                 options["generator"] = torch.Generator().manual_seed(4)
             if name == "with its own":
                 return KINDS[name](data, 4, "more", **options)
+            if name == "ours, by position":
+                return KINDS["ours"](data, 4, True, **options)
             return KINDS[name](data, batch_size=4, shuffle=True, **options)
 
         arrays = yoga.from_arrays(np.arange(LENGTH))
         mode = {"fit": RunningStage.TRAINING, "predict": RunningStage.PREDICTING}[stage]
         for data, options in (
-            (Noisy(), {"seed": 5, "remainder": "keep", "num_replicas": 2, "rank": 1}),
-            (Noisy(), {"seed": 5, "start_offset": 4, "num_workers": 2, "prefetch_factor": 3}),
-            (Noisy(), {"draws": True}),
+            (NOISY, {"seed": 5, "remainder": "keep", "num_replicas": 2, "rank": 1}),
+            (NOISY, {"seed": 5, "start_offset": 4, "num_workers": 2, "prefetch_factor": 3}),
+            (NOISY, {"draws": True}),
             (list(range(LENGTH)), {"seed": 5, "seed_rows": False, "collate_fn": torch.tensor}),
             (arrays, {"seed": 5, "seed_rows": True}),
             (arrays, {"seed": 5, "prefetch_factor": 0}),
@@ -546,7 +460,7 @@ class TestLightning:
 
     def test_two_loaders_at_once_and_epochs_that_are_cut_short(self, module: Any) -> None:
         pair = [loader(), yoga.DataLoader(list(range(30)), 4, True, seed=6)]
-        self.trainer(limit_train_batches=2, max_epochs=2).fit(module, pair)
+        quiet_trainer(limit_train_batches=2, max_epochs=2).fit(module, pair)
         assert rows_of(first for first, _ in module.seen)[:2] == WHOLE[:2]
         # An epoch that was cut short is left; the next one is a new one.
         assert pair[0].state_dict()["epoch"] == 1
@@ -567,10 +481,10 @@ class TestLightning:
         def of(size: int) -> Any:
             return yoga.DataLoader(list(range(64)), size, True, seed=5)
 
-        self.trainer(max_epochs=3, callbacks=[Save()]).fit(module, of(before))
+        quiet_trainer(max_epochs=3, callbacks=[Save()]).fit(module, of(before))
         got = sum(rows_of(module.seen)[:done], [])
         module.seen.clear()
-        self.trainer(max_epochs=3).fit(module, of(after), ckpt_path=tmp_path / "state", weights_only=False)
+        quiet_trainer(max_epochs=3).fit(module, of(after), ckpt_path=tmp_path / "state", weights_only=False)
         got += sum(rows_of(module.seen), [])
         sampler = yoga.ResumableSampler(64, seed=5)
         assert got == [row for _ in range(3) for row in sampler]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from accelerators import forget_accelerators
+from accelerators import quiet_trainer
 from userlines import check_line, line
 
 import torchyoga as yoga
@@ -17,13 +16,6 @@ import torchyoga as yoga
 
 @pytest.mark.xdist_group("accelerate")
 class TestAccelerate:
-    @pytest.fixture
-    def accelerator(self) -> Iterator[Any]:
-        from accelerate import Accelerator
-
-        yield Accelerator(cpu=True)
-        forget_accelerators()
-
     @pytest.mark.parametrize(
         ("way", "about"),
         [
@@ -53,33 +45,10 @@ class TestAccelerate:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
 @pytest.mark.xdist_group("lightning")
-def test_lightnings_fit(tmp_path: Path) -> None:
-    import lightning.pytorch as lightning
-
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-
-        def training_step(self, batch: Any, index: int) -> torch.Tensor:
-            return self.layer(batch["x"][:, None]).sum()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.01)
-
+def test_lightnings_fit(module: Any, tmp_path: Path) -> None:
     def fit() -> int:
-        trainer = lightning.Trainer(
-            max_epochs=1,
-            accelerator="cpu",
-            devices=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=tmp_path,
-        )
-        arrays = yoga.from_arrays({"x": np.arange(10, dtype=np.float32)})
-        module, loader = Module(), yoga.DataLoader(arrays, 2, pin_memory=True)
+        trainer = quiet_trainer(max_epochs=1, devices=1, default_root_dir=tmp_path)
+        loader = yoga.DataLoader(yoga.from_arrays(np.arange(10)), 2, pin_memory=True)
         found = line()
         trainer.fit(module, loader)
         return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from common import RANK, Log, Net, leave, make_loader, task_of
+from common import RANK, Log, Net, leave, make_loader, run, task_of
 from torch import nn
 
 
@@ -21,22 +21,15 @@ def main() -> None:
     if task.resume:
         accelerator.load_state(str(task.checkpoint))
 
-    def stop() -> None:
-        accelerator.save_state(str(task.checkpoint))
-        leave()
+    def step(epoch: int, batch: Any) -> None:
+        with accelerator.accumulate(model):
+            loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        log.step(epoch, batch["row"], loss.item())
 
-    if log.due:
-        stop()
-    while (epoch := loader.state_dict()["epoch"]) < task.epochs:
-        for batch in loader:
-            with accelerator.accumulate(model):
-                loss = nn.functional.mse_loss(model(batch["x"]), batch["y"])
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-            log.step(epoch, batch["row"], loss.item())
-            if log.due:
-                stop()
+    run(log, loader, loader, step, lambda: accelerator.save_state(str(task.checkpoint)))
     if task.evaluate:
         model.eval()
         for batch in accelerator.prepare(make_loader(task, shuffle=False)):

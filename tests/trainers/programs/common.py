@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -162,6 +163,24 @@ def make_loader(task: Task, shuffle: bool = True) -> Any:
         remainder=task.remainder,
         **task.torch_arguments(),
     )
+
+
+def run(log: Log, ours: Any, loader: Any, step: Callable[[int, Any], None], save: Callable[[], None]) -> None:
+    """Trains through all epochs, which our loader counts, on batches of what a trainer has made of it.
+
+    Where it is due, it saves and leaves.
+    """
+
+    def stop_if_due() -> None:
+        if log.due:
+            save()
+            leave()
+
+    stop_if_due()
+    while (epoch := ours.state_dict()["epoch"]) < log.task.epochs:
+        for batch in loader:
+            step(epoch, batch)
+            stop_if_due()
 
 
 def leave() -> NoReturn:

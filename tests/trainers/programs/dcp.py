@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import WORLD, Log, Net, leave, make_loader, task_of
+from common import WORLD, Log, Net, leave, make_loader, run, task_of
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -44,17 +44,10 @@ def main() -> None:
     if task.resume:
         load(states, checkpoint_id=task.checkpoint)
 
-    def stop() -> None:
-        save(states, checkpoint_id=task.checkpoint)
-        leave()
+    def step(epoch: int, batch: Any) -> None:
+        log.train(epoch, model, optimizer, batch)
 
-    if log.due:
-        stop()
-    while (epoch := loader.state_dict()["epoch"]) < task.epochs:
-        for batch in loader:
-            log.train(epoch, model, optimizer, batch)
-            if log.due:
-                stop()
+    run(log, loader, loader, step, lambda: save(states, checkpoint_id=task.checkpoint))
     log.done()
     leave()
 

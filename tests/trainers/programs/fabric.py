@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning
 import torch
-from common import WORLD, Log, Net, leave, make_loader, task_of
+from common import WORLD, Log, Net, leave, make_loader, run, task_of
 
 
 def main() -> None:
@@ -21,17 +21,10 @@ def main() -> None:
     if task.resume:
         fabric.load(task.checkpoint, state)
 
-    def stop() -> None:
-        fabric.save(task.checkpoint, state)
-        leave()
+    def step(epoch: int, batch: Any) -> None:
+        log.train(epoch, model, optimizer, batch, fabric.backward)
 
-    if log.due:
-        stop()
-    while (epoch := ours.state_dict()["epoch"]) < task.epochs:
-        for batch in loader:
-            log.train(epoch, model, optimizer, batch, fabric.backward)
-            if log.due:
-                stop()
+    run(log, ours, loader, step, lambda: fabric.save(task.checkpoint, state))
     log.done()
     leave()
 
