@@ -45,22 +45,21 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
     assert (tmp_path / "b" / "1" / left_over).exists()
 
 
-def test_files_without_a_manifest_are_cleaned(tmp_path: Path) -> None:
-    """As after a publication that was cut off before its manifest."""
-    name = "0123456789abcdef-00000.mdb"
-    put(tmp_path / "a" / "1", name)
-    assert [*yoga.Storage(tmp_path).clean(0)] == [f"a/1/{name}"]
-
-
 def replaced(root: Path) -> None:
     """A version beside which a file of another build lies."""
     yoga.Storage(root).submit(OLD, "a", "1")
     (root / "a" / "1" / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
 
 
+def cut_off(root: Path) -> None:
+    """A file of a publication that ended before its manifest."""
+    put(root / "a" / "1", "0123456789abcdef-00000.mdb")
+
+
 LEFT: dict[Callable[[Path], None], list[str]] = {
     interrupted: [".staging/a/1"],
     replaced: ["a/1/0123456789abcdef-00000.mdb"],
+    cut_off: ["a/1/0123456789abcdef-00000.mdb"],
 }
 
 
@@ -150,13 +149,17 @@ def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: 
     assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
 
 
-def test_a_removed_version_leaves_no_folder(tmp_path: Path) -> None:
+def test_removed_versions_and_builds_that_failed_leave_no_folder(tmp_path: Path) -> None:
+    """Neither does what an interrupted build of a removed version had left."""
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "kept", "1")
-    for number in range(10):
-        storage.submit(OLD, f"a{number}", "1")
-        storage.remove(f"a{number}", "1")
-    folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
-    assert {name for name in folders if not name.startswith(".locks")} == {"kept", "kept/1"}
+    with pytest.raises(ValueError, match="max_rows"):
+        storage.submit(iter(OLD_ROWS), "kept", "2", max_rows=3)
+    for leave in (lambda root: None, interrupted):
+        storage.submit(OLD, "a", "1")
+        leave(tmp_path)
+        storage.remove("a", "1")
+        folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
+        assert {name for name in folders if not name.startswith(".locks")} == {"kept", "kept/1"}
     assert not storage.clean(0)
     storage.check("kept", "1")

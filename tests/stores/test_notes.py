@@ -74,16 +74,6 @@ def test_a_note_that_is_too_long_is_refused(notes):
         notes.read("1.json", 4)
 
 
-def test_nothing_is_left_beside_the_notes(tmp_path: Path):
-    notes = Notes(Root(tmp_path).at(".notes"))
-    assert notes.create("a.json", b"1")
-    assert not notes.create("a.json", b"2")
-    notes.write("a.json", b"3")
-    assert [path.name for path in (tmp_path / ".notes").iterdir()] == ["a.json"]
-    notes.delete(["a.json"])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_killed_writers_have_left_goes_and_living_writers_begin_again(tmp_path: Path):
     folder, cleaned = tmp_path / ".notes" / "k", []
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import hashlib
 import itertools
 import json
 import re
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_program
+from damaged import places, sealed
 
 from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
@@ -37,30 +36,12 @@ HOSTILE: list[Any] = [
 ]
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """The text of a forged manifest whose checksum is right, and its fingerprint, if it can have one."""
-    content = {name: value for name, value in content.items() if name != "checksum"}
-    with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
-        files = [FileEntry.from_json(file) for file in content["files"]]
-        content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))  # NaN, too
-    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return json.dumps({**content, "checksum": checksum}).encode()
-
-
 def without_stats(text: bytes) -> bytes:
     """A manifest without what readers may leave alone, of which there would be too much to forge."""
     return sealed({key: value for key, value in json.loads(text).items() if key != "stats"})
 
 
 TEXT = without_stats((GOLDEN / "manifest.json").read_bytes())
-
-
-def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    if isinstance(content, (dict, list)):
-        for key in content if isinstance(content, dict) else range(len(content)):
-            yield from places(content[key], (*path, key))
 
 
 def forgeries(text: bytes) -> Iterator[bytes]:
@@ -271,6 +252,10 @@ WRONG = {
     "deep": (b'"rows": 5', b'"rows": ' + b"[" * 5000 + b"]" * 5000, "damaged"),
     "surrogates": (b'"rows": 5', b'"rows": "\xed\xa0\x80"', "can't decode"),
     "a mark": (b"{", b"\xef\xbb\xbf{", "BOM"),
+    **{
+        f"nothing but {text[:20]!r}": (TEXT, text, "the manifest is damaged")
+        for text in (b"", b"{", b"[]", b"null", b"5", b"[" * 100_000, b"\xff", b'{"torchyoga": 1}')
+    },
 }
 
 
