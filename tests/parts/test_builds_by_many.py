@@ -216,18 +216,6 @@ def test_a_damaged_plan_is_an_error_that_names_it(storage):
         storage.submit(Plain(40), "a", "1", together=True)
 
 
-def test_clean_spares_plans_that_live(storage):
-    plan = Planned(storage, Plain(40), "a", "1", parts=4).built(3)
-    storage.clean(3600)
-    assert plan.missing == [3]
-    removed = storage.clean(0)
-    assert any(name.startswith(".builds/a/1") for name in removed)
-    storage.clean(0)
-    with threads() as executor:
-        assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
-    assert storage.list() == [("a", "1")]
-
-
 @pytest.mark.slow("directory")
 def test_clean_spares_builders_that_live(storage, tmp_path):
     rows = Counted(40, tmp_path / "notes", slow=0.01)

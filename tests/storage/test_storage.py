@@ -360,22 +360,6 @@ def test_memory_while_building_is_bounded(tmp_path: Path, format: str) -> None:
     assert 0 < int(finished.stdout) < 100 * 1024  # KiB, while 400 MB went through
 
 
-def test_rows_without_dimensions_or_elements(tmp_path: Path, format: str) -> None:
-    for number, rows in enumerate(
-        [
-            [np.array(i) for i in range(3)],
-            [torch.tensor(i) for i in range(3)],
-            [np.zeros((0, i)) for i in range(3)],
-            [np.zeros([0] * i) for i in range(3)],
-            [torch.zeros(2, 0, 3)] * 3,
-            [{}, {}],
-            [None, None],
-            [((), [])] * 2,
-        ]
-    ):
-        check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=format)
-
-
 @pytest.mark.damages("a byte of it is changed")
 def test_without_verification_rows_come_as_they_lie(storage: yoga.Storage) -> None:
     submit_damaged(storage)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from leftovers import NEW, OLD, OLD_ROWS, held_by_another, interrupted, put, values
+from stored import told
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.stores.local import LocalStore
 
 
 def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
@@ -115,25 +114,18 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
     assert [*storage.clean(1800)] == LEFT[leave]
 
 
-class Overtaken(LocalStore):
-    """A store whose lock is just being released: its holder does something before that."""
-
-    def __init__(self, root: Path, does: Callable[[], object]) -> None:
-        super().__init__(root)
-        self._does = does
-
-    @contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
-        self._does()
-        with super().lock(id, version, timeout, deletes):
-            yield
+def overtaken(root: Path, does: Callable[[], object]) -> yoga.Storage:
+    """A storage whose lock is just being released: its holder does something before that."""
+    storage = yoga.Storage(root)
+    told(storage, lock=lambda lock, *args, **more: (does(), lock(*args, **more))[1])
+    return storage
 
 
 def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
     interrupted(tmp_path / "build")
     folder = tmp_path / "build" / ".staging" / "a" / "1"
     age(tmp_path / "build", 3600)
-    assert Overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == {}
+    assert overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == {}
     assert len(list(folder.iterdir())) == 2
 
     root = tmp_path / "version"
@@ -144,7 +136,7 @@ def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: 
     yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
     first.write_bytes(kept)  # as after a publication that was cut off before its manifest
     age(root, 3600)
-    cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
+    cleaner = overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
     assert first.name not in " ".join(cleaner.clean(1800))
     assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
 
