@@ -24,6 +24,7 @@ from torchyoga.errors import CorruptError, ExistsError, NotFoundError
 from torchyoga.storage import Storage
 from torchyoga.versions.names import natural
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 ROWS = 2000
 

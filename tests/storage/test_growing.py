@@ -43,6 +43,7 @@ from torchyoga.versions.file_entry import Deleted
 from torchyoga.versions.lineage import Parent
 from torchyoga.versions.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 Row = dict[str, Any]
 

@@ -82,6 +82,7 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick("overwrite")
+@pytest.mark.usefixtures("unsynced")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("what", ["submit", "overwrite", "remove"])
 def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, what: str) -> None:

@@ -22,6 +22,7 @@ from torchyoga.errors import NotFoundError, YogaError
 from torchyoga.storage import Storage
 from torchyoga.stores.sharing import Sharing
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 LOOKS = ("read_manifest", "versions", "places")  # by which a deleter sees what others have done
 

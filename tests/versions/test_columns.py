@@ -28,6 +28,7 @@ from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.names import natural
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 Rows = list[dict[str, Any]]
 

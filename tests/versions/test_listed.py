@@ -31,6 +31,7 @@ from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, group
 from torchyoga.versions.lineage import Parent
 from torchyoga.versions.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 GOLDEN = Path(__file__).parents[1] / "golden"
 COUNTER = itertools.count()
 
