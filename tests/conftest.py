@@ -71,6 +71,12 @@ def tmp_path_others_reach() -> Iterator[Path]:
 
 
 @pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk, for tests of who deletes what; `test_power` looks at what is synced."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
 def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Call it with how many rows each file has that is built from now on."""
     return partial(make_files_of, patch=monkeypatch.setattr)

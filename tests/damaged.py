@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
+from torchyoga.rows.schema import Schema
+from torchyoga.versions.columns import fingerprint_of
+from torchyoga.versions.file_entry import FileEntry
 
 
 def flip(path: Path, place: int | bytes, behind: int = 0) -> None:
@@ -29,3 +35,22 @@ def resealed(content: dict[str, Any]) -> bytes:
     """A manifest of this content, with its checksum."""
     content = {name: value for name, value in content.items() if name != "checksum"}
     return json.dumps({**content, "checksum": json_digest(content)}).encode()
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """A manifest of any content, with its checksum, and with its fingerprint if it can have one."""
+    content = {name: value for name, value in content.items() if name != "checksum"}
+    with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
+        files = [FileEntry.from_json(file) for file in content["files"]]
+        content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))  # NaN, too
+    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return json.dumps({**content, "checksum": checksum}).encode()
+
+
+def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values in some JSON, the empty one first."""
+    yield path
+    if isinstance(content, (dict, list)):
+        for key in content if isinstance(content, dict) else range(len(content)):
+            yield from places(content[key], (*path, key))

@@ -27,6 +27,21 @@ def objects_of(storage: yoga.Storage) -> Any:
     return store_of(storage)._remote
 
 
+def files_below(storage: yoga.Storage, id: str) -> dict[str, int]:
+    """All files of a dataset's versions, and the bytes of each."""
+    if isinstance(store_of(storage), RemoteStore):
+        return {name: int(found.nbytes) for name, found in objects_of(storage).find(id).items()}
+    folder = storage.path / id
+    return {
+        str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def data_files(storage: yoga.Storage, id: str) -> list[str]:
+    """Those that are no manifests."""
+    return sorted(name for name in files_below(storage, id) if not name.endswith(".json"))
+
+
 def over(store: object, storage: yoga.Storage) -> yoga.Storage:
     """That storage, with another store below it."""
     storage._store = store  # type: ignore[assignment]

@@ -38,10 +38,6 @@ def marks(tmp_path) -> Path:
     return tmp_path / "marks"
 
 
-def parts_done(storage: Path) -> int:
-    return len(list(storage.glob(".builds/*/*/*/done/*.json")))
-
-
 def built_in_calls(storage, data, make):
     """The version, after calls whose pools have broken."""
     for _ in range(4):

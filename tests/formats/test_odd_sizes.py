@@ -59,9 +59,9 @@ def test_rows_larger_than_a_block(storage: yoga.Storage) -> None:
         assert all(bool((row == row[0]).all()) and len(row) == 9 * 2**20 + 3 for row in found)
 
 
-@pytest.mark.rest
-def test_ragged_rows_of_100_megabytes(storage: yoga.Storage) -> None:
-    lengths = [100_000_000, 0, 5, 100_000_001]
+@pytest.mark.parametrize("largest", [1_000_001, pytest.param(100_000_001, marks=pytest.mark.soak)])
+def test_ragged_rows_of_very_different_lengths(largest: int, storage: yoga.Storage) -> None:
+    lengths = [largest - 1, 0, 5, largest]
     rows = ({"x": np.full(n, i + 1, np.uint8)} for i, n in enumerate(lengths))
     schema = yoga.Schema.of({"x": np.zeros(1, np.uint8)}, ragged=["x"])
     ref = storage.submit(rows, "ragged", "1", schema=schema, progress=False)

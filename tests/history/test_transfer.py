@@ -6,14 +6,16 @@ import itertools
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from damaged import resealed
-from stored import objects_of, short_lists, store_of
+from stored import data_files, files_below, objects_of, short_lists, store_of
 from victims import Victim
 from waiting import at_once
 
@@ -22,15 +24,17 @@ from torchyoga.errors import CorruptError, ExistsError, NotFoundError
 from torchyoga.storage import Storage
 from torchyoga.versions.names import natural
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 ROWS = 2000
 
 
 @pytest.fixture(params=["few", "many"])
-def lists(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def lists(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a few files and parents make lists, or none."""
     if request.param == "few":
         short_lists(monkeypatch.setitem)
+    return str(request.param)
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -45,9 +49,23 @@ def new(kind: str, folder: Path) -> Storage:
     return Storage(f"memory://transfer-{os.getpid()}-{number}", cache_dir=folder / f"cache {number}")
 
 
-def history(folder: Path, format: str = "lmdb") -> Storage:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """A history of a format, with lists of a kind: each is made once."""
+    return cache(lambda format, lists: history(tmp_path_factory.mktemp("built"), format))
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, built: Callable[[str, str], Path], tmp_path: Path) -> Storage:
+    """A copy of a history."""
+    lists = request.getfixturevalue("lists") if "lists" in request.fixturenames else "many"
+    format = getattr(request, "param", "lmdb")
+    return Storage(shutil.copytree(built(format, lists), tmp_path / "from"), format=format)
+
+
+def history(folder: Path, format: str) -> Path:
     """Versions of appends, deletions, a compaction and an overwritten one, in two lines, some removed."""
-    storage = Storage(folder / "from", format=format)
+    storage = Storage(folder, format=format)
     random = np.random.default_rng(0)
 
     def more() -> dict[str, Any]:
@@ -69,15 +87,10 @@ def history(folder: Path, format: str = "lmdb") -> Storage:
     for version in ("2", "6", "side"):
         storage.remove("d", version)
     storage.clean(0)
-    return storage
+    return storage.path
 
 
-def left_of(storage: Storage) -> dict[str, int]:
-    """The files below the id, and their bytes."""
-    if storage.url.startswith("memory"):
-        return {name: int(found.nbytes) for name, found in objects_of(storage).find("d").items()}
-    folder = Path(storage.url) / "d"
-    return {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+left_of = partial(files_below, id="d")
 
 
 def rows_of(storage: Storage, version: str) -> list[int]:
@@ -103,9 +116,10 @@ def moves(storage: Storage, tag: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
-def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path, format)
+@pytest.mark.parametrize("storage", ["lmdb", "hdf5"], indirect=True)
+def test_a_history_takes_no_more_bytes_there(
+    storage: Storage, to: Storage, lists: str, tmp_path: Path
+) -> None:
     plan = storage.copy("d", to=to, history=True, dry_run=True)
     assert to.versions("d") == []
     sent = storage.copy("d", to=to, history=True)
@@ -128,8 +142,7 @@ def test_a_history_takes_no_more_bytes_there(format: str, lists: None, to: Stora
 
 
 @pytest.mark.quick("many-memory")
-def test_again_it_sends_what_has_come_since(lists: None, to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_again_it_sends_what_has_come_since(storage: Storage, lists: str, to: Storage) -> None:
     storage.copy("d", to=to, history=True)
     before = left_of(to)
     stamps = stamps_of(to)
@@ -154,8 +167,7 @@ def stamps_of(storage: Storage) -> dict[str, Any]:
 
 
 @pytest.mark.slow("directory")
-def test_one_version_and_those_it_was_made_from(to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_one_version_and_those_it_was_made_from(storage: Storage, to: Storage) -> None:
     assert [*storage.copy("d", "side 2", to=to, history=True)] == ["0", "3", "side 2"]
     same(storage, to, ["0", "3", "side 2"])
     assert to.tags("d") == {}
@@ -172,8 +184,7 @@ def test_one_version_and_those_it_was_made_from(to: Storage, tmp_path: Path) -> 
 
 
 @pytest.mark.slow("directory")
-def test_other_versions_there(to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_other_versions_there(storage: Storage, to: Storage) -> None:
     to.submit([{"x": 1}], "d", "4")
     to.submit([{"x": 2}], "d", "own")
     to.append([{"x": 3}], "d", "own 2", after="4")
@@ -191,8 +202,7 @@ def test_other_versions_there(to: Storage, tmp_path: Path) -> None:
 
 
 @pytest.mark.quick("few-memory")
-def test_versions_that_were_copied_alone_are_shared_with(lists: None, to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_versions_that_were_copied_alone_are_shared_with(storage: Storage, lists: str, to: Storage) -> None:
     for version in ("5", "3"):
         storage.copy("d", version, to=to)
     before = sum(left_of(to).values())
@@ -205,9 +215,8 @@ def test_versions_that_were_copied_alone_are_shared_with(lists: None, to: Storag
 
 
 @pytest.mark.rest
-def test_what_was_removed_there_comes_again(lists: None, to: Storage, tmp_path: Path) -> None:
+def test_what_was_removed_there_comes_again(storage: Storage, lists: str, to: Storage) -> None:
     """Files stay while others name them, whatever their own version's name is used for."""
-    storage = history(tmp_path)
     storage.copy("d", to=to, history=True)
     for versions in (["0"], ["3", "5"], ["9"], ["0", "1", "4", "7"], ["8", "side 2"]):
         for version in versions:
@@ -222,9 +231,9 @@ def test_what_was_removed_there_comes_again(lists: None, to: Storage, tmp_path: 
 
 
 @pytest.mark.rest
-def test_versions_that_got_other_names_there(lists: None, tmp_path: Path) -> None:
+def test_versions_that_got_other_names_there(storage: Storage, lists: str, tmp_path: Path) -> None:
     """As where a deleter may be late, and at other times than the versions that they share with."""
-    storage, to = history(tmp_path), new("memory", tmp_path)
+    to = new("memory", tmp_path)
     storage.copy("d", "5", to=to, history=True)
     for version in ("3", "4", "5"):
         old, objects = store_of(to).manifest("d", version), objects_of(to)
@@ -245,9 +254,8 @@ def test_versions_that_got_other_names_there(lists: None, tmp_path: Path) -> Non
 
 
 @pytest.mark.rest
-def test_the_copy_comes_back(lists: None, tmp_path: Path) -> None:
+def test_the_copy_comes_back(storage: Storage, lists: str, tmp_path: Path) -> None:
     """To where files have names that they got when they were built."""
-    storage = history(tmp_path)
     backups = [new(kind, tmp_path) for kind in ("directory", "memory")]
     for backup in backups:
         storage.copy("d", to=backup, history=True)
@@ -264,8 +272,8 @@ ACTS = [*["append"] * 5, "delete", "compact", "remove", "clean", "copy one", *["
 
 
 @pytest.mark.quick("many-*")
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 5), marks=pytest.mark.rest)])
-def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 5), marks=pytest.mark.soak)])
+def test_any_history(lists: str, tmp_path: Path, seeds: range) -> None:
     """Random acts in three storages, and copies from each to the others, which send what lacks there."""
     for seed in seeds:
         random, names = np.random.default_rng(seed), map(str, itertools.count(1))
@@ -306,7 +314,7 @@ def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
             for version in storage.versions("d"):
                 storage.remove("d", version)
             storage.clean(0)
-            assert [name for name in left_of(storage) if not name.endswith(".json")] == []
+            assert data_files(storage, "d") == []
 
 
 # -- tags
@@ -314,9 +322,8 @@ def test_any_history(lists: None, tmp_path: Path, seeds: range) -> None:
 
 @pytest.mark.slow("directory")
 def test_tags_that_were_moved_at_both_ends(
-    to: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    storage: Storage, to: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage = history(tmp_path)
     storage.copy("d", to=to, history=True)
     to.tag("d", "prod", "3")
     ahead = moves(to, "prod")
@@ -334,8 +341,10 @@ def test_tags_that_were_moved_at_both_ends(
     assert moves(to, "new") == moves(storage, "new")
 
 
-def test_a_damaged_note_stays_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    storage, to = history(tmp_path), new("directory", tmp_path)
+def test_a_damaged_note_stays_behind(
+    storage: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    to = new("directory", tmp_path)
     next(storage.path.glob(".tags/d/prod/00000001.json")).write_bytes(b"{}")
     with caplog.at_level(logging.WARNING):
         storage.copy("d", to=to, history=True)
@@ -347,7 +356,7 @@ def test_a_damaged_note_stays_behind(tmp_path: Path, caplog: pytest.LogCaptureFi
 # -- interrupted, and beside others
 
 
-@pytest.mark.parametrize("every", [35, pytest.param(7, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("every", [35, pytest.param(7, marks=pytest.mark.soak)])
 def test_killed_at_any_step_it_goes_on(tmp_path: Path, every: int) -> None:
     storage = Storage(tmp_path / "from")
     storage.submit({"x": np.arange(3)}, "d", "0")
@@ -390,9 +399,8 @@ def once(act: Callable[[], object]) -> Callable[[str], object]:
 @pytest.mark.rest
 @pytest.mark.parametrize("there", [["0"], ["0", "3"]])
 def test_versions_are_removed_there_meanwhile(
-    there: list[str], lists: None, to: Storage, tmp_path: Path
+    storage: Storage, there: list[str], lists: str, to: Storage
 ) -> None:
-    storage = history(tmp_path)
     storage.copy("d", "3", to=to, history=True)
 
     def removed() -> None:
@@ -409,9 +417,7 @@ def test_versions_are_removed_there_meanwhile(
 
 
 @pytest.mark.slow("directory")
-def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
-
+def test_versions_change_here_meanwhile(storage: Storage, to: Storage) -> None:
     def changed() -> None:
         storage.remove("d", "5")
         storage.submit({"x": np.arange(5)}, "d", "4", overwrite=True)
@@ -430,8 +436,7 @@ def test_versions_change_here_meanwhile(to: Storage, tmp_path: Path) -> None:
 
 
 @pytest.mark.quick("many-memory")
-def test_two_copies_at_once(lists: None, to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_two_copies_at_once(storage: Storage, lists: str, to: Storage) -> None:
     found: list[list[str]] = []
     at_once(*[lambda: found.append(storage.copy("d", to=to, history=True))] * 3)
     assert sorted(itertools.chain(*found), key=natural) == storage.versions("d")
@@ -444,8 +449,7 @@ def test_two_copies_at_once(lists: None, to: Storage, tmp_path: Path) -> None:
 
 @pytest.mark.slow("directory")
 @pytest.mark.damages("the versions that it damages")
-def test_damaged_files_and_manifests_are_not_sent(to: Storage, tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_damaged_files_and_manifests_are_not_sent(storage: Storage, to: Storage, tmp_path: Path) -> None:
     path = next(file for file in (storage.path / "d" / "5").glob("*.mdb"))
     data = path.read_bytes()
     path.write_bytes(bytes(byte ^ 1 for byte in data))
@@ -484,14 +488,12 @@ def test_a_version_that_lies_about_a_file_that_was_sent(to: Storage, tmp_path: P
     assert to.versions("d") == ["0"]
 
 
-def test_the_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    storage = history(tmp_path)
+def test_the_progress_is_shown(storage: Storage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = new("directory", tmp_path)
     storage.copy("d", to=to, history=True, progress=True)
     assert f"copying {len(to.versions('d'))} versions to {to.url}: 100%" in capsys.readouterr().err
 
 
-def test_a_storage_of_one_name_is_a_copy_of_itself(tmp_path: Path) -> None:
-    storage = history(tmp_path)
+def test_a_storage_of_one_name_is_a_copy_of_itself(storage: Storage, tmp_path: Path) -> None:
     assert not storage.copy("d", to=storage, history=True)
     assert isinstance(storage.copy("d", "8", to=yoga.Storage(tmp_path / "plain")), yoga.DataRef)

@@ -25,6 +25,7 @@ from torchyoga import Storage
 from torchyoga.building.board import Board
 from torchyoga.errors import ExistsError
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 ROWS = st.lists(st.integers(0, 99), min_size=1, max_size=7)
 
 

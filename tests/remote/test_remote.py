@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import time
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -92,15 +91,10 @@ def test_an_unchanged_object_is_deleted(remote: Objects) -> None:
     remote.delete_seen("m", tag)
     assert remote.find_one("m") is None
     remote.delete_seen("m", tag)  # as if the reply had been lost
-
-
-def test_an_object_replaced_since_is_not_deleted() -> None:
-    remote = Objects(f"memory://{uuid.uuid4().hex}")
-    remote.write("m", b"one")
-    _, tag = remote.read_tagged("m", 10)
-    remote.write("m", b"two")
-    remote.delete_seen("m", tag)
-    assert remote.read("m", 10) == b"two"
+    if remote.url.startswith("memory"):  # one that was replaced since is not
+        remote.write("m", b"two")
+        remote.delete_seen("m", tag)
+        assert remote.read("m", 10) == b"two"
 
 
 def test_files_of_all_sizes_are_uploaded(remote: Objects, tmp_path: Path) -> None:

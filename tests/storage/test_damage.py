@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from children import run_program
-from damaged import resealed
+from damaged import places, resealed
 from waiting import PATIENCE
 
 KINDS = ["lmdb", "hdf5", "hdf5 gzip"]
@@ -122,15 +122,6 @@ BYTES = [flipped, cut, grown, without_a_piece, swapped, overwritten, of_large_nu
 # -- JSON
 
 
-def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all values in it."""
-    found = [path] if path else []
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, child in items:
-        found += places(child, (*path, key))
-    return found
-
-
 VALUES = [
     None, True, False, -1, 0, 1, 2, 3, 49, 51, 4096, 2**31, 2**61, 2**63, 10**30, 1.5, 1e308, "", "a", "..",
     "<f4", "<f8", "<i4", "|u1", "|O", "|V8", "<M8[s]", "float32", "int64", "bfloat16", "ndarray", "tensor",
@@ -141,7 +132,7 @@ VALUES = [
 
 def changed(content: Any, chance: random.Random) -> None:
     """One value in it is replaced, deleted, duplicated or moved."""
-    path = chance.choice(places(content))
+    path = chance.choice([*places(content)][1:])
     parent = content
     for key in path[:-1]:
         parent = parent[key]
@@ -156,7 +147,7 @@ def changed(content: Any, chance: random.Random) -> None:
         parent.insert(key, copy.deepcopy(parent[key]))
     elif kind == 4:
         other = content
-        for step in chance.choice(places(content)):
+        for step in chance.choice([*places(content)][1:]):
             other = other[step]
         parent[key] = copy.deepcopy(other)
     else:

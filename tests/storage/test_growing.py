@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own import Breakable
 from sound import check_versions
-from stored import objects_of, store_of, told
+from stored import data_files, objects_of, store_of, told
 from victims import Victim
 from waiting import at_once
 
@@ -42,6 +43,7 @@ from torchyoga.versions.file_entry import Deleted
 from torchyoga.versions.lineage import Parent
 from torchyoga.versions.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 Row = dict[str, Any]
 
@@ -76,28 +78,21 @@ def test_an_append_shares_files_and_says_of_what(storage: Storage) -> None:
     assert [file.of for file in store_of(storage).manifest("d", "3").files] == [None]
 
 
-def data_files(storage: Storage) -> list[str]:
-    """All data files of the dataset "d"."""
-    if storage.url.startswith("memory"):
-        return sorted(n for n in objects_of(storage).find("d") if not n.endswith(".json"))
-    return sorted(str(p) for p in Path(storage.url, "d").rglob("*") if p.suffix in (".mdb", ".h5"))
-
-
 def test_the_last_one_that_names_files_takes_them_along(storage: Storage) -> None:
     storage.submit(rows_of(0, 1), "d", "1")
     storage.append(rows_of(2), "d", "2", after="1")
     storage.delete_rows("d", "2", rows=[1], to="3")
     storage.remove("d", "1")
     storage.remove("d", "2")
-    assert len(data_files(storage)) == 2
+    assert len(data_files(storage, "d")) == 2
     storage.remove("d", "3")
-    assert data_files(storage) == []
+    assert data_files(storage, "d") == []
     storage.submit(rows_of(0), "d", "1")
     storage.append([], "d", "2", after="1")
     storage.remove("d", "1")
     storage.convert("d", "2")
     storage.clean(0)
-    assert len(data_files(storage)) == 1
+    assert len(data_files(storage, "d")) == 1
 
 
 @pytest.mark.slow("hdf5")
@@ -338,7 +333,7 @@ def test_deleted_rows_read_back(rows: set[int]) -> None:
 @pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
 def test_kills_between_steps_lose_nothing(what: str, kills: int, tmp_path: Path) -> None:
     """A child is killed after some of its touches of the world outside, spread evenly, or after each."""
-    storage = Storage(tmp_path / "storage")
+    base, storage = Storage(tmp_path / "base"), Storage(tmp_path / "storage")
     acts: dict[str, Callable[[], object]] = {
         "append": lambda: storage.append(rows_of(2), "d", "2", after="1") and None,
         "delete_rows": lambda: storage.delete_rows("d", "1", rows=[1], to="2") and None,
@@ -347,38 +342,34 @@ def test_kills_between_steps_lose_nothing(what: str, kills: int, tmp_path: Path)
         "overwrite": lambda: storage.submit(rows_of(9), "d", "1", overwrite=True) and None,
         "clean": lambda: storage.clean(0) and None,
     }
-    most = 1
-    number = -1
-    while True:
-        touches = None if number < 0 else number * max(1, most // kills)
-        number += 1
-        for version in storage.versions("d"):
-            storage.remove("d", version)
-        storage.submit(rows_of(0, 1), "d", "1")
-        if what not in ("append", "delete_rows"):
-            storage.append(rows_of(2), "d", "2", after="1")
-        if what == "clean":
-            storage.remove("d", "1")
-            storage.submit(rows_of(5), "d", "1")
-        found = Victim(acts[what], touches).end()
-        if touches is None:
-            assert found is not None
-            most = found[0]
-            continue
-        check_versions(tmp_path)
+    base.submit(rows_of(0, 1), "d", "1")
+    if what not in ("append", "delete_rows"):
+        base.append(rows_of(2), "d", "2", after="1")
+    if what == "clean":
+        base.remove("d", "1")
+        base.submit(rows_of(5), "d", "1")
+
+    def killed_after(touches: int | None) -> Any:
+        shutil.rmtree(storage.path, ignore_errors=True)
+        shutil.copytree(base.path, storage.path)
+        return Victim(acts[what], touches).end()
+
+    most, _ = killed_after(None)
+    step = max(1, most // kills)
+    for touches in range(step, most + step + 1, step):
+        killed_after(touches)
+        check_versions(storage.path)
         for version in storage.versions("d"):
             list(storage.fetch("d", version))
         if "1" in storage.versions("d"):
             storage.remove("d", "1")
         storage.clean(0)
-        check_versions(tmp_path)
+        check_versions(storage.path)
         if "2" in storage.versions("d"):
             assert storage.fetch("d", "2")[0]["x"] == 0
             storage.remove("d", "2")
         storage.clean(0)
-        assert data_files(storage) == []
-        if touches > most:
-            break
+        assert data_files(storage, "d") == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

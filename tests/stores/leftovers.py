@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from waiting import PATIENCE, running
 
-import torchyoga as yoga
 from torchyoga.stores.local import LocalStore
 
 OLD = {"x": np.arange(30)}
@@ -38,13 +37,6 @@ def interrupted(root: Path) -> None:
     staging = LocalStore(root).stage("a", "1")
     (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
     staging.save({"files": []})
-
-
-def removed(root: Path) -> None:
-    """A removed version, of which the lock is left."""
-    yoga.Storage(root).submit(OLD, "a", "1")
-    yoga.Storage(root).remove("a", "1")
-    (root / "a").rmdir()
 
 
 @contextmanager

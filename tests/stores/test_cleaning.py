@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from leftovers import NEW, OLD, OLD_ROWS, held_by_another, interrupted, put, values
+from stored import told
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.stores.local import LocalStore
 
 
 def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
@@ -45,22 +44,21 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
     assert (tmp_path / "b" / "1" / left_over).exists()
 
 
-def test_files_without_a_manifest_are_cleaned(tmp_path: Path) -> None:
-    """As after a publication that was cut off before its manifest."""
-    name = "0123456789abcdef-00000.mdb"
-    put(tmp_path / "a" / "1", name)
-    assert [*yoga.Storage(tmp_path).clean(0)] == [f"a/1/{name}"]
-
-
 def replaced(root: Path) -> None:
     """A version beside which a file of another build lies."""
     yoga.Storage(root).submit(OLD, "a", "1")
     (root / "a" / "1" / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
 
 
+def cut_off(root: Path) -> None:
+    """A file of a publication that ended before its manifest."""
+    put(root / "a" / "1", "0123456789abcdef-00000.mdb")
+
+
 LEFT: dict[Callable[[Path], None], list[str]] = {
     interrupted: [".staging/a/1"],
     replaced: ["a/1/0123456789abcdef-00000.mdb"],
+    cut_off: ["a/1/0123456789abcdef-00000.mdb"],
 }
 
 
@@ -116,25 +114,18 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
     assert [*storage.clean(1800)] == LEFT[leave]
 
 
-class Overtaken(LocalStore):
-    """A store whose lock is just being released: its holder does something before that."""
-
-    def __init__(self, root: Path, does: Callable[[], object]) -> None:
-        super().__init__(root)
-        self._does = does
-
-    @contextmanager
-    def lock(self, id: str, version: str, timeout: float = -1, deletes: bool = False) -> Iterator[None]:
-        self._does()
-        with super().lock(id, version, timeout, deletes):
-            yield
+def overtaken(root: Path, does: Callable[[], object]) -> yoga.Storage:
+    """A storage whose lock is just being released: its holder does something before that."""
+    storage = yoga.Storage(root)
+    told(storage, lock=lambda lock, *args, **more: (does(), lock(*args, **more))[1])
+    return storage
 
 
 def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
     interrupted(tmp_path / "build")
     folder = tmp_path / "build" / ".staging" / "a" / "1"
     age(tmp_path / "build", 3600)
-    assert Overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == {}
+    assert overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == {}
     assert len(list(folder.iterdir())) == 2
 
     root = tmp_path / "version"
@@ -145,18 +136,22 @@ def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: 
     yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
     first.write_bytes(kept)  # as after a publication that was cut off before its manifest
     age(root, 3600)
-    cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
+    cleaner = overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
     assert first.name not in " ".join(cleaner.clean(1800))
     assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
 
 
-def test_a_removed_version_leaves_no_folder(tmp_path: Path) -> None:
+def test_removed_versions_and_builds_that_failed_leave_no_folder(tmp_path: Path) -> None:
+    """Neither does what an interrupted build of a removed version had left."""
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "kept", "1")
-    for number in range(10):
-        storage.submit(OLD, f"a{number}", "1")
-        storage.remove(f"a{number}", "1")
-    folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
-    assert {name for name in folders if not name.startswith(".locks")} == {"kept", "kept/1"}
+    with pytest.raises(ValueError, match="max_rows"):
+        storage.submit(iter(OLD_ROWS), "kept", "2", max_rows=3)
+    for leave in (lambda root: None, interrupted):
+        storage.submit(OLD, "a", "1")
+        leave(tmp_path)
+        storage.remove("a", "1")
+        folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
+        assert {name for name in folders if not name.startswith(".locks")} == {"kept", "kept/1"}
     assert not storage.clean(0)
     storage.check("kept", "1")

@@ -19,12 +19,8 @@ from torchyoga.files.root import Root
 from torchyoga.versions.location import Staging
 
 FOREIGN = [
-    "notes.txt",
-    "folder/",
-    "folder/inner.txt",
-    "0123456789abcdef-00000.mdb/",
-    "model.pt",
-    "Manifest.json",
+    *("notes.txt", "model.pt", "Manifest.json", "folder/", "folder/inner.txt"),
+    *("0123456789abcdef-00000.mdb/", "manifest.json.new/"),
 ]
 
 
@@ -77,6 +73,7 @@ def test_files_of_others_that_come_during_a_build_are_named_and_stay(tmp_path: P
     with pytest.raises(YogaError, match=r"a/1 holds what torchyoga has not written: 'notes\.txt'"):
         storage.submit(rows(), "a", "1")
     assert content(tmp_path / "a") == {"1": None, "1/notes.txt": b"mine"}
+    assert not list((tmp_path / ".staging").rglob("*.mdb"))
 
 
 def test_hidden_files_are_ignored_and_stay(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import dies_in_a_child, forked
+from damaged import flipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -112,10 +113,7 @@ def test_every_flipped_bit_and_every_cut_is_damage(maker: Maker, cache: Cache) -
     path = kept(cache)
     whole = path.read_bytes()
     damaged = [whole[:n] for n in range(0, len(whole), 7)] + [whole + b"\0"]
-    for bit in range(0, 8 * len(whole), 11):
-        some = bytearray(whole)
-        some[bit // 8] ^= 1 << bit % 8
-        damaged.append(bytes(some))
+    damaged += flipped(whole, range(0, 8 * len(whole), 11))
     for times, data in enumerate(damaged, 2):
         path.write_bytes(data)
         assert maker.asked(cache) == b"some bytes"

@@ -17,8 +17,7 @@ import pytest
 from children import in_processes
 from damaged import resealed
 from golden.make import wide
-from stored import short_lists, tidied
-from test_listed import left_of
+from stored import files_below, short_lists, tidied
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, StateError
@@ -29,6 +28,7 @@ from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.manifest import Manifest
 from torchyoga.versions.names import natural
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 COUNTER = itertools.count()
 Rows = list[dict[str, Any]]
 
@@ -146,7 +146,7 @@ def test_any_history_gives_what_rows_give(
         for version in rows:
             storage.remove(id, version)
         storage.clean(0, id=id)
-        assert left_of(storage, id) == []
+        assert files_below(storage, id) == {}
 
 
 def told(storage: Storage, rows: Rows) -> yoga.DataRef:
@@ -244,7 +244,7 @@ def store_manifest(folder: Path) -> Manifest:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_workers_read_all_groups(tmp_path: Path, context: str) -> None:
     storage = Storage(tmp_path)
     storage.submit(arrays(), "a", "1")
@@ -465,7 +465,7 @@ def _add(folder: str, number: int) -> None:
 def test_many_add_columns_at_once(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     storage.submit(arrays(), "a", "1")
-    in_processes("spawn", *(partial(_add, str(tmp_path), number) for number in range(3)))
+    in_processes("forkserver", *(partial(_add, str(tmp_path), number) for number in range(3)))
     for version in storage.versions("a"):
         storage.check("a", version)
     ref = storage.fetch("a", latest=True)  # each came behind those that were faster

@@ -19,7 +19,7 @@ import pytest
 from damaged import resealed
 from golden.make import grown
 from interrupting import calls_of
-from stored import objects_of, short_lists, told
+from stored import files_below, short_lists, told
 
 import torchyoga as yoga
 from torchyoga.errors import YogaError
@@ -31,6 +31,7 @@ from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, group
 from torchyoga.versions.lineage import Parent
 from torchyoga.versions.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 GOLDEN = Path(__file__).parents[1] / "golden"
 COUNTER = itertools.count()
 
@@ -52,14 +53,6 @@ def grow(storage: Storage, appends: int, **options: Any) -> Any:
     for number in range(appends):
         ref = storage.append({"x": np.arange(2)}, "d", str(number + 1), after=str(number))
     return ref
-
-
-def left_of(storage: Storage, id: str) -> list[str]:
-    """The data files and lists of a dataset."""
-    if storage.url.startswith("memory"):
-        names = objects_of(storage).find(id)
-        return [name for name in names if not name.endswith(".json")]
-    return [str(path) for path in Path(storage.url, id).rglob("*") if path.is_file()]
 
 
 def test_a_sweep_reads_each_list_once(storage: Storage) -> None:
@@ -218,14 +211,12 @@ def line(built: Path, tmp_path: Path) -> Storage:
 def test_forged_lists_are_refused_and_nothing_is_deleted(what: str, line: Storage, tmp_path: Path) -> None:
     storage = line
     forged(storage, FORGERIES[what])
-    before = left_of(storage, "d")
+    before = files_below(storage, "d")
     with pytest.raises(YogaError, match=r"is damaged|damaged:"):
         len([*storage.fetch("d", "9")])
     storage.clean(0)
     storage.remove("d", "5")
-    assert {*before} - {*left_of(storage, "d")} <= {
-        str(path) for path in [Path(storage.url) / "d" / "5" / "manifest.json"]
-    }
+    assert before.keys() - files_below(storage, "d").keys() <= {"5/manifest.json"}
     storage.check("d", "4")
 
 

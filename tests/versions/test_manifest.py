@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import hashlib
 import itertools
 import json
 import re
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import run_program
+from damaged import places, sealed
 
 from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
@@ -37,30 +36,12 @@ HOSTILE: list[Any] = [
 ]
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """The text of a forged manifest whose checksum is right, and its fingerprint, if it can have one."""
-    content = {name: value for name, value in content.items() if name != "checksum"}
-    with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
-        files = [FileEntry.from_json(file) for file in content["files"]]
-        content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))  # NaN, too
-    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return json.dumps({**content, "checksum": checksum}).encode()
-
-
 def without_stats(text: bytes) -> bytes:
     """A manifest without what readers may leave alone, of which there would be too much to forge."""
     return sealed({key: value for key, value in json.loads(text).items() if key != "stats"})
 
 
 TEXT = without_stats((GOLDEN / "manifest.json").read_bytes())
-
-
-def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    if isinstance(content, (dict, list)):
-        for key in content if isinstance(content, dict) else range(len(content)):
-            yield from places(content[key], (*path, key))
 
 
 def forgeries(text: bytes) -> Iterator[bytes]:
@@ -271,6 +252,10 @@ WRONG = {
     "deep": (b'"rows": 5', b'"rows": ' + b"[" * 5000 + b"]" * 5000, "damaged"),
     "surrogates": (b'"rows": 5', b'"rows": "\xed\xa0\x80"', "can't decode"),
     "a mark": (b"{", b"\xef\xbb\xbf{", "BOM"),
+    **{
+        f"nothing but {text[:20]!r}": (TEXT, text, "the manifest is damaged")
+        for text in (b"", b"{", b"[]", b"null", b"5", b"[" * 100_000, b"\xff", b'{"torchyoga": 1}')
+    },
 }
 
 
@@ -377,11 +362,8 @@ def test_a_number_of_rows_that_no_order_could_have_is_refused() -> None:
 @pytest.mark.parametrize("text", [b"", b"\r\n", bytes(4096), TEXT, TEXT[:40], TEXT[90:], b'{"torchyoga":1}'])
 def test_a_manifest_is_recognised_also_if_it_was_cut_or_lost(text: bytes) -> None:
     assert is_like_manifest(text)
-
-
-@pytest.mark.parametrize("text", [b"{}", b"notes", bytes(9) + b"x", b'{"build": "1"}', b'{"torchyoga": "1"}'])
-def test_foreign_files_are_not_taken_for_manifests(text: bytes) -> None:
-    assert not is_like_manifest(text)
+    for foreign in (b"{}", b"notes", bytes(9) + b"x", b'{"build": "1"}', b'{"torchyoga": "1"}'):
+        assert not is_like_manifest(foreign)
 
 
 def test_commas_in_texts_do_not_count_as_elements() -> None:

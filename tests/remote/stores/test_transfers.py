@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from publishing import Machine, storages
 from servers import QUICK, Fault, Proxy, http_server
-from stored import objects_of
+from stored import files_below
 
 import torchyoga as yoga
 from torchyoga import errors
@@ -45,9 +45,7 @@ def same(one: yoga.Storage, other: yoga.Storage) -> None:
 
 def bytes_of(storage: yoga.Storage) -> int:
     """Of all files of the versions."""
-    if storage.url.startswith("/"):
-        return sum(path.stat().st_size for path in (storage.path / "d").rglob("*.*"))
-    return sum(int(found.nbytes) for found in objects_of(storage).find("d").values())
+    return sum(files_below(storage, "d").values())
 
 
 def test_there_and_back(machine: Machine, tmp_path: Path) -> None:
