@@ -370,7 +370,9 @@ def test_a_process_ends_well_while_its_file_is_open(program: str, tmp_path: Path
 # -- files whose bytes are not in the usual places
 
 
-@pytest.mark.parametrize("way", ["contiguous", "chunked by rows", "gzip", "compact", "virtual, in the file"])
+@pytest.mark.parametrize(
+    "way", ["contiguous", "never written", "chunked by rows", "gzip", "compact", "virtual, in the file"]
+)
 def test_a_file_that_begins_with_a_user_block(way: str, tmp_path: Path) -> None:
     # MATLAB's files have one.
     path = written(tmp_path / "x.h5", WAYS[way], userblock_size=1024)

@@ -312,7 +312,7 @@ class _Opening:
         if layout == h5d.VIRTUAL:
             rows_of = _ByHdf5(self, dataset.name)
             return lambda rows, offset, size: _part(rows_of(rows), dtype.itemsize, offset, size)
-        if layout == h5d.CONTIGUOUS and dataset.id.get_offset() is None:  # never written
+        if layout == h5d.CONTIGUOUS and not dataset.id.get_storage_size():  # never written
             value = _fill(dataset, dtype, 1, where)
             return lambda rows, offset, size: np.tile(value[offset : offset + size], len(rows) * count)
         chunks = _ChunkTable(dataset, dtype, _ByHdf5(self, dataset.name), where)

@@ -391,7 +391,9 @@ class Loop:
         if self.hold:
             lasts = (one.now for one in self.watched.values() if one.is_trained and one.now is not None)
             return not any(last.is_over and self.steps - last.ended < self.hold for last in lasts)
-        return not any(one.since for one in self.watched.values() if one.has_stepped)
+        has_past = self.steps > self._num_steps  # steps over a loader may have come before a resume
+        asked = (one for one in self.watched.values() if one.has_stepped or (has_past and one.is_trained))
+        return not any(one.since for one in asked)
 
     def _stepped_by(self, name: str, is_named: bool) -> None:
         """An optimizer has stepped. Of several that step on the same batches, the last one counts."""
@@ -422,8 +424,7 @@ class Loop:
                     self.body[one.name] = 0
                     self._end_evaluations()
                 one.has_stepped = True
-        trained = [one for one in self.watched.values() if one.is_trained]
-        if trained:
+        if trained := [one for one in self.watched.values() if one.is_trained]:
             self._check_step(trained, sum(one.since for one in trained if one.is_open))
         for one in self.watched.values():
             one.since = 0
@@ -505,15 +506,14 @@ class Loop:
                     f"{one.since} batches of {one.name!r} were taken since the last step; save right after "
                     "it, or between epochs"
                 )
-            if self.in_epochs and one.name in self.body and not one.is_open:
+            if self.in_epochs and not one.is_open:
                 self._leave_last(one)
         held = {one.name: one.held[0] for one in trained if one.held and one.is_open}
         before: Mapping[str, Any] = self._outside or self.pending or generators.taken()
-        at_step: Mapping[str, Any] | None = None
+        again = self._held_again  # as long as nothing is held again after a resume
+        at_step: Mapping[str, Any] | None = None if again is None else again.at_step
         if held:
             before, at_step = next(iter(held.values()))[0], before
-        elif self._held_again is not None:  # nothing is held again yet after a resume
-            at_step = self._held_again.at_step
         return {
             "steps": self.steps,
             "epoch": self.epoch,
