@@ -41,30 +41,36 @@ ROOMS = {
     "order/epoch": "order/epoch order/cursor order/proof sampling/unordered sampling/stories "
     "sampling/sampler loading/loader",
     "order/cursor": "order/cursor sampling/unordered order/saved_states sampling/stories sampling/sampler "
-    "reading/stream loading/loader",
+    "reading/stream loading/loader order/quality",
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
     "sampling/indices": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
-    "order/saved_states views/joined sampling/seeding",
+    "order/saved_states views/joined sampling/seeding sampling/unordered sampling/appended",
     "sampling/redrawn": "sampling/redrawn sampling/user_sampler loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
-    "adapters/torch formats/odd_sizes",
-    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/tree formats/odd_sizes",
+    "adapters/torch formats/odd_sizes rows/collector rows/nesting rows/outline rows/statistics",
+    "rows/column": "rows/block storage/build adapters/arrays adapters/torch rows/tree formats/odd_sizes "
+    "rows/collector rows/nesting rows/outline tables/arrow",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
-    "views/joined views/views storage/storage",
+    "views/joined views/views storage/storage reading/together reading/flipped_bits",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",
     "loading/shared_memory": "loading/shared_memory loading/batch_kinds process/forks loading/loader",
-    "loading/plan": "loading/loader loading/in_use loading/batch_kinds sampling/seeding",
-    "loading/delivery": "loading/loader loading/in_use loading/batch_kinds sampling/unordered loading/device",
+    "loading/plan": "loading/loader loading/in_use loading/batch_kinds sampling/seeding loading/threads "
+    "loading/auto",
+    "loading/delivery": "loading/loader loading/in_use loading/batch_kinds sampling/unordered loading/device "
+    "loading/threads loading/pace loading/auto",
     "versions/manifest": "versions/manifest versions/info formats/formats stores/local storage/build "
-    "storage/storage",
+    "storage/storage versions/listed versions/columns tables/parquet_bad",
     "versions/location": "stores/local storage/build storage/full_disk storage/storage power",
     "files/root": "files/root stores/local storage/full_disk storage/storage power",
-    "stores/local": "stores/local storage/full_disk storage/storage storage/build files/root power",
+    "stores/local": "stores/local storage/full_disk storage/storage storage/build files/root power "
+    "stores/cleaning stores/notes stores/foreign_files",
     "stores/lease": "remote/lease remote/races remote/stores/stores",
-    "stores/cache": "stores/cache remote/stores/small_cache remote/stores/downloads remote/stores/stores",
-    "stores/downloads": "remote/stores/downloads remote/stores/small_cache remote/stores/stores remote/races",
+    "stores/cache": "stores/cache remote/stores/small_cache remote/stores/downloads remote/stores/stores "
+    "stores/kept_index",
+    "stores/downloads": "remote/stores/downloads remote/stores/small_cache remote/stores/stores remote/races "
+    "remote/stores/foreign_stores tables/records tables/mds tables/litdata tables/json_lines",
     "stores/remote": "remote/stores/stores remote/races remote/remote",
 }
 _LONGEST = 1800  # seconds of the tests of a room

@@ -38,7 +38,7 @@ SOURCES = {
     "numbers": lambda: list(range(50)),
     "arrays": lambda: {"x": np.arange(300).reshape(100, 3)},
     "view": lambda: yoga.from_arrays({"x": np.arange(100)}).select(list(range(90, 10, -1))),
-    "inputs": lambda: yoga.flat_map(list(range(16)), read_lines),
+    "inputs": lambda: yoga.flat_map(list(range(40)), read_lines),
     "function": lambda: make_plain,
 }
 

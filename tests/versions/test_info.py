@@ -23,11 +23,7 @@ LEAVES = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXTS
 )
-VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=12,
-)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=20)
 
 
 @given(info=st.dictionaries(TEXTS, VALUES))
