@@ -24,7 +24,7 @@ TWO := -n 2 --dist worksteal
 THREE := -n 3 --dist worksteal
 # Tests and the programs that they start find compiled what one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
+# Exhaustive tests and those of stores wait longer: for programs, leases, retries, servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal
 # One process for each backend of Keras, which come first; all other tests are dealt one by one.
 BACKENDS := -n 3 --dist loadgroup
@@ -55,7 +55,7 @@ test: lint
 
 # Exhaustive tests and all examples of laws, then stores, frameworks, engines and trainers.
 test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
-	$(RUN) -m pytest $(THREE) -m "(rest or hypothesis) and not soak" $(APART)
+	$(RUN) -m pytest $(WAITING) -m "(rest or hypothesis) and not soak" $(APART)
 	$(RUN) -m pytest $(WAITING) tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
 	$(MAKE) test-engines
