@@ -77,7 +77,8 @@ class Watched(Observer):
 
     Attributes:
         is_trained: its place is saved, as its batches are trained on, or may be.
-        has_stepped: an optimizer has stepped within a pass over it.
+        has_stepped, had_stepped: an optimizer has stepped within a pass over it, in this process; before
+            what it has resumed.
         since: batches taken since the last step.
         now: the latest pass.
         before: batches of the epoch before it began.
@@ -90,7 +91,7 @@ class Watched(Observer):
         self.name, self.loader, self.is_trained, self._loop = name, loader, is_trained, loop
         self.indices, self.pipeline = parts_of(loader)
         self.within = self.pipeline.observer
-        self.has_stepped = self.is_counted = self.is_measured = False
+        self.has_stepped = self.had_stepped = self.is_counted = self.is_measured = False
         self.before = self.since = 0
         self.now: Pass | None = None
         self.held: deque[tuple[Saved, Saved]] = deque(maxlen=loop.hold)
@@ -391,9 +392,7 @@ class Loop:
         if self.hold:
             lasts = (one.now for one in self.watched.values() if one.is_trained and one.now is not None)
             return not any(last.is_over and self.steps - last.ended < self.hold for last in lasts)
-        has_past = self.steps > self._num_steps  # steps over a loader may have come before a resume
-        asked = (one for one in self.watched.values() if one.has_stepped or (has_past and one.is_trained))
-        return not any(one.since for one in asked)
+        return not any(one.since for one in self.watched.values() if one.has_stepped or one.had_stepped)
 
     def _stepped_by(self, name: str, is_named: bool) -> None:
         """An optimizer has stepped. Of several that step on the same batches, the last one counts."""
@@ -519,6 +518,7 @@ class Loop:
             "epoch": self.epoch,
             "counter": self.counter,
             "trained": [one.name for one in trained],
+            "stepped": [one.name for one in trained if one.has_stepped or one.had_stepped],
             "begun": {
                 name: count + (self.is_at_end(name) and not self._last(name).is_over)
                 for name, count in self.body.items()
@@ -561,6 +561,7 @@ class Loop:
             if name in place["loaders"]:
                 one.loader.load_state_dict(place["loaders"][name])
             one.is_trained = one.is_trained or name in place["trained"]
+            one.had_stepped = name in place["stepped"]
             one.before, one.now = one.steps_before(), None
             one.is_counted = one.is_measured = False
             one.held.clear()
