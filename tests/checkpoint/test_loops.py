@@ -337,7 +337,7 @@ def check(loop: Callable[[Story], None], folder: Path, kill: int, whole: list[An
     ("loop", "step"),
     [
         *((loop, 5) for loop in FEW),
-        *(pytest.param(loop, 4, marks=pytest.mark.rest) for loop in LOOPS if loop not in FEW),
+        *(pytest.param(loop, 3, marks=pytest.mark.rest) for loop in LOOPS),
         *(pytest.param(loop, 1, marks=pytest.mark.soak) for loop in LOOPS),
     ],
 )

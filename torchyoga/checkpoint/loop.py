@@ -77,8 +77,7 @@ class Watched(Observer):
 
     Attributes:
         is_trained: its place is saved, as its batches are trained on, or may be.
-        has_stepped, had_stepped: an optimizer has stepped within a pass over it, in this process; before
-            what it has resumed.
+        has_stepped, had_stepped: an optimizer has stepped within a pass over it; it had before a resume.
         since: batches taken since the last step.
         now: the latest pass.
         before: batches of the epoch before it began.
