@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torchyoga.errors import CorruptError
-from torchyoga.process.digests import json_digest
+from torchyoga.process.digests import hexdigest
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.columns import fingerprint_of
 from torchyoga.versions.file_entry import FileEntry
@@ -34,18 +33,16 @@ def flipped(data: bytes, bits: Iterable[int]) -> Iterator[bytes]:
 def resealed(content: dict[str, Any]) -> bytes:
     """A manifest of this content, with its checksum."""
     content = {name: value for name, value in content.items() if name != "checksum"}
-    return json.dumps({**content, "checksum": json_digest(content)}).encode()
+    checksum = hexdigest(json.dumps(content, sort_keys=True, separators=(",", ":")))  # NaN, too
+    return json.dumps({**content, "checksum": checksum}).encode()
 
 
 def sealed(content: dict[str, Any]) -> bytes:
     """A manifest of any content, with its checksum, and with its fingerprint if it can have one."""
-    content = {name: value for name, value in content.items() if name != "checksum"}
     with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
         files = [FileEntry.from_json(file) for file in content["files"]]
         content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))  # NaN, too
-    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return json.dumps({**content, "checksum": checksum}).encode()
+    return resealed(content)
 
 
 def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
