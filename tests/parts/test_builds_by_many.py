@@ -376,9 +376,10 @@ def test_workers_that_do_not_share_the_files_are_named(storage):
         storage.submit(Plain(9), "a", "1", executor=Acting(elsewhere))
 
 
-def test_a_driver_ends_when_another_builder_has_published(storage, monkeypatch):
-    """Which removes the plan."""
-    monkeypatch.setattr("torchyoga.caching.many._CURRENT", 0.2)
+@pytest.mark.parametrize("seconds", [0.2, 1000])
+def test_a_driver_ends_when_another_builder_has_published(seconds, storage, monkeypatch):
+    """Which removes the plan; it is looked for after some seconds, or where parts are built and not seen."""
+    monkeypatch.setattr("torchyoga.caching.many._CURRENT", seconds)
 
     def beside_a_rival(number, begin):
         if number == 3:

@@ -701,13 +701,13 @@ def _drive(job: BuildJob, watch: _BuildWatch) -> None:
     try:
         for look in watch.looks():
             left = set(range(plan.num_parts)) - look.done
-            unseen = [part for part in left if len(built[part]) >= _UNSEEN]
-            if unseen:
-                part = unseen[0]
+            if unseen := [part for part in left if len(built[part]) >= _UNSEEN]:
+                if not job.board.is_current(plan):  # another builder has published, which removes all notes
+                    return
                 raise YogaError(
-                    f"{plan.named(part)} was built {_UNSEEN} times, last by {built[part][-1]}, but {here()} "
-                    f"sees no note of it in {job.board.place}: do all machines see the same files there? Use "
-                    "a directory that they share, or a store behind a URL"
+                    f"{plan.named(unseen[0])} was built {_UNSEEN} times, last by {built[unseen[0]][-1]}, but "
+                    f"{here()} sees no note of it in {job.board.place}: do all machines see the same files "
+                    "there? Use a directory that they share, or a store behind a URL"
                 )
             if time.monotonic() - watch.heard > _LONGEST_SILENCE:
                 raise YogaError(
