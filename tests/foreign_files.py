@@ -42,10 +42,10 @@ class Format(NamedTuple):
     lists: str = "ids"
 
 
-def write_lines(folder: Path, count: int = COUNT, each: int = 25) -> None:
+def write_lines(folder: Path, count: int = COUNT, each: int = 25, blanks: int = 0) -> None:
     rows = [{**row, "n": n} for n, row in zip(range(count), cycle(TABLE.to_pylist()), strict=False)]
     for number, start in enumerate(range(0, count, each)):
-        lines = map(json.dumps, rows[start : start + each])
+        lines = (json.dumps(row) + " " * blanks for row in rows[start : start + each])
         (folder / f"{number:02}.jsonl").write_text("\n".join(lines))
 
 
