@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from waiting import running
 
+from torchyoga.formats import mapped
 from torchyoga.formats.items import Cut, Decoded, Items, Mapped, Numbering
 from torchyoga.formats.mapped import Bytes, Memory
 from torchyoga.process import copies
@@ -181,6 +182,8 @@ def test_large_reads_are_the_same_from_every_thread_and_torch_divides_other_work
 ) -> None:
     if not is_known:
         monkeypatch.setattr(copies, "_openmp", lambda: None)
+    monkeypatch.setattr(copies, "LARGE", 2**20)
+    monkeypatch.setattr(mapped, "_OWN_READ", 2**20)
     count = max(3, 3 * 2**20 // row_bytes)
     data = np.random.default_rng(0).integers(0, 256, shift + count * row_bytes, dtype=np.uint8)[shift:]
     memory = Memory([data])

@@ -44,7 +44,7 @@ from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..files.root import open_regular
 from ..process.buffers import address_of, is_placing
-from ..process.copies import LARGE, PIECE, can_be_undivided, copy_pieces, may_share, undivided
+from ..process.copies import PIECE, can_be_undivided, copy_pieces, may_share, undivided
 from ..process.lazy import torch
 from ..rows.types import Array, Ints
 
@@ -489,7 +489,7 @@ class _Range:
     def picked(self, places: Ints, row_bytes: int) -> Bytes:
         """Copies of rows, by NumPy; of many bytes without Python's lock, as several items each."""
         size = row_bytes
-        if len(places) * row_bytes >= LARGE:
+        if len(places) * row_bytes >= 2 * PIECE:
             while len(places) * row_bytes // size <= _LOCKED_ITEMS and not size % 2:
                 size //= 2
             places = places[:, None] + np.arange(0, row_bytes, size)
@@ -560,8 +560,7 @@ class Memory:
         numbers = span.numbers(places, row_bytes, empty) if len(places) else None
         if numbers is not None:
             return numbers
-        is_alone = nbytes < _OWN_READ and not may_share(nbytes)
-        if is_alone and not is_placing() and span.allows(row_bytes):
+        if nbytes < _OWN_READ and not is_placing() and span.allows(row_bytes):
             return span.picked(places, row_bytes)
         out = empty(nbytes)
         if span.allows(row_bytes) and can_be_undivided():

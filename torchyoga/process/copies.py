@@ -21,7 +21,7 @@ from .threads import are_ahead, begin_thread, in_forked_child
 
 ALONE_ELEMENTS = 2**15  # torch divides copies of more among threads
 PIECE = 2**20  # bytes that one thread copies at a time
-LARGE = 2 * 2**20  # bytes; of less, a second thread would come too late
+LARGE = 16 * 2**20  # bytes; of less, a second thread costs more to wake than it saves
 
 
 @lru_cache(maxsize=1)
