@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
-    from .tools.commands.look import report
     from .tools.doctor.examination import doctor
+    from .tools.report.page import report
     from .tools.view.view import view
     from .views.chosen import concat
     from .views.mix import mix

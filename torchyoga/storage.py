@@ -746,7 +746,7 @@ class Storage:
         id: str | None = None,
         dry_run: bool = False,
     ) -> dict[str, int]:
-        """Removes the rests of interrupted builds, and replaced files; with `keep_last` also versions.
+        """Removes what interrupted builds have left, and replaced files; with `keep_last` also versions.
 
         Args:
             grace: seconds. Files and versions that are younger stay, because they may belong to a running

@@ -37,12 +37,12 @@ def from_arrays(data: Arrays | Mapping[Any, Arrays]) -> DataRef:
     """Existing arrays as a DataRef: nothing is copied, nothing is cached.
 
     Args:
-        data: an array or a tensor (N, ...), the path of a `.npy` file, or a dict of such, with rows along the
-            first axis. A `.npy` file is mapped, not loaded; a DataRef over it, or over a `numpy.memmap`,
+        data: an array or a tensor (N, ...), the path of a `.npy` file, or a dict of these, with rows along
+            the first axis. A `.npy` file is mapped, not loaded; a DataRef over it, or over a `numpy.memmap`,
             pickles by its path.
 
-    Rows are `data[i]`, or dicts of such; a row that is one element of a tensor has no dimensions. Do not
-    change the arrays while they are read.
+    Rows are `data[i]`, or dicts of such elements; a row that is one element of a tensor has no dimensions. Do
+    not change the arrays while they are read.
 
     Raises:
         SchemaError: an array has no rows, or another number of rows than the others, or holds objects.

@@ -24,7 +24,7 @@ class FlatMapped:
 
 
 def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapped:
-    """Many rows of each row of some data, to submit to a storage: documents into chunks, videos into clips.
+    """Many rows made from each row of some data, for a storage: documents into chunks, videos into clips.
 
     Args:
         data: anything that `submit` takes, or a list of paths.
@@ -33,11 +33,11 @@ def flat_map(data: object, function: Callable[[Row], Iterable[Row]]) -> FlatMapp
     How many rows there are is known only once they are made, so this is a source for `submit` and not a
     DataRef; `map` is for one row from one. Where rows of `data` are read by number, an interrupted build
     continues in the row that it had reached, whose first rows are made again and left out: the function
-    should give the same rows for the same row. Several can build it at once (docs/caching.md), each from rows
-    of its own.
+    should give the same rows for the same row. Several processes can build it at once (docs/caching.md), each
+    from other rows.
 
     Raises:
-        TypeError: when built: the function returns something else than rows; says for which row.
+        TypeError: when built: the function returns something else than rows; the message says for which row.
         Exception: when built: whatever the function raises; a note names the row.
 
     Example:

@@ -47,7 +47,7 @@ def from_hdf5(
     Args:
         path: the file.
         columns: the name of a dataset, whose values are the rows; or names, or a dict of names, for rows that
-            are dicts; by default all datasets at the root. Rows go along the first axis.
+            are dicts; by default all datasets at the root. Rows lie along the first axis.
         cache_bytes: compressed chunks are decompressed as a whole and kept, up to this many bytes a process.
 
     Contiguous datasets, and chunked ones that are not compressed, are read from the mapped file without HDF5.

@@ -58,18 +58,17 @@ def image_folder(
 
     Args:
         path: the folder. Files may lie at any depth in it.
-        classes: True if each folder in it is a class: their names, sorted, are the labels 0, 1, ..., and
-            `ref.classes` and `ref.class_to_idx` tell them. False for rows without labels, of all files of any
-            depth. By default what is there decides: folders are classes, and a warning and `ref.left_out`
-            name images beside them. Or the names of the classes in order; other folders are
-            left out then.
-        extensions: of the files that are read, in small letters, "" for files without one; all others are
-            ignored. By default those of JPEG, PNG, WebP, TIFF, BMP, GIF, PPM, AVIF and JPEG 2000; then a
+        classes: True makes each folder in it a class: their names, sorted, have the labels 0, 1, ..., and are
+            `ref.classes` and `ref.class_to_idx`. False gives rows without labels, of all files of any depth.
+            A list names the classes in order; other folders are then left out. By default folders are classes
+            if there are any, and a warning and `ref.left_out` name images beside them.
+        extensions: the extensions of the files to read, in lower case, "" for files without one; all others
+            are ignored. By default those of JPEG, PNG, WebP, TIFF, BMP, GIF, PPM, AVIF and JPEG 2000; then a
             warning and `ref.left_out` name other files that look like images, as `.heic` and `.svg` do, and
             files of unknown extension that begin as an image does.
-        max_bad: the share of the files that may be bad: empty, unreadable, or images that do not begin as any
-            image does. They are left out; a warning and `ref.left_out` name them.
-        threads: read files.
+        max_bad: the share of the files that may be bad: empty, unreadable, or without the first bytes of an
+            image. They are left out; a warning and `ref.left_out` name them.
+        threads: the number of threads that read files.
 
     Files are looked at once, when the folder is opened, so row numbers never change; a file that has another
     size later is an error. Rows are in the order of their class, their folder and their name. Names that

@@ -114,15 +114,15 @@ class Diff:
 def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> Diff:
     """Which rows of a dataset were added, removed and changed since another one.
 
-    The order of rows does not count, how often a row occurs does: of a row that the old one has three times
-    and the new one twice, one is removed, the last. Versions of one fingerprint are not read, nor are files
-    that both versions have. Otherwise rows are compared by hashes of 128 bits. At most 2 million rows are in
-    memory at once, about 300 MB, unless one row occurs more often; the hashes of others, 24 or 40 bytes a
-    row, are in a temporary file. The numbers of rows that differ come in addition, 8 bytes each, up to four
-    times for a moment.
+    The order of rows does not count, but how often a row occurs does: if the old dataset has a row three
+    times and the new one twice, the last of the three is removed. Versions of one fingerprint are not read,
+    nor are files that both versions have. Otherwise rows are compared by hashes of 128 bits. At most 2
+    million rows are in memory at once, about 300 MB, unless one row occurs more often; the hashes of others,
+    24 or 40 bytes a row, are in a temporary file. The numbers of rows that differ come in addition, 8 bytes
+    each, up to four times for a moment.
 
     Args:
-        old: any DataRef with a schema; rows of one that is random are those of epoch 0 with seed 0.
+        old: any DataRef with a schema; random rows are those of epoch 0 with seed 0.
         new: another one.
         key: the column, or columns, that say which rows belong together, such as an id; each key may occur
             once in each dataset. If the columns of the datasets differ, those that both have are compared.
@@ -131,7 +131,7 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
 
     Raises:
         KeyError: a dataset has no column of the key.
-        ValueError: a key occurs twice; names some.
+        ValueError: a key occurs twice in a dataset; the message names some.
         SchemaError: a column of the key is of another type in the other dataset; or the words of both are
             too many for the integers of a column of codes.
         TypeError: a DataRef does not say what its rows look like; submit it first.

@@ -62,9 +62,9 @@ class Checkpoint:
         resume: True calls `resume` at once.
         steps: "manual" if you call `stepped`; or the name of the optimizer whose steps count. By default this
             is the only optimizer, or the last of several that step on the same batches.
-        hold: the number of batches that the loop has fetched, but not used, when it calls `stepped`, as it
-            must: 1 for loops that fetch the next batch before they step, as nanoGPT's and timm's do. By
-            default a loop that seems to need it is refused; with 0 it is not.
+        hold: the number of batches that the loop has fetched, but not used, when it calls `stepped`: 1 for
+            loops that fetch the next batch before they step, as nanoGPT's and timm's do. Such a loop must
+            call `stepped`. By default a loop that seems to need it is refused; with 0 it is not.
         signals: on any of these, the program saves after the current step and exits; () for none.
         exit_code: the exit code then; None for 128 plus the signal's number, as in shells.
         storage_options: for the store behind a URL.

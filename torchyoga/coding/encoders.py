@@ -62,9 +62,9 @@ class Encoder(ABC):
 def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
     """Images as JPEG; a file that is one already is kept as it is, unless it is larger than `short_side`.
 
-    Takes arrays and tensors (H, W, 3) or (H, W) of uint8, tensors (3, H, W), images of Pillow's, paths of
-    image files, and what such files hold as bytes. Of files of 16 bits the upper eight are kept, with a
-    warning at the first, and of animations the first image; transparency that is seen is an error.
+    Takes arrays and tensors of uint8, (H, W, 3) or (H, W), tensors (3, H, W), Pillow's images, and image
+    files as paths or bytes. A file of 16 bits keeps the upper eight, with a warning at the first one; an
+    animation keeps its first image; visible transparency is an error.
 
     Args:
         quality: 1 to 100.
@@ -104,8 +104,8 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 
     Args:
         level: 1 to 22; higher ones are smaller and slower.
-        dictionary: learn from the first rows what they have in common, and keep that with the schema: for
-            rows of less than some kilobytes, which alone hardly become smaller.
+        dictionary: True learns from the first rows what rows have in common, and keeps it with the schema:
+            for rows below a few kilobytes, which hardly shrink by themselves.
 
     Raises:
         ValueError: an argument is out of range.
@@ -122,8 +122,8 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 def flac(samplerate: int) -> Encoder:
     """Sound as FLAC, which loses nothing: arrays or tensors of int16, (N,) or (N, channels).
 
-    Files of sound, as paths or bytes, are kept as they are if they are FLAC. Others must have samples of up
-    to 24 bits; of what is compressed with a loss, as MP3 is, 16 are kept.
+    Sound files, as paths or bytes, are kept as they are if they are FLAC. Other files must have samples of up
+    to 24 bits; lossy ones, such as MP3, are kept with 16 bits.
 
     Args:
         samplerate: samples a second.

@@ -65,28 +65,28 @@ def image(
 ) -> Decoder:
     """Decodes images: pass it to `DataRef.decoded`.
 
-    JPEG, PNG, WebP, TIFF, GIF, BMP, PPM and PGM, AVIF and JPEG 2000; of animations the first image. Floats
-    and shades of 32 bits are an error. In its own size an image of 8 bits comes out as Pillow decodes it, bit
-    for bit.
+    It reads JPEG, PNG, WebP, TIFF, GIF, BMP, PPM, PGM, AVIF and JPEG 2000; an animation gives its first
+    image. Floats and shades of 32 bits are an error. In its own size an image of 8 bits comes out as Pillow
+    decodes it, bit for bit.
 
     Args:
-        size: height and width, or both at once; None for each image's own, so that rows differ in shape.
+        size: (height, width), or an int for both; None keeps each image's own size, so rows differ in shape.
         crop: "center" keeps the largest middle part that has the shape of `size`, "random" another part each
             epoch, as torchvision's RandomResizedCrop does. None resizes the whole image.
-        flip: mirror every other image, at random.
+        flip: True mirrors each image with a probability of 1/2.
         layout: "hwc" is (H, W, C), "chw" is (C, H, W).
-        mode: "rgb" is 3 channels of 8 bits, "gray" 1, "rgba" 4; of 16 bits these take the upper eight.
-            "unchanged" keeps the channels of the files, and their 16 bits as uint16: those that the column
-            notes, as that of arrays that `png` encoded does, or those of the first image; an image unlike it
-            is an error. By default "unchanged" where the column notes 16 bits or transparency, else "rgb",
-            with a warning at the first image that loses one of them.
+        mode: "rgb" is 3 channels of 8 bits, "gray" 1, "rgba" 4; they take the upper eight of 16 bits.
+            "unchanged" keeps the channels of the files, and 16 bits as uint16: as the column notes them, such
+            as one of arrays that `png` encoded, or else as the first image has them; an image of another kind
+            is an error. By default "unchanged" if the column notes 16 bits or transparency, else "rgb", with
+            a warning at the first image that loses one of these.
         exact: False decodes a JPEG that is much larger than `size` in half, a quarter or an eighth of its
             size, which is up to four times as fast, and differs by a level or two on average.
-        orient: turn images as cameras noted it (EXIF).
+        orient: True turns images as their EXIF orientation says.
         scale: least and largest share of an image's area, for `crop="random"`.
-        ratio: least and largest width for a height of 1, for `crop="random"`.
-        on_error: a value for all pixels of an image that cannot be decoded, 0 to 255; they are counted, with
-            a warning. By default that is a CorruptError.
+        ratio: least and largest ratio of width to height, for `crop="random"`.
+        on_error: a value, 0 to 255, for all pixels of an image that cannot be decoded; such images are
+            counted, with a warning. "raise", the default, raises CorruptError.
         max_pixels: an image whose header says more is an error before it is decoded.
         device: "cuda" decodes JPEG images there, a batch at once, by torchcodec, then crops
             and resizes them there. Pixels differ from the processor's by a few levels, and `exact` has no

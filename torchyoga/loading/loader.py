@@ -62,8 +62,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             and a RandomSampler without arguments, are replaced by one. Any other sampler, or a list of
             indices, is drawn again after a resume; while it draws, `random`, NumPy and torch are seeded from
             (seed, epoch).
-        batch_sampler: a `ResumableBatchSampler`, in place of those and of `batch_size`, `drop_last`; or
-            torch's over any of these samplers; or any other.
+        batch_sampler: a `ResumableBatchSampler`, torch's `BatchSampler` over any of these samplers, or any
+            other, in place of the same arguments and of `batch_size` and `drop_last`.
         generator: if `seed` is None, this gives the seed, in place of torch's global generator.
         seed: any int, the same on all ranks. The order and the random numbers of `seed_rows` follow from it.
             If it is None, the default, the seed is drawn when the first iteration begins, so
@@ -76,21 +76,23 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         start_offset: positions of the order, over all ranks, that the first iteration leaves out. In a
             shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
         seed_rows: True seeds `random`, NumPy and torch for each row from (seed, epoch, row), so augmentation
-            is the same for any number of workers and ranks and after a resume. It costs about 10 us a row. By
-            default it is True for a dataset that may draw random numbers: not for a DataRef, a list, an
-            array, a TensorDataset, or torch's subsets of these. A dataset with `__getitems__` makes each
-            batch by one call as long as that call draws nothing: see docs/resume.md. A `collate_fn` of your
-            own is seeded, too, for each batch from (seed, epoch, position of its first row), whatever the
-            dataset: it gives the same for any number of workers, and after a resume with the same ranks and
-            batch size. False turns both off.
+            is the same for any number of workers and ranks and after a resume. It costs about 10 us a row,
+            and by default about 2 us for a row that draws nothing. By default it is True for a dataset that
+            may draw random numbers: not for a DataRef that only reads, a list, an array, a TensorDataset, or
+            torch's subsets of these. A dataset with `__getitems__` makes each batch by one call as long as
+            that call draws nothing: see docs/resume.md. Your own `collate_fn` is also seeded, whatever the
+            dataset, for each batch from (seed, epoch, position of its first row): its results are the same
+            for any number of workers, and after a resume with the same ranks and batch size. False turns both
+            off.
         group: the ranks that divide the rows, see `ResumableSampler`.
         shuffle_window: with shuffle="block", the number of files that are mixed with each other at a time.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
-        appended: when rows come that were appended since a state was saved, see `ResumableSampler`.
-        num_workers: processes. If rows are only copied and no code of the user's runs, they are threads,
-            unless `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` is given.
-            "auto" begins with none and takes as many as the loop's wait calls for, at any batch: rows, their
-            order and the state stay the same. `loader.meter` says what was chosen.
+        appended: whether a state that was saved before rows were appended is accepted, see
+            `ResumableSampler`.
+        num_workers: the number of worker processes; of threads if rows are only copied and none of your code
+            runs, unless `worker_init_fn`, `multiprocessing_context`, `timeout` or `in_order=False` is given.
+            "auto" begins with none and takes as many as the waiting loop needs, at any batch: rows, their
+            order and the state stay the same. `loader.meter.choice` says what was chosen.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
             `prefetch_factor` also holds for a DataRef with `num_workers=0`: it is the number of batches that
             a thread reads ahead (2 by default, 0 for none), unless rows are seeded or come one by one. With
@@ -349,9 +351,13 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
         An iterator that began before raises StateError when it is asked for more.
 
+        Args:
+            state: what `state_dict` or `state_after` returned.
+            strict: False takes only the epoch and the position of a state that does not fit.
+            appended: as the argument of the loader.
+
         Raises:
             StateError: the state belongs to another dataset, length, seed or kind of shuffle, or is damaged.
-                `strict=False` takes its epoch and position all the same.
         """
         self._indices.load_state_dict(state, strict, appended)
         self._pipeline.redrawn.load(

@@ -96,8 +96,8 @@ class Proof:
         rows: rows delivered, over all ranks.
         length: rows of the dataset.
         problem: what is wrong, or "".
-        since: rows of these that were delivered before, according to the state that was loaded, to
-            `start_offset`, or to a trainer that skips batches.
+        since: how many of these rows came earlier, according to the state that was loaded, to `start_offset`,
+            or to a trainer that skips batches.
         peeked: rows that were looked at before, and came again.
         left_out: rows of earlier epochs that were left before their end, and the last of these epochs.
         dropped: rows of the epoch that no batch will have, as it is over.
@@ -151,9 +151,9 @@ class Proof:
 
 
 def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
-    """Proves that all ranks together have delivered the rows of an epoch so far as they were asked to.
+    """A `Proof` of whether all ranks together have delivered each row of the epoch so far exactly once.
 
-    Each came exactly once, but for what `remainder` adds or leaves out at the end: see `Proof`.
+    Rows that `remainder` or `drop_last` adds or leaves out at the end of an epoch are allowed: see `Proof`.
 
     Args:
         receipts: one from each rank, taken after the same step: what `receipt()` of a loader, sampler or

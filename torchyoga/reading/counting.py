@@ -83,19 +83,19 @@ def stats(
 ) -> TableStats:
     """Statistics of each column: counts, bounds, mean, histogram, lengths, the most frequent values.
 
-    Those of a cached version, and of some of its columns, were made when it was built: nothing is read.
-    Of a view, and of a version built without them, all rows are read once; those that are made with
-    random numbers are those of epoch 0 with seed 0. See docs/caching.md.
+    A cached version has kept them for each column since it was built: nothing is read. For a view, and for a
+    version built without statistics, all rows are read once; random rows are those of epoch 0 with seed 0.
+    See docs/caching.md.
 
     Args:
-        rows: read only so many, drawn at random, where rows are to be read at all; `rows_read` of the
-            result says how many were.
+        rows: if rows must be read, read only this many, drawn at random; `rows_read` of the result says how
+            many were read.
         seed: of the draw; the same one draws the same rows.
         progress: show a progress bar; by default on a terminal.
 
     Raises:
         CorruptError: the statistics in the manifest are damaged.
-        SchemaError: rows look different, of a DataRef that does not say what they look like.
+        SchemaError: the DataRef has no schema, and its rows differ in their types or shapes.
 
     Example:
         >>> ref = storage.submit({"x": np.arange(5.0), "label": np.array([2, 1, 2, 2, 0])}, "few", "1")

@@ -266,12 +266,11 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         """The rows in order, one epoch for each iteration; it can resume after any row.
 
         Args:
-            start_offset: positions of the order, over all shards, that the first iteration leaves out; more
-                than an epoch has lead into later epochs. In a shuffled order these are any rows; `ref[n:]`
+            start_offset: the number of positions of the order, over all shards, that the first iteration
+                leaves out; it may lead into later epochs. In a shuffled order these are any rows; `ref[n:]`
                 leaves out the first n rows, in every epoch.
-            shuffle: True shuffles all rows, in another order each epoch: that of
-                `ResumableSampler(self, seed=shuffle_seed)`. "block" mixes a few files at a time: see
-                docs/resume.md.
+            shuffle: True shuffles all rows, in another order each epoch, as a `ResumableSampler` with this
+                seed does. "block" mixes a few files at a time: see docs/resume.md.
             shuffle_seed: any int.
             shard_rank: the number of this shard, in 0..num_shards-1.
             num_shards: the number of shards; shard r takes positions r, r + num_shards, ... of the order.

@@ -511,9 +511,9 @@ def padded(
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
 
     Args:
-        padding: what rows are filled up with; ValueError at a batch whose values cannot be that.
-        multiple_of: they are filled up to a multiple of it, such as 8, which some kernels want.
-        width: all batches are so wide, as `torch.compile` likes it; a longer row is a ValueError.
+        padding: the value that rows are filled up with; a batch whose columns cannot hold it is a ValueError.
+        multiple_of: rows are filled up to a multiple of this number, such as 8, which some kernels want.
+        width: the width of every batch, for `torch.compile`; a longer row is a ValueError.
 
     Example:
         >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])

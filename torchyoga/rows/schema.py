@@ -188,8 +188,9 @@ class Schema:
             row: any nesting of dict, tuple, list and namedtuple over leaves.
             ragged: names of columns whose rows differ in shape, and of lists whose length varies; str and
                 bytes always do.
-            nullable: names of columns, dicts and lists that may be None in other rows; here they are not. The
-                items of a list `ids` are `ids{items}`, what is in them `boxes{items}/label`.
+            nullable: names of columns, dicts and lists that may be None in other rows, and have a value in
+                this one. `ids{items}` names the items of the list `ids`, and `boxes{items}/label` a column of
+                such items.
 
         Raises:
             SchemaError: the row holds something that cannot be kept, named with its path.

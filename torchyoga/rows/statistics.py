@@ -74,21 +74,24 @@ class ColumnStats:
     """Statistics of a column.
 
     Attributes:
-        name: of the column.
-        rows: of the dataset.
-        nulls: rows that are None; in a list, items.
-        count: values that are not: numbers of all arrays, texts, times; NaN and infinities are among them.
-        nan: how many are not a number, or not a time; `inf`: infinite; `minus_inf`: those of them below 0.
-        zeros: how many of `sampled` values are 0.
-        min: the smallest finite value, `max`: the largest; times as ISO texts. None where there is none, as
-            for text. Of complex numbers this and all that follows is of the magnitudes.
-        mean: of all finite values; `std`: the standard deviation of those sampled, as of a population.
-        sampled: how many finite values `zeros`, `std` and `histogram` are of: all, unless rows are wide and
-            many.
-        histogram: of those; None for text.
-        lengths: of rows that differ in length, and of text; None for other columns.
-        top: up to 100 values that come most often, with their counts, or fewer if they are long; of equal
-            counts the smaller comes first. None for arrays, and where `distinct` is.
+        name: the name of the column.
+        rows: the number of rows of the dataset.
+        nulls: the number of rows that are None; in a list, of items.
+        count: the number of values that are not None: numbers of all arrays, texts, times, with NaN and
+            infinities.
+        nan: how many values are NaN, or not a time; `inf`: how many are infinite; `minus_inf`: how many of
+            these are below 0.
+        zeros: how many of the `sampled` values are 0.
+        min: the smallest finite value, `max`: the largest; times as ISO texts. None if there is none, as for
+            text. For complex numbers this and all that follows is about magnitudes.
+        mean: the mean of all finite values; `std`: the standard deviation of the sampled ones, as of a
+            population.
+        sampled: the number of finite values that `zeros`, `std` and `histogram` are computed from: all,
+            unless there are many rows of more than 64 numbers.
+        histogram: of the sampled values; None for text.
+        lengths: the lengths of the rows of a ragged column or text; None for other columns.
+        top: the most frequent values with their counts, up to 100, or fewer if they are long; of equal counts
+            the smaller value comes first. None for arrays, and if `distinct` is None.
         distinct: how many different values there are; None if they are more than 10,000, a text has more
             than 64 bytes, or they were not counted.
     """

@@ -40,16 +40,16 @@ class Resumable:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. There is no need to call it: epochs advance by themselves.
 
-        Another epoch than the one under way begins at its start. The one under way begins again where this
-        process began it: after `load_state_dict` at its place, and with no batch if none is left there. But
-        a running iterator goes on: trainers may call this late. If the first call after `load_state_dict`
-        has a smaller epoch, the trainer counts from 0 again: it is taken to mean the epoch under way, with a
-        warning, and later calls count on from there.
+        An epoch other than the current one begins at its start. The current one begins again where this
+        process began it: after `load_state_dict` at the place that was loaded, and with no batch if none is
+        left. A running iterator goes on, because trainers may call this late. If the first call after
+        `load_state_dict` names a smaller epoch, the trainer counts from 0 again: the call then means the
+        current epoch, with a warning, and later calls count on from there.
         """
         self._indices.set_epoch(epoch)
 
     def state_dict(self) -> Saved:
-        """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
+        """The state: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         return self._indices.state_dict()
 
     def load_state_dict(
@@ -66,8 +66,8 @@ class Resumable:
     def receipt(self) -> Saved:
         """The receipt of what this rank has delivered of the epoch under way, or of the last one if none is.
 
-        A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
-        lost and nothing came twice, but for what `remainder` asks.
+        It is a small JSON-able dict. From the receipts of all ranks `torchyoga.prove` shows that no row was
+        lost or came twice, except as `remainder` asks.
         """
         return self._indices.receipt()
 

@@ -59,11 +59,11 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
             shuffled order these are any rows; `ref[n:]` leaves out the first n rows, in every epoch.
         group: the ranks among which rows are divided, where others (tensor or context parallel) see the same
             rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
-        shuffle_window: with shuffle="block", files mixed with each other at once.
-        locality: "shard" gives each rank files of its own, the same in every epoch, so that it need not see
-            the others; "global" deals out all rows anew in each epoch.
-        appended: "next" takes a state that was saved before rows were appended: they come after the epoch
-            under way. By default such a state is a StateError.
+        shuffle_window: with shuffle="block", the number of files that are mixed with each other at a time.
+        locality: "shard" gives each rank files of its own, the same in every epoch, so it never reads those
+            of other ranks; "global" divides all rows among the ranks again in each epoch.
+        appended: "next" accepts a state that was saved before rows were appended: the new rows come from the
+            next epoch on. By default such a state raises StateError.
 
     Raises:
         ValueError: an argument is out of range.

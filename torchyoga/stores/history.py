@@ -216,12 +216,12 @@ class TagEntry:
     """One move of a tag.
 
     Attributes:
-        id: of the versions; `tag`: the name.
+        id: the dataset; `tag`: the name of the tag.
         number: 1 for the first move.
-        version: that it names from then on; None if it was taken away.
-        fingerprint: of that version's rows; `build`: of its files.
+        version: the version that the tag names from then on; None if the tag was taken away.
+        fingerprint: the fingerprint of that version's rows; `build`: of its files.
         who: the user name.
-        when: in UTC, by the clock of that machine.
+        when: the time in UTC, by the clock of that user's machine.
         message: what the user said about it.
 
     Example:
@@ -562,13 +562,13 @@ class LogEntry:
     Attributes:
         version: its name.
         parents: the versions that it was made from, the direct one last; of many, only the last ones.
-        rows: how many it has; None if its manifest is damaged. `added`: how many more than its parent; None
-            if it has none.
-        nbytes: bytes of its files.
-        created: when, in UTC.
-        fingerprint: of its rows; `build`: of its files.
-        tags: that name it, sorted.
-        lineage: how it was made, as far as it says.
+        rows: the number of its rows; None if its manifest is damaged. `added`: how many more than its parent
+            has; None without a parent.
+        nbytes: the bytes of its files.
+        created: the time of its creation, in UTC.
+        fingerprint: the fingerprint of its rows; `build`: of its files.
+        tags: the tags that name it, sorted.
+        lineage: how it was made, as far as that is recorded.
         problem: why its manifest cannot be read; None if it can.
     """
 

@@ -245,12 +245,12 @@ def from_arrow(
             frames; by default rows have their codes, and the schema has the words.
         decimals: decimals of more than 18 digits are an "error", "float" or "text".
 
-    Numbers, times, text, bytes, lists of numbers, arrays of a fixed shape, and structs of such are gathered
-    from where they lie; other columns are converted as they are read. Lists of numbers are arrays, maps are
-    lists of dicts with `key` and `value`. Each chunk is a file to a block shuffle.
+    Numbers, times, text, bytes, lists of numbers, arrays of a fixed shape, and structs of these are read from
+    where they lie; other columns are converted as they are read. Lists of numbers are arrays, maps are lists
+    of dicts with `key` and `value`. Each chunk is a file to a block shuffle.
 
-    Of a pandas DataFrame, an index that has a name is a column, too. NaN in a column of floats stays NaN;
-    `None`, `NaT` and `pandas.NA` are nulls.
+    A named index of a pandas DataFrame is a column, too. NaN in a column of floats stays NaN; `None`, `NaT`
+    and `pandas.NA` are nulls.
 
     Raises:
         NotFoundError: there is no such file, or it has changed since it was pickled.

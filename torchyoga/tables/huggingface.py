@@ -32,8 +32,8 @@ def from_huggingface(
         words: see `from_arrow`.
         decimals: see `from_arrow`.
 
-    A `ClassLabel` is a number, whose words are in the schema. `Image`, `Audio` and such are their bytes, as
-    they are encoded; those that are kept as paths are read from their files. `Array2D` and such are arrays.
+    A `ClassLabel` is a number, whose words are in the schema. An `Image`, an `Audio` and the like are their
+    encoded bytes; those that are kept as paths are read from their files. `Array2D` and the like are arrays.
 
     Raises:
         TypeError: it is a DatasetDict, or an IterableDataset.

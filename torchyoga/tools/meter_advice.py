@@ -89,17 +89,17 @@ class Numbers(NamedTuple):
     """Seconds that a loop waited and was away, and that each stage of the loader took.
 
     Attributes:
-        batches: how many were delivered.
-        waited: seconds in which the loop stood in `next`.
-        away: seconds between two calls of `next`.
-        first: seconds that the first batches of epochs were waited for; workers are started meanwhile.
+        batches: the number of delivered batches.
+        waited: seconds that the loop spent in `next`.
+        away: seconds that the loop spent between two calls of `next`.
+        first: seconds of waiting for the first batch of each epoch, while workers start.
         stages: seconds of work by stage, over all threads and worker processes.
-        waits: of single batches.
-        epochs: how many began.
-        cpu: seconds of CPUs that making the batches took.
-        loop_cpu: seconds of CPUs that this process took besides.
-        delayed: seconds in which makers of batches wanted a CPU and had none.
-        batch_bytes: of a batch.
+        waits: the waits for single batches.
+        epochs: the number of epochs that began.
+        cpu: CPU seconds of making the batches.
+        loop_cpu: CPU seconds of this process for all else.
+        delayed: seconds in which threads or processes that make batches had to wait for a CPU.
+        batch_bytes: the bytes of a batch.
     """
 
     batches: int

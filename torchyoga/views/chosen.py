@@ -67,7 +67,7 @@ class RepeatedRef(RowView):
 
 
 def select(ref: DataRef[RowT], rows: Iterable[int] | Numbers) -> DataRef[RowT]:
-    """These rows, in this order; a row may come more than once. The first n and the rest are slices.
+    """The rows with these numbers, in this order; a row may come more than once. The first n are `ref[:n]`.
 
     Args:
         rows: an array, a tensor, a list, or anything that gives ints, such as a generator.
@@ -86,9 +86,16 @@ def select(ref: DataRef[RowT], rows: Iterable[int] | Numbers) -> DataRef[RowT]:
 def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef[RowT]:
     """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
 
-    With `descending` the largest value comes first. Either way NaN comes after numbers, and None last.
-
     The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
+
+    Args:
+        name: a column of one number or text a row.
+        descending: True puts the largest value first. NaN comes after all numbers, and None last, either way.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: its values cannot be compared.
+        ValueError: it holds several values a row.
 
     Example:
         >>> ref = yoga.from_arrays({"x": np.array([3, 1, 2])})
@@ -122,7 +129,7 @@ def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef
 
 
 def repeat(ref: DataRef[RowT], times: int) -> RowView[RowT]:
-    """All rows, so many times; a shuffle mixes them all.
+    """All rows, `times` times, one pass after the other; a shuffle mixes all of them.
 
     Example:
         >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(2)}).repeat(3)]
@@ -149,13 +156,13 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
     """The rows of several DataRefs, one after the other, as one DataRef.
 
     Args:
-        refs: of rows that look alike; a DataRef may come more than once. Codes with names, such as the labels
-            of `image_folder`, mean the same in all rows: those of later DataRefs are changed where they do
-            not.
+        refs: DataRefs with the same columns; one may come more than once. Codes with names, such as the
+            labels of `image_folder`, mean the same in all rows: if they differ, those of later DataRefs are
+            changed.
 
     Raises:
-        SchemaError: their rows differ; names the first column that does.
-        ValueError: there are none.
+        SchemaError: their rows differ; the message names the first column that does.
+        ValueError: `refs` is empty.
 
     Example:
         >>> low, high = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"x": np.arange(7, 9)})
@@ -281,15 +288,15 @@ def where(ref: DataRef[RowT], names: str | Sequence[str], condition: Condition) 
     rows are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
 
     Args:
-        names: a column, which the condition gets as an array (B, ...), or several, as a dict of arrays.
-            Of a ragged column it gets `lengths`, `offsets` and `values`, each read when looked at, and
-            `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
-            objects.
-        condition: returns a bool for each row, (B,).
+        names: a column, which the condition gets as an array (B, ...), or a list of columns, which it gets as
+            a dict of arrays. A ragged column has `lengths`, `offsets` and `values`, each read when it is
+            first used, and `any` and `all`, which turn a bool for each value into one for each row. Text is
+            an array of objects.
+        condition: a function of these arrays that returns a bool for each row, (B,).
 
     Raises:
         KeyError: there is no such column.
-        ValueError: the condition returns something else; the message gives the rows.
+        ValueError: the condition returns something else; the message says for which rows.
 
     Example:
         >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})

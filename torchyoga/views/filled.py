@@ -44,7 +44,7 @@ def filled(ref: DataRef, values: Mapping[str, object]) -> DataRef:
     """The same rows with values in place of None, so that the columns become tensors in batches.
 
     Args:
-        values: by name of the column; each of the column's own type, such as [] for a list.
+        values: a value for each column, by name, of the column's own type, such as [] for a list.
 
     Raises:
         KeyError: there is no such column.
@@ -63,10 +63,12 @@ def filled(ref: DataRef, values: Mapping[str, object]) -> DataRef:
 
 
 def masked(ref: DataRef, names: Sequence[str] | None = None) -> DataRef:
-    """The same rows with 0, or nothing, in place of None, and a bool besides that says where a value is.
+    """The same rows with 0 or an empty value in place of None, and a column of bools that says which rows
+    have one.
 
     Args:
-        names: of columns in dicts, all that may be None by default; the bool of "age" is "age_is_valid".
+        names: columns of rows that are dicts, by default all that may be None; the bools of "age" are
+            "age_is_valid".
 
     Raises:
         KeyError: there is no such column.

@@ -294,37 +294,37 @@ def mix(
 ) -> MixRef:
     """Rows of several DataRefs in fixed proportions, as one DataRef.
 
-    In every prefix of an epoch each source has its share of the rows, to within two rows or so at the ends of
-    cells. Each source is shuffled by itself. A small source is read again when it is over, in another order;
-    an epoch of the mixture goes on in each source where the one before it ended.
+    At the end of each cell (see `cell`) every source is within 1.24 rows of its share of the epoch so far.
+    Each source is shuffled by itself. A small source is read again when all its rows have come, in another
+    order; an epoch of the mixture continues each source where the epoch before it stopped.
 
     Args:
-        sources: a name for each. Their rows look alike; see `columns`. Of a mixture, the sources are mixed
-            in the shares that they have in it, and named after both, as in "web/en"; how many rows it has
-            itself does not count, but for `weights="size"`.
+        sources: each DataRef by its name. All have the same columns; see `columns`. In place of a source that
+            is a mixture, its own sources are mixed, in the shares that they have there, and named as in
+            "web/en"; the length of that mixture counts only for `weights="size"`.
         weights: a number of at least 0 for each source; 0 leaves it out. "size" is the number of its rows.
-        rows: how many an epoch has.
-        until: in place of rows. "first", the default: as many as there are before a row would come twice, so
-            until the first source is exhausted. "all": until each source was read at least once.
-        temperature: weights are raised to the power of 1 / temperature; above 1, small sources come more.
-        source_column: adds an int64 column of this name to the rows, the number of their source.
-        columns: takes these columns of each source only.
-        epochs: the most times that a source is read in an epoch and all before it, for all sources or by
-            name. How many epochs that allows is `num_epochs` of the result: none is an error here, and an
-            epoch beyond them one when it begins.
-        cell: rows whose places are permuted among themselves, so that each rank sees all sources. Proportions
-            are exact at the ends of cells; with the batch size of all ranks they are so in each batch.
+        rows: the number of rows of an epoch.
+        until: where an epoch ends, in place of `rows`: "first", the default, before a row of any source would
+            come twice; "all", when each source was read at least once.
+        temperature: weights are raised to the power of 1 / temperature; above 1, small sources come more
+            often.
+        source_column: the name of an int64 column to add, which holds the number of each row's source.
+        columns: the only columns to take from each source.
+        epochs: the most times that a source is read over all epochs: a number for all sources, or a dict by
+            name. `num_epochs` of the result says how many epochs of the mixture that allows. ValueError here
+            if it is none, and when an epoch beyond them begins.
+        cell: rows whose places are permuted among themselves, so that each rank sees all sources. Shares hold
+            at the ends of cells; with the batch size of all ranks, in each batch.
 
     Returns:
-        A DataRef. `loader`s and `stream`s of it follow the proportions, with any `shuffle`. Of its own rows,
-        `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as in a first epoch without a
-        shuffle.
+        A DataRef. Loaders and streams over it keep the shares, with any `shuffle`. Its rows by number,
+        `mix[0]` to `mix[len(mix) - 1]`, are those of a first epoch without a shuffle.
 
     Raises:
-        ValueError: weights that are negative, no numbers, all 0 or of other names, or so small, below 5e-8 of
-            all, that they cannot be kept to within 1 %; a source with a weight, but without rows; an epoch
-            of more rows than `epochs` allows.
-        SchemaError: the rows of two sources differ; names the first column that does.
+        ValueError: a weight is negative, not a number, for a name that is not a source, or below 5e-8 of all,
+            where it could not be kept to within 1 %; all are 0; a source with a weight has no rows; or an
+            epoch has more rows than `epochs` allows.
+        SchemaError: the rows of two sources differ; the message names the first column that does.
 
     Example:
         >>> web, code = yoga.from_arrays({"x": np.arange(90)}), yoga.from_arrays({"x": -np.arange(30)})
@@ -511,19 +511,19 @@ class MixRef(JoinedRef):
         return self.mixture.num_epochs
 
     def counts(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, int]:
-        """How many rows come from each source: of the first ones of all epochs together, or up to a state.
+        """How many rows come from each source: of the first `rows` of all epochs together, or up to a state.
 
-        At the ends of cells and epochs the first is exact, elsewhere a row of the cell may come earlier or
-        later. After `reweighted` it is known from the row on that its state had reached, with all that came
-        before. What was delivered up to a state is exact anywhere, whatever changed on the way.
+        Counts of `rows` are exact at the ends of cells and epochs; within a cell a row may come earlier or
+        later. Counts up to a state are always exact, whatever changed on the way.
 
         Args:
-            rows: how many.
-            at: in place of that, what `state_dict()` of a loader of this mixture gave, or of the mixture
-                before it had all of its sources and rows.
+            rows: the number of rows, from the start of epoch 0. After `reweighted`, at least as many as its
+                state had reached.
+            at: in place of `rows`, the `state_dict()` of a loader of this mixture, or of the mixture before
+                it had all of its sources and rows.
 
         Raises:
-            ValueError: the weights were changed later than that.
+            ValueError: the weights were changed after more than `rows` rows.
             StateError: the state is of another dataset.
 
         Example:
@@ -557,7 +557,7 @@ class MixRef(JoinedRef):
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
 
-        See `counts`. A pass over a source to which rows were appended later is one pass over what it had.
+        See `counts`. If rows were appended to a source, each pass is counted over the rows that it then had.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(10)})
@@ -573,30 +573,28 @@ class MixRef(JoinedRef):
         at: Mapping[str, object],
         temperature: float = 1.0,
     ) -> MixRef:
-        """This mixture with other weights from a state on; the past stays, nothing is lost or repeated.
+        """This mixture with other weights from a state on; no row of a source is lost or repeated.
 
-        It may have more sources than the state, and versions of them to which rows were appended, which come
-        in the next pass over their source. What came stays; each source goes on where it was, and new ones
-        begin. `names` are those of the state, then
-        the new ones, so that numbers in a source column stay what they are.
+        The mixture may have more sources than the state, and appended rows in them, which come in the next
+        pass over their source. Each source goes on where it was, and new ones begin. `names` are those of the
+        state, then the new ones, so the numbers in a source column keep their meaning.
 
-        Load the same state into a loader of what this returns, which goes on from there, and from later
-        states. What came before it no longer knows: a loader without the state raises ValueError when it
-        reads, or peeks, and so does `counts` of fewer rows than had come. The state says which weights there
-        were at last, so a program may always write `mix = mix.reweighted(weights, at=state)` when it resumes:
-        where the weights are the same, nothing changes. Its own rows by number, and what is made of them, are
-        as if it had had the last weights from the beginning on.
+        Load the same state, or a later one, into a loader of the result. The result does not know what came
+        before the state: a loader without a state raises ValueError when it reads or peeks, and so does
+        `counts` of fewer rows than the state had reached. A program may always write
+        `mix = mix.reweighted(weights, at=state)` when it resumes: if the state has the same weights, nothing
+        changes. Rows by number, as `mix[0]`, are as if the mixture always had the last weights.
 
         Args:
             weights: as `mix` takes them.
-            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows;
-                or of the mixture before it had all of its sources and rows.
+            at: the `state_dict()` of a loader of this mixture, or of a view of it with the same rows, or of
+                the mixture before it had all of its sources and rows.
             temperature: as `mix` takes it.
 
         Raises:
-            StateError: the state is of another dataset, or every epoch of it is the same; or it has a source
-                that this mixture has not, or has other rows of one.
-            ValueError: weights as `mix` refuses them, or more rows than its `epochs` allows.
+            StateError: the state is of another dataset, or of an order without a new shuffle in each epoch;
+                or a source of the state is not in this mixture, or has other rows here.
+            ValueError: `mix` would refuse the weights, or its `epochs` allows no more rows.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})
@@ -623,13 +621,13 @@ class MixRef(JoinedRef):
         take no mixture with stages: stage what they make.
 
         Args:
-            stages: pairs (position, weights): from this row on, counted over all epochs and ranks, these are
-                the weights, as `mix` takes them. The first position is 0.
+            stages: pairs (position, weights): the weights, as `mix` takes them, from the row at this position
+                on, counted over all epochs and ranks. The first position is 0.
 
         Raises:
-            ValueError: positions do not rise from 0, or a stage has weights as `mix` refuses them, or of
-                sources that are not here; or it never begins, as the next one begins at the same row, or
-                `epochs` of `mix` ends before. Names the stage.
+            ValueError: the positions do not rise from 0; or `mix` would refuse the weights of a stage; or a
+                stage never begins, because the next one begins at the same row or `epochs` of `mix` ends
+                before it. The message names the stage.
 
         Example:
             >>> data = yoga.from_arrays({"x": np.arange(9)})

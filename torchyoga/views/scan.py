@@ -34,7 +34,7 @@ class RaggedColumn:
         lengths: (B,) elements of each row.
 
     Raises:
-        ValueError: the lengths are not those of the values.
+        ValueError: a length is below 0, or the lengths do not sum to the number of values.
 
     Example:
         >>> boxes = yoga.RaggedColumn(np.array([7, 8, 9]), [1, 0, 2])

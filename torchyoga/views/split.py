@@ -41,18 +41,18 @@ def split(
     """Parts of the rows, each row in exactly one of them and in its order there.
 
     Args:
-        shares: a list: the share of each part, which sum to 1, or how many rows each part gets.
+        shares: a list with the share of each part, which sum to 1, or with the number of rows of each part.
         seed: any int; another one makes other parts.
-        by: a column of integers or text: all rows with the same value are in one part, which depends on
-            the value alone. So rows that are added later move nobody, and the shares are approximate.
-        stratify: a column of integers or text: each part has its share of each of the values, to a row.
+        by: a column of integers or text: all rows with the same value are in one part, which depends on the
+            value alone. So rows that are added later move no other row, and the shares are approximate.
+        stratify: a column of integers or text: each part has its share of the rows of each value, give or
+            take a row.
 
-    There is a warning for a part without rows, and with `stratify` for values with so few rows that a
-    part has none of them.
+    A warning names parts without rows, and with `stratify` values of which a part has no row.
 
     Raises:
-        ValueError: shares that do not sum to 1, or numbers that do not sum to the number of rows.
-        TypeError: the column holds something else, or `shares` is no list of numbers.
+        ValueError: the shares do not sum to 1, or the numbers do not sum to the number of rows.
+        TypeError: the column holds something else, or `shares` is not a list of numbers.
 
     Example:
         >>> ref = yoga.from_arrays({"x": np.arange(10), "user": np.arange(10) // 3})

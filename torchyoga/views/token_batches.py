@@ -220,28 +220,28 @@ def token_batches(
     collate: Collate | None = None,
     seed: SupportsIndex = 0,
 ) -> TokenBatchesRef | MixedBatches:
-    """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
+    """Whole batches: each holds as many rows of similar length as fit, padded, into a budget.
 
-    Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
-    so there are as many batches in every epoch, of the same shapes, and each row is in one of them. Load
-    them one by one, with `batch_size=None`: then every rank has as many.
+    Rows are sorted by length and cut into batches, once. In each epoch rows of equal length change places,
+    so every epoch has the same number of batches, of the same shapes, and each row is in one of them. Load
+    the batches one by one, with `batch_size=None`: then every rank gets the same number.
 
     Args:
         column_or_lengths: a ragged column, whose lengths count; or (N,) the length of each row.
-        budget: elements of a batch: rows x longest is at most that, and so is the number of rows.
-        pool: rows that are sorted among each other: with it a batch has rows of one of many pools, drawn
-            from all rows once, and less like lengths. By default all are sorted.
-        max_rows: of a batch.
-        multiple_of: lengths are padded to a multiple of it.
+        budget: the most elements of a padded batch, rows x longest; also the most rows.
+        pool: the number of rows that are sorted together. Rows are divided into such pools at random, once,
+            so the lengths in a batch are less similar. By default all rows are sorted together.
+        max_rows: the most rows of a batch.
+        multiple_of: lengths are padded to a multiple of this number.
         long: "error" refuses rows longer than the budget, "drop" leaves them out with a warning;
             `report()` of the result counts them.
-        padding: what rows are filled up with: each batch is what `yoga.padded(padding)` makes.
-        collate: makes a batch of its rows instead, such as `yoga.jagged`.
-        seed: the pools, and the places of rows in all epochs, follow from it.
+        padding: the value of padding: each batch is what `yoga.padded(padding)` makes.
+        collate: a function that makes a batch from its rows instead, such as `yoga.jagged`.
+        seed: any int; the pools, and the places of rows in all epochs, follow from it.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it is not ragged, or lengths are no whole numbers.
+        TypeError: the column is not ragged, or the lengths are not whole numbers.
         ValueError: rows are longer than the budget, or an argument is out of range.
 
     Example:

@@ -174,42 +174,43 @@ def token_windows(
     ignore_index: SupportsIndex | None = None,
     as_tuple: bool = False,
 ) -> TokenWindowsRef | MixRef:
-    """Rows that are windows of tokens: all documents laid end to end, and cut.
+    """Windows of tokens: all documents are laid end to end, and cut into windows of one size.
 
-    A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8
-    bytes for each document; of a cached version only the tokens of a window are read. What fills no
-    window is left out; `tokens_left_out` of the result counts it.
+    A row is a dict: `column` (size,), and "labels" (size,), the same tokens. Only lengths are kept, 8 bytes
+    for each document; of a cached version only the tokens of a window are read. Tokens that fill no window
+    are left out; `tokens_left_out` of the result counts them.
 
     Args:
-        column: of documents: arrays of one dimension that differ in length, lists of numbers, or text,
-            whose tokens are its bytes in UTF-8. Documents may be empty.
+        column: the column of documents: arrays of one dimension that differ in length, lists of numbers, or
+            text, whose tokens are its bytes in UTF-8. Documents may be empty.
         size: tokens of a window.
         stride: tokens from one window to the next; `size` by default. A smaller one makes them overlap.
-        labels: "same" as the tokens, for models that shift them by one, as those of transformers do.
-            "shifted" by one here, for loops that compare scores with labels as they are; then a window
-            needs one token more than its own. None or False for no labels.
-        jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
-            as many windows in each.
-        separator: a token that is laid after each document, such as that of the end of a text.
-        documents: True adds what packs have, so that attention is kept within documents:
-            "position_ids" (size,), from 0 in each document or piece of one; "document_ids" (size,), which
-            count these; "rows", "lengths" and "begins" of each: its row, its tokens, and the token of the
-            row that it begins with. Batches have "cu_seqlens", "max_seqlen" and "packs" besides, over the
-            tokens of all windows. A separator is of the document before it.
-        dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
-            must be able to hold all values of that.
-        lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
-        seed: the beginnings of all epochs follow from it.
-        ignore_index: the label of what a document begins with, as in packs: nothing foresees it from the
-            end of the document before. Labels are int64 then. By default -100 with `documents`, where
-            that goes for what a window begins with, too; None leaves labels as they are without.
+        labels: "same" copies the tokens, for models that shift labels by one, as those of transformers do.
+            With "shifted" the label of a token is the token after it, for loops that do not shift labels; a
+            window then reads one token more. None or False for no labels.
+        jitter: True begins each epoch at another token, in 0..stride - 1, so that the cuts differ. Every
+            epoch has the same number of windows.
+        separator: a token that is put after each document, such as the end-of-text token.
+        documents: True adds what packs have, so that attention is kept within documents: "position_ids"
+            (size,), from 0 in each document or piece of one; "document_ids" (size,), which number these
+            pieces; "rows", "lengths" and "begins" of each piece: its row, its number of tokens, and its first
+            token's place in the row. Batches also have "cu_seqlens", "max_seqlen" and "packs", over the
+            tokens of all windows. A separator belongs to the document before it.
+        dtype: the dtype of the tokens in a window, such as "int64", which must hold all values of the stored
+            dtype; by default the stored dtype.
+        lengths: (N,) the lengths of the documents, if you know them, which must be right; else they are read
+            now.
+        seed: any int; with `jitter` the first token of each epoch follows from it.
+        ignore_index: the label for predicting the first token of a document, as in packs: it does not follow
+            from the document before. Labels are then int64. By default -100 with `documents`, which also
+            ignores the first token of a window; else None, which changes no label.
         as_tuple: True for rows (tokens, labels) in place of dicts: `for x, y in loader`.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it does not hold documents, or it is not known what a row looks like.
-        ValueError: an argument is out of range, the separator is not a value of the column, or lengths
-            are not one for each row.
+        TypeError: the column does not hold documents, or the schema is not known.
+        ValueError: an argument is out of range, the separator is not a value of the column, or there is not
+            one length for each row.
 
     Example:
         >>> documents = storage.submit(

@@ -34,18 +34,18 @@ Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | Numbers
 
 
 def weighted(ref: DataRef[RowT], weights: Weights, rows: int | None = None) -> ArrangedRef[RowT]:
-    """Rows as often as their weights say: of `rows` places each row gets the whole number below or above
-    its share, in every epoch.
+    """Each row as often as its weight says: in every epoch it comes its share of `rows` times, rounded down
+    or up.
 
-    torch's WeightedRandomSampler draws each place by itself, so that counts vary, up to 2**24 rows, in
-    one process. This is exact, resumes, and is dealt to ranks like any other order.
+    torch's WeightedRandomSampler draws each row independently, so counts vary; it works in one process, up to
+    2**24 rows. Here counts are exact, and the order resumes and is divided among ranks like any other.
 
     Args:
         weights: (N,) numbers of at least 0; they need not sum to 1.
-        rows: of an epoch; as many as there are by default.
+        rows: the rows of an epoch; by default N.
 
     Raises:
-        ValueError: a weight is negative, NaN or infinite, all are 0, or there are more or fewer.
+        ValueError: a weight is negative, NaN or infinite, all are 0, or there are not N.
 
     Example:
         >>> ref = yoga.from_arrays({"x": np.arange(3)}).weighted([1, 0, 2], rows=6)
@@ -124,16 +124,16 @@ def balanced(
 ) -> ArrangedRef[RowT]:
     """Rows of each class in fixed shares, in every batch: a mixture of the classes.
 
-    Rows of each class come in an order of their own; a small class is read again when it is over.
+    Rows of each class are shuffled by themselves; a small class is read again when all its rows have come.
 
     Args:
-        column: of integers or text, the class of each row.
-        rows: of an epoch; as many as there are by default.
-        batch: rows of a batch, over all ranks: each has its shares, to a row or so.
-        shares: a number for each class; equal ones by default.
+        column: a column of integers or text: the class of each row.
+        rows: the rows of an epoch; by default as many as the dataset has.
+        batch: the rows of a batch, over all ranks: each batch has the shares, give or take a row.
+        shares: a number for each class; by default equal ones.
 
     Raises:
-        ValueError: shares that are negative, no numbers, all 0, or of other classes.
+        ValueError: a share is negative, not a number, or of a class that does not exist; or all are 0.
         TypeError: the column holds something else.
 
     Example:
@@ -312,18 +312,19 @@ _MOST_POOL = 2**24
 def bucketed(
     ref: DataRef[RowT], lengths: str | Sequence[int] | Array | Numbers, *, pool: int = 8192, batch: int = 64
 ) -> RowView[RowT]:
-    """All rows, those of like lengths together, so that batches need little padding.
+    """All rows, in batches of similar lengths, which need little padding.
 
-    Rows come, shuffled, into pools; each pool is sorted by length and cut into runs, and the runs come in
+    Shuffled rows are divided into pools; each pool is sorted by length and cut into batches, which come in
     random order. Each row comes once an epoch.
 
     Args:
         lengths: a ragged column, or an int for each row.
-        pool: rows that are sorted together: the more, the less padding, and the less random an order.
-        batch: rows of a batch, over all ranks: they are of like lengths.
+        pool: the number of rows that are sorted together: a larger one gives less padding, and an order that
+            is less random.
+        batch: the rows of a batch, over all ranks, which have similar lengths.
 
     Raises:
-        ValueError: lengths that are no ints of at least 0.
+        ValueError: the lengths are not ints of at least 0.
         TypeError: the column is not ragged.
 
     Example:

@@ -404,30 +404,30 @@ def windows(
     time: str | None = None,
     max_gap: Gap | None = None,
 ) -> WindowsRef:
-    """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
+    """Windows of rows: each column of a window is L rows of that column, stacked (L, ...).
 
     Args:
-        size_or_offsets: how many rows in sequence a window has, of all columns. Or the columns it has,
-            each with its offsets from the row at which the window lies, as in
-            `{"state": range(-1, 1), "action": range(0, 50)}`; a container stands for all that is in it.
+        size_or_offsets: the number of consecutive rows of a window, which has all columns. Or a dict of the
+            columns of a window, each with its offsets from the row at which the window lies, as in
+            `{"state": range(-1, 1), "action": range(0, 50)}`; the name of a dict, list or tuple stands for
+            all of its columns.
         stride: rows from one window to the next.
-        group_by: a column of integers or text: rows in sequence that have the same value are a group, and
-            no window has rows of two. It is read now. Without it all rows are one group.
+        group_by: a column of integers or text, which is read now: consecutive rows with the same value are a
+            group, and no window has rows of two groups. By default all rows are one group.
         edge: "drop" leaves out windows that do not fit into a group. With "repeat" a window lies at every
-            `stride` rows of a group, and beyond its borders the first or last row is repeated; a column
-            "is_pad" of bools, or "action_is_pad" and such, says where.
-        static: columns that are not stacked, but read once: at the first row of the window, or at
-            offset 0.
+            `stride` rows of a group, and beyond the borders of the group its first or last row is repeated. A
+            column of bools marks the repeated rows: "is_pad", or "action_is_pad" for the column "action".
+        static: columns that are not stacked: a window has their value at its first row, or at offset 0.
         time: a column of numbers or times, with `max_gap`. It is read now.
-        max_gap: how far the times of two rows in sequence may be apart: where they are further, a group
-            ends, so no window has rows of both sides. A number; for times a `timedelta`.
+        max_gap: the longest time between two consecutive rows of a group; after a longer one a new group
+            begins. A number; for times a `timedelta`.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it is not known what a row looks like, or the column of `group_by` holds floats, or that of
-            `time` something else than numbers or times.
-        ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the
-            rows of a group are not all in sequence: the message says which.
+        TypeError: the schema is not known; or the column of `group_by` holds floats; or that of `time` holds
+            neither numbers nor times.
+        ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the rows
+            of a group are not consecutive: the message says which.
 
     Example:
         >>> ref = yoga.from_arrays({"x": np.arange(7), "episode": np.array([4, 4, 4, 4, 9, 9, 9])})

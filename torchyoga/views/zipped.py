@@ -26,16 +26,17 @@ from .recoded import codes_in, has_codes
 def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
     """The rows of two DataRefs of one length side by side: row n of this one, and row n of the other.
 
-    Rows that are dicts are merged. Where neither side's are, a row is a pair of both, as of Python's
-    `zip`; a dict beside something else is an error. Each side is read for its own columns only.
+    Rows that are dicts are merged. If neither side has dicts, a row is a pair, as with Python's `zip`; a dict
+    beside something else is an error. Each side is read for its own columns only.
 
     Args:
-        other: a DataRef; `info` has the entries of both, this one's where both have one.
-        prefix: put before the keys of the other's rows, if they are dicts.
+        other: a DataRef. The `info` of the result has the entries of both sides, and this side's if both have
+            an entry of one name.
+        prefix: put before all keys of the other's rows, if they are dicts.
 
     Raises:
-        ValueError: the lengths differ, or both sides have a key.
-        TypeError: it is no DataRef, or only one side's rows are dicts, or what they look like is not
+        ValueError: the lengths differ, or both sides have a key of one name.
+        TypeError: `other` is not a DataRef, or only one side's rows are dicts, or the schema of a side is not
             known.
 
     Example:

@@ -56,25 +56,24 @@ def from_jsonl(
     before, into a folder of bounded size. Files that gzip or zstd has compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards; a folder, for all its files with
-            `.jsonl` in their names; or a list of such.
-        schema: what a row looks like; by default 1,000 rows show it, spread over the files, or of the first
-            one if they are of a store or compressed. Keys that some of them lack, or have `null` in, may be
-            None; lists
-            whose lengths differ may have any, others the one that they show; numbers some of which
-            have a fraction are floats. Only fractions are rounded: any other number, text or `null` that a
-            column cannot hold as it is, is an error.
+        files: a path or URL, which may have wildcards; a folder, for all its files with `.jsonl` in their
+            names; or a list of these.
+        schema: the types of a row; by default 1,000 rows show them: spread over the files, or from the first
+            file if files are in a store or compressed. Keys that some of these rows lack, or whose value is
+            `null`, may be None. Lists whose lengths differ may have any length, others always have the length
+            shown. A column of numbers is of floats if some have a fraction. Only fractions are rounded: any
+            other number, text or `null` that a column cannot hold exactly is an error.
         storage_options: for fsspec's filesystem.
         cache_dir: where places of lines, and downloaded and decompressed files are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
-    Rows are what `json.loads` gives, with all keys; a row may be any value. Blank lines are no rows.
+    Rows are what `json.loads` gives, with all keys; a row may be any value. Blank lines are skipped.
 
     Raises:
         NotFoundError: there is no such file.
         ValueError: some files are of this machine, and some of a store.
-        SchemaError: rows cannot be kept, or there are none. When read: a row does not fit the schema; names
-            file and line.
+        SchemaError: rows cannot be kept, or there are none. When read: a row does not fit the schema; the
+            message names file and line.
         CorruptError: when read: a line is not JSON, or a file has changed since.
         RemoteError: the store cannot be reached.
 

@@ -62,12 +62,12 @@ def from_litdata(
         cache_dir: where downloaded chunks are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
-    Rows nest as they did. Images and other files come as their bytes, which `ref.decoded()` decodes; those of
-    Pillow as arrays, and what it keeps as JSON as lists. What was written for `TokensLoader` has rows
-    `{"tokens": tensor}`, one for each item, which `token_windows` cuts into blocks. Local chunks whose rows
-    lie in an Arrow file at their end are read as `from_arrow` does. Items have no checksums; sizes that
+    Rows nest as they did. Images and other files come as their bytes, which `ref.decoded()` decodes; Pillow's
+    images come as arrays, and values that LitData keeps as JSON as lists. A dataset for `TokensLoader` has
+    rows `{"tokens": tensor}`, one for each item, which `token_windows` cuts into blocks. Local chunks whose
+    rows lie in an Arrow file at their end are read as `from_arrow` does. Items have no checksums; sizes that
     contradict each other are an error. Of items for `TokensLoader` only the first place, the last one and the
-    sum are known twice: damage that moves the end of one among its neighbours cannot be told.
+    sum are known twice: damage that moves the end of an item between them goes unnoticed.
 
     Raises:
         NotFoundError: there is no index.

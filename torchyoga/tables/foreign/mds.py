@@ -49,9 +49,10 @@ def from_mds(
         path: the folder, or the URL of one; a split is a folder of its own. For several streams make a
             DataRef of each, and `concat` or `mix` these.
         columns: names of the columns to keep; all by default.
-        dtypes: of columns of arrays whose dtype each of them says, such as `{"x": "float32"}`; by default
-            what holds all of 64 arrays.
-        ndims: the most dimensions of arrays whose shape each of them says; by default those of 64 arrays.
+        dtypes: the dtypes of columns in which each array carries its own, such as `{"x": "float32"}`; by
+            default one that holds the values of 64 arrays.
+        ndims: the most dimensions of columns in which each array carries its own shape; by default those of
+            64 arrays.
         verify: compare files with the hashes that the index has; of local ones when a process first maps
             them.
         storage_options: for fsspec's filesystem.

@@ -54,30 +54,32 @@ def from_tfrecord(
     compressed are decompressed into it.
 
     Args:
-        files: a path or URL, which may have wildcards; a folder, for all its files with
-            `tfrec` in their names; or a list of such.
+        files: a path or URL, which may have wildcards; a folder, for all its files with `tfrec` in their
+            names; or a list of these.
         schema: what a row looks like; by default 1,000 records spread over the files show it.
         raw: True for rows that are the bytes of records, whatever these are.
         storage_options: for fsspec's filesystem.
         cache_dir: where indices, and downloaded and decompressed files are kept, as of `Storage`.
         cache_bytes: how many bytes of them are kept.
 
-    Rows are dicts of the features of a `tf.train.Example`, sorted by their names. A feature of which each
-    sample has one value is an int, a float32 or bytes; one that always has as many is an array, and any other
-    one is of any length. Lists of bytes are lists. Features that some samples lack are None there. Of a
-    `SequenceExample` those of the context come so, and those of steps as arrays or lists with as many items
-    as there are steps. By a `schema` texts may be `str`, numbers of another dtype, and bytes arrays.
+    Rows are dicts of the features of a `tf.train.Example`, sorted by their names. A feature with one value in
+    each sample is an int, a float32 or bytes; one with the same number of values in each is an array of one
+    length, and any other is an array of any length. Several bytes are a list. A feature is None in samples
+    that lack it. In a `SequenceExample` this holds for features of the context; those of steps are arrays or
+    lists with an item for each step. With a `schema`, bytes may become `str` or arrays, and numbers another
+    dtype.
 
-    CRC-32Cs of lengths are checked when records are found, those of records before a row is made of them: in
-    files of this machine when a process first reads them. That is much faster with google-crc32c,
-    `pip install 'torchyoga[tfrecord]'`.
+    CRC-32Cs of lengths are checked when records are found, those of records before a row is made from them:
+    in files of this machine when a process first reads them. That is much faster with google-crc32c, which
+    the extra `tfrecord` installs.
 
     Raises:
         NotFoundError: there is no such file.
         ValueError: files are of this machine and of a store.
-        SchemaError: features differ in their kind, or do not fit the schema. When read: one of a record does
-            not; names file and record.
-        CorruptError: a file is cut or damaged; names the record. When read: one is damaged, or is no Example.
+        SchemaError: features differ in their kind, or do not fit the schema. When read: a record does not
+            fit; the message names file and record.
+        CorruptError: a file is cut or damaged; the message names the record. When read: a record is damaged,
+            or is not an Example.
         RemoteError: the store cannot be reached.
 
     Example:

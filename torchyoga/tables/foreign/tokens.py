@@ -134,19 +134,19 @@ def from_tokens(
     before, each as a whole, into a folder of bounded size.
 
     Args:
-        files: a path or URL, which may have wildcards; a folder, for all its files that end
-            with `.bin`; or a list of such. Files hold nothing but tokens, or they are called `.npy` and begin
-            with NumPy's header, which is checked and passed over.
+        files: a path or URL, which may have wildcards; a folder, for all its files that end with `.bin`; or a
+            list of these. Files hold nothing but tokens, or they are called `.npy` and begin with NumPy's
+            header, which is checked and passed over.
         dtype: of a token, such as "uint16".
         end: the token that ends a document. Without it each file is one row, to be cut by `token_windows`.
-            With it each document is a row, that token its last one; the files are read once to find them, and
-            where they end is kept in the cache.
+            With it each document is a row, which ends with that token; the files are read once to find the
+            ends, which are kept in the cache.
         offset: bytes at the beginning of each file that are not tokens: 1024 in files of llm.c.
         storage_options: for fsspec's filesystem.
         cache_dir: where downloaded files are kept, as of `Storage`, and the ends of documents.
         cache_bytes: how many bytes of them are kept.
 
-    Rows are dicts, `{"tokens": array}`. Nothing in such files tells damaged tokens from others.
+    Rows are dicts, `{"tokens": array}`. Such files have no checksums: damaged tokens go unnoticed.
 
     Raises:
         NotFoundError: there is no such file.

@@ -64,7 +64,7 @@ def webdataset(
 
     Members in sequence that differ only in their extension are a sample: `0017.jpg` and `0017.cls` become the
     row `{"__key__": "0017", "jpg": bytes, "cls": bytes}`. A member that some samples lack is None there. The
-    schema says for decoders what the extensions of images say.
+    schema tells decoders the formats of images, by their extensions.
 
     Samples are found once, by reading the headers of all shards; where they lie is kept in the cache, until a
     shard changes. Shards of this machine are mapped, those of a store are downloaded when they are needed, or
@@ -73,11 +73,12 @@ def webdataset(
 
     Args:
         urls: paths, or URLs that fsspec knows, with `{0000..0099}`, `{a,b}` or wildcards; a folder for all
-            its shards; or a list of such.
+            its shards; or a list of these.
         columns: the extensions that become columns, in this order; by default all of them.
-        parse: functions that make values of bytes, by extension, such as `{"json": json.loads, "cls": int}`;
-            `str` decodes UTF-8. With others than `int`, `float` and `str` columns cannot be named or decoded:
-            what rows look like is not known. Make the others at the end then, by `map`.
+        parse: functions that turn bytes into values, by extension, such as
+            `{"json": json.loads, "cls": int}`; `str` decodes UTF-8. With functions other than `int`, `float`
+            and `str` the schema is not known, so columns cannot be named or decoded: call such functions at
+            the end instead, by `map`.
         max_bad: the share of the samples, and of the shards, that may be bad: samples with links, sparse
             files, names that lead out of the archive or members twice; images without an extension; shards
             that are cut or damaged, whose samples up to there are kept. They are left out; a warning,
@@ -89,8 +90,8 @@ def webdataset(
     Raises:
         NotFoundError: there is no such shard.
         SchemaError: no sample has one of the columns.
-        CorruptError: too much is bad; names the first ones. When read: a shard has changed since, or `parse`
-            fails; names the sample.
+        CorruptError: too much is bad; the message names the first ones. When read: a shard has changed since,
+            or `parse` fails; the message names the sample.
         ValueError: a pattern runs a command, `max_bad` is out of range, or shards are of this machine and of
             a store.
         RemoteError: the store cannot be reached.

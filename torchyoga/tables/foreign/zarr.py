@@ -58,9 +58,9 @@ def from_zarr(
 
     Args:
         group: a path, a URL of fsspec such as s3://, or a group or array that is open. Each process opens a
-            path or URL anew.
+            path or URL by itself.
         columns: the name of an array, whose values are the rows; or names, or a dict of names, for rows that
-            are dicts; by default all arrays of the group, or the array itself. Rows go along the first axis.
+            are dicts; by default all arrays of the group, or the array itself. Rows lie along the first axis.
         cache_bytes: of decoded chunks that are kept in each process; by default a quarter of the memory that
             its control group has left, which workers and ranks share.
         storage_options: for fsspec's filesystem.
@@ -73,7 +73,7 @@ def from_zarr(
         NotFoundError: there is no such group or array; the message lists those that there are.
         SchemaError: the arrays have different numbers of rows, or hold what cannot be rows; or objects, which
             pickle writes.
-        CorruptError: what describes them is damaged. When rows are read: a chunk is.
+        CorruptError: their metadata is damaged. When rows are read: a chunk is damaged.
         ValueError: when rows are read: a chunk is larger than `cache_bytes`.
         RemoteError: the store cannot be reached.
         ImportError: zarr is not installed.

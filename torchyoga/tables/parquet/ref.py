@@ -154,13 +154,13 @@ def from_parquet(
 ) -> DataRef:
     """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
 
-    What a footer says is kept in the user's cache until its file changes, so others open the files quickly.
+    What a footer says is kept in the user's cache until its file changes, so other processes open it quickly.
 
     A row group is decoded as a whole when a row of it is wanted; the next one in the order is decoded ahead.
     So `shuffle="block"` and reading in order are quick, and so is `shuffle=True` of what fits into
-    `cache_bytes`. Of more it decodes a group for nearly every row, and warns: for it, convert once by
-    `storage.submit(yoga.from_parquet(...), id, version)`, which goes group by group, and continues if it was
-    interrupted.
+    `cache_bytes`. Over more, a full shuffle decodes a group for nearly every row, and warns: convert such
+    files once by `storage.submit(yoga.from_parquet(...), id, version)`, which goes group by group, and
+    continues after an interruption.
 
     Args:
         paths: a file, a folder of files, a pattern such as `"logs/*.parquet"` (with `**` across folders), or

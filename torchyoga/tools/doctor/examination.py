@@ -45,7 +45,8 @@ def doctor(loader_or_dataset: object, *, seconds: float = 30.0) -> Diagnosis:
 
     Args:
         loader_or_dataset: a loader of torch's or torchyoga's, as the training loop iterates it; or a dataset.
-        seconds: that it may take; a few more to end what hangs. Less than 10 are too few to measure workers.
+        seconds: the most seconds that it takes, and a few more to end what hangs. Fewer than 10 are too few
+            to measure workers.
 
     Raises:
         TypeError: it is neither a loader nor a dataset.

@@ -53,9 +53,9 @@ def report(
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 
     It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, how the
-    version was made, and its log. The statistics are those that a
-    version keeps; of others up to 10,000 rows are read. Nothing in the data can run or load anything, and the
-    same version gives the same bytes. Thumbnails need Pillow. See docs/measure.md.
+    version was made, and its log. The statistics are those that a version keeps; for other data up to 10,000
+    rows are read. Nothing in the data can run or load anything, and the same version gives the same bytes.
+    Thumbnails need Pillow. See docs/measure.md.
 
     Args:
         ref: a version or any other DataRef.

@@ -106,14 +106,14 @@ def view(
 
     Args:
         shown: a storage, its directory or URL; or a version or any other DataRef.
-        id: the dataset to begin with; without it pages begin with a list.
-        version: of it.
+        id: the dataset to show first; by default a list of all.
+        version: the version to show first; by default a list of the versions of `id`.
         port: to listen on; 0 for any that is free.
 
     Raises:
-        NotFoundError: there is no such id or version; names those there are.
+        NotFoundError: there is no such id or version; the message names those that there are.
         CorruptError: that version is damaged.
-        TypeError: `shown` is neither.
+        TypeError: `shown` is none of these.
         ValueError: an argument is out of range.
         OSError: the port is taken.
 

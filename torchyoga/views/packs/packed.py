@@ -43,9 +43,9 @@ class PackReport:
         packs: how many there are.
         rows: rows that are in packs.
         documents: rows and pieces of rows that are in packs.
-        tokens: what all documents cost, of the first budget.
-        budget: what a pack may cost, of the first budget.
-        most: documents of the pack that holds most of them.
+        tokens: the cost of all documents in the first budget, which are tokens unless it was named.
+        budget: the first budget of a pack.
+        most: the number of documents in the pack that has the most.
         dropped: rows over the budget that are in no pack.
         cut: tokens over the budget that are in no pack.
         split: rows that were cut into pieces.
@@ -444,49 +444,49 @@ def packed(
     seed: SupportsIndex = 0,
     layout: PackNames | None = None,
 ) -> PackedRef | MixedPacks:
-    """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
+    """Packs of rows: each holds as many rows, end to end, as fit into a budget of tokens.
 
-    Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
-    packs with other rows of the same lengths. A batch of packs is flat: see docs/packing.md.
+    Packs are planned now, by best fit decreasing; only the lengths of rows are read. Each epoch fills the
+    same packs with other rows of the same lengths. A batch of packs is flat: see docs/packing.md.
 
     Args:
-        column_or_budgets: the column that is measured, a ragged one of numbers or a list of them. Or
-            several budgets by name, as in `{"tokens": 8192, "images": 16}`; without `cost`, of columns:
-            what counts is the length of a ragged one, else its value.
-        budget: how many tokens a pack may have.
-        cost: takes columns of many rows, as `where` does, and returns what each row costs, (B,) ints of
-            at least 0; or a dict of that by the name of the budget. Only the columns that it looks at are
-            read.
-        long: what becomes of rows over the budget. "error" raises ValueError; "cut" leaves out the tokens
-            beyond it; "split" makes pieces of them, at most as long as the budget; "drop" leaves them
-            out. Rows of length 0 are left out. `report()` counts all that is left out.
-        max_rows: rows of a pack.
-        along: the columns with a value for each token, besides the measured one. By default those that
-            are as long in the first rows.
-        labels: then packs have `labels`, int64. "same" copies the measured column, for models that shift
-            labels by one, as those of transformers do; the first token of each row is `ignore_index`.
-            With "shifted" the label of a token is the one that follows it, and that of the last of each
-            row is `ignore_index`. A name of another column of tokens copies that one; a dict such as
-            `{"labels": "shifted"}` says both.
-        ignore_index: see `labels`; padding has it, too.
+        column_or_budgets: the column whose lengths count: a ragged column, or lists, of numbers. Or several
+            budgets by name, as in `{"tokens": 8192, "images": 16}`; without `cost` these are names of
+            columns, and a row costs the length of a ragged column, or the value of another.
+        budget: the most tokens of a pack.
+        cost: a function that takes the columns of many rows, as the condition of `where` does, and returns
+            the cost of each row, (B,) ints of at least 0, or a dict of such arrays by budget. Only the
+            columns that it uses are read.
+        long: what to do with a row over the budget: "error" raises ValueError; "cut" leaves out the tokens
+            beyond the budget; "split" makes pieces of it, at most as long as the budget; "drop" leaves it
+            out. Rows of length 0 are always left out. `report()` counts all that is left out.
+        max_rows: the most rows of a pack.
+        along: the other columns with a value for each token. By default those that are as long as the
+            measured column in the first rows.
+        labels: adds `labels`, int64. "same" copies the measured column, for models that shift labels by one,
+            as those of transformers do; the first token of each row has the label `ignore_index`. With
+            "shifted" the label of a token is the token after it, and the last token of each row has the label
+            `ignore_index`. The name of another column of tokens copies that column; a dict such as
+            `{"labels": "shifted"}` names a column and one of these two.
+        ignore_index: see `labels`; padding has this label, too.
         first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
-        documents: add `document_ids`, which count the rows of a pack, for each token; filled packs have
-            them in any case, -1 where they are filled. In a flat batch they count those of all packs.
-        padded: fill packs up to the budget with this value in the measured column; or with one for each
-            column of tokens by its name, and 0 in others.
-        balance: number the packs by the sum of squares of the lengths in them, the highest first, and
-            divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
-            one run, which take about as long.
+        documents: adds `document_ids`: the number of each token's row within the pack, or, in a flat batch,
+            among the rows of all packs. With `padded` packs always have them, -1 for padding.
+        padded: fills packs up to the budget: the value for the measured column, or a dict of values by column
+            of tokens; other columns get 0.
+        balance: sorts the packs by the sum of squares of the lengths in them, the highest first, and divides
+            them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of one run,
+            which take about as long.
         seed: any int; another one fills the packs with other rows.
-        layout: with "transformers" a batch is the arguments of its models, and nothing else: `input_ids`,
-            `labels` and `position_ids`, (1, tokens) or, with `padded`, (packs, budget), of int64. Labels are
-            a column of that name, or the tokens. `documents=True` adds where documents begin: `seq_idx`,
+        layout: with "transformers" a batch holds the arguments of its models, and nothing else: `input_ids`,
+            `labels` and `position_ids`, (1, tokens) or, with `padded`, (packs, budget), of int64. Labels come
+            from a column `labels`, or are the tokens. `documents=True` adds where documents begin: `seq_idx`,
             `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
 
     Raises:
         KeyError: there is no such column.
-        TypeError: it is not known what a row looks like, rows are not dicts, or the column that is to be
-            measured has no value for each token.
+        TypeError: the schema is not known, rows are not dicts, or the measured column has no value for each
+            token.
         ValueError: rows are over the budget, and the message says how many; a budget is not in
             1..2**31-1; costs are not ints of at least 0; a column has another length than the one that
             is measured, when read.
