@@ -58,7 +58,7 @@ def from_zarr(
 
     Args:
         group: a path, a URL of fsspec such as s3://, or a group or array that is open. Each process opens a
-            path or URL anew.
+            path or URL by itself.
         columns: the name of an array, whose values are the rows; or names, or a dict of names, for rows that
             are dicts; by default all arrays of the group, or the array itself. Rows go along the first axis.
         cache_bytes: of decoded chunks that are kept in each process; by default a quarter of the memory that
@@ -124,8 +124,8 @@ class ZarrRef(StoredRef):
 
     @property
     def _row_bytes(self) -> int:
-        """Bytes of an average row with all columns."""
-        return sum(part.row_bytes for part in self._source._parts)
+        """Bytes of a row of the arrays that it has columns of."""
+        return sum(part.row_bytes for part in {self._source._owners[number][0] for number in self._columns})
 
     @property
     def _prefetch(self) -> Prefetch | None:
@@ -223,7 +223,7 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
 
 
 class _ZarrArrays:
-    """The rows of some arrays, which each process opens anew; several threads may call it.
+    """The rows of some arrays, which each process opens by itself; several threads may call it.
 
     Args:
         place: where they are.
