@@ -111,3 +111,9 @@ def test_rows_that_are_random_start_over(
     with pytest.warns(UserWarning, match="differ when they are read again"):
         storage.submit(view, "a", "1", progress=False)
     assert "differs each time it is read" in caplog.text
+
+
+def test_entries_of_info_are_no_methods(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit(ROWS[:5], "some", "1", info={"blocks": 12}, progress=False)
+    assert_rows_equal(list(storage.submit(ref, "again", "1", progress=False)), ROWS[:5])

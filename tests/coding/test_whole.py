@@ -199,6 +199,15 @@ def test_a_damaged_file_is_named_by_its_path_as_it_is_where_it_is_decoded(storag
             storage.submit(given, "y", "1", codecs={"image": yoga.codecs.jpeg()})
 
 
+@pytest.mark.parametrize(("mode", "color"), [("RGB", (0, 0, 0)), ("L", 0), ("P", 0)])
+def test_a_color_of_an_image_may_be_transparent(mode: str, color: Any, storage: yoga.Storage) -> None:
+    image = Image.open(io.BytesIO(file_of(Image.new(mode, (5, 4)), "PNG", transparency=color)))
+    found = Image.open(io.BytesIO(kept(storage, image, yoga.codecs.png())[0]["x"]))
+    assert found.convert("RGBA").getpixel((0, 0)) == (0, 0, 0, 0)
+    with pytest.raises(SchemaError, match="jpeg cannot keep transparency"):
+        kept(storage, image, yoga.codecs.jpeg())
+
+
 @pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF"])
 def test_jpeg_refuses_transparency_of_files(format: str, storage: yoga.Storage) -> None:
     with pytest.raises(SchemaError, match="row 0, column 'x': it has transparency"):

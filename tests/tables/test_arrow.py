@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,24 @@ def refused() -> Iterator[tuple[pa.Table, str]]:
 def test_what_is_refused(table: pa.Table, message: str) -> None:
     with pytest.raises(errors.SchemaError, match=message):
         yoga.from_arrow(table)
+
+
+def test_nulls_may_lie_over_any_bytes() -> None:
+    held = [pa.py_buffer(b"\1"), pa.py_buffer(np.array([125, 0, 2**62, 2**62]))]
+    table = pa.table({"d": pa.Array.from_buffers(pa.decimal128(10, 2), 2, held), "long": ["word" * 99] * 2})
+    ref = yoga.from_arrow(table)
+    assert [row["d"] for row in ref] == [Decimal("1.25"), None]
+    assert ref._row_bytes > 10 * ref.columns(["d"])._row_bytes > 0
+
+
+def test_dates_that_are_none_and_beyond_arrow_s() -> None:
+    days = yoga.from_arrays({"d": np.array(["2020-01-02", "NaT"], "M8[D]")}).to_arrow()["d"]
+    assert days.to_pylist() == [dt.date(2020, 1, 2), None]
+    with pytest.raises(pa.ArrowInvalid, match="4294967296 not in range"):
+        yoga.from_arrays({"d": np.array([2**32], "M8[D]")}).to_arrow()
+    for unit, kind, expected in (("10ms", "ms", 15_000), ("ps", "ns", 1), ("h", "s", 5_400_000)):
+        times = yoga.from_arrays({"t": np.array([1500], f"m8[{unit}]")}).to_arrow()["t"]
+        assert (times.type, times.cast(pa.int64()).to_pylist()) == (pa.duration(kind), [expected])
 
 
 def test_wide_decimals() -> None:

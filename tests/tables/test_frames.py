@@ -51,6 +51,7 @@ def test_an_index_with_a_name_is_a_column() -> None:
     frame = pd.DataFrame({"x": [1, 2]}, index=pd.Index(["a", "b"], name="key"))
     assert yoga.from_arrow(frame)[1] == {"x": 2, "key": "b"}
     assert yoga.from_arrow(frame.reset_index(drop=True))[1] == {"x": 2}
+    assert yoga.from_arrow(frame.set_index(pd.RangeIndex(5, 7, name="n")))[1] == {"x": 2, "n": 6}
 
 
 def test_columns_of_several_types_or_of_one_name_are_refused() -> None:

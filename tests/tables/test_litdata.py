@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from behind_urls import in_memory
 from damaged import flipped
 from golden.foreign_rows import FOREIGN, items, pixels, tables
 
@@ -66,6 +67,12 @@ def test_rows_in_arrow_files_at_the_ends_of_chunks(name: str, tmp_path: Path) ->
         chunk.write_bytes(bytes(len(chunk.read_bytes())))
     with pytest.raises(CorruptError, match="has no Arrow file at its end, as others have"):
         yoga.from_litdata(tmp_path / "bad")
+    chunk.unlink()
+    with pytest.raises(CorruptError, match=rf"{chunk.name}: its Arrow file is damaged, or gone"):
+        yoga.from_litdata(tmp_path / "bad")
+    url = in_memory(LITDATA / name)
+    with pytest.raises(SchemaError, match=rf"{url}: its rows lie in Arrow files .* copy the folder"):
+        yoga.from_litdata(url, cache_dir=tmp_path / "cache")
 
 
 def framed(chunk: bytes, each: int) -> bytes:

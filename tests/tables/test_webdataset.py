@@ -128,8 +128,9 @@ def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.Monke
         yoga.webdataset([])
     with pytest.raises(ValueError, match="would run a command"):
         yoga.webdataset(f"pipe:touch {tmp_path}/ran")
-    with pytest.raises(ValueError, match="more than 1000000"):
-        yoga.webdataset("s-{0..99999999}.tar")
+    for many in ("s-{0..99999999}.tar", "s-{0..99999}-{0..99999}.tar"):
+        with pytest.raises(ValueError, match="more than 1000000"):
+            yoga.webdataset(many)
 
 
 def test_what_belongs_to_no_sample_is_ignored(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_arrays_are_columns_and_chunks_are_files(cache_bytes: int, store: Path) 
         assert np.array_equal(ref[row]["image"], IMAGES[row])
         assert ref[row]["number"] == (row if row < 120 else 7)
         assert ref[row]["text"] == f"é{row}" * (row % 4)
+    assert ref.columns(["number"])._row_bytes * 10 < ref._row_bytes
     renamed = yoga.from_zarr(store, {"x": "number"})
     assert renamed[5] == {"x": 5}
     assert yoga.from_zarr(store, "number")[5] == 5

@@ -91,6 +91,13 @@ def test_each_batch_is_one_read_of_each_source() -> None:
     assert loader.dataset is dataset
 
 
+def test_rows_of_foreign_files_become_one_step(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f"{n}\n" for n in range(9)))
+    found = flattened(Subset(yoga.from_jsonl(tmp_path / "x.jsonl", cache_dir=tmp_path), [5, 0, 7]))
+    assert found is not None
+    assert list(found) == [5, 0, 7]
+
+
 def test_subclasses_and_mixtures_with_other_datasets_stay_as_they_are() -> None:
     class Doubled(Subset[Any]):
         def __getitem__(self, index: Any) -> Any:

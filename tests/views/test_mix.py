@@ -411,6 +411,18 @@ def test_rows_that_differ(plain: Any) -> None:
         yoga.mix({"a": plain["web"].map(dict)}, source_column="source")
 
 
+def test_columns_of_any_kind_come_with_the_number_of_their_source(storage: yoga.Storage) -> None:
+    rows = [{"k": n if n % 2 else None, "t": ["a"] * n, "m": {"x": n, "y": -n}} for n in range(1, 6)]
+    schema = yoga.Schema.of(rows[0], ragged=["t"], nullable=["k"])
+    ref = storage.submit(rows, "any", "1", schema=schema, progress=False)
+    mix = yoga.mix({"a": ref, "b": ref}, source_column="source")
+    for whole in (mix, yoga.mix({"both": mix})):
+        for names in (["k", "source"], ["source", "t"], ["m", "k", "source"], ["source"], ["k"]):
+            found = [{name: row[name] for name in names} for row in whole]
+            assert [list(row.items()) for row in whole.columns(names)] == [list(row.items()) for row in found]
+        assert whole.columns(["m/y", "source"])[0] == {"m": {"y": -1}, "source": whole[0]["source"]}
+
+
 def test_rows_by_number_are_those_of_the_first_epoch_without_a_shuffle(plain: Any, tmp_path: Path) -> None:
     first, then = {"web": 1, "code": 0, "math": 0}, {"web": 0, "code": 1, "math": 2}
     mix = yoga.mix(plain, WEIGHTS, rows=120, source_column="source")

@@ -209,6 +209,7 @@ def test_sizes_are_packs_and_epochs_are_passes() -> None:
     refs = sources_of()
     sizes = yoga.mix(refs).packed("ids", BUDGET)
     report = sizes.report()
+    assert sizes.columns(["ids"]).report() == report
     assert len(sizes) == report.packs == sum(map(len, sizes.sources))  # each document once
     assert (report.rows, report.budget) == (60 + 35 + 9, BUDGET)
     found = Counter(itertools.chain(*map(documents, batches_of(sizes)[0])))

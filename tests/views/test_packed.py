@@ -580,3 +580,17 @@ def test_a_new_process_reads_the_same_packs_by_the_same_name(storage: yoga.Stora
     done = run_program(SPAWNED, str(tmp_path / "view"))
     rows = [row["ids"].tolist() for row in packed.in_epoch(2)]
     assert done.stdout.strip() == f"{rows} {packed.fingerprint}", done.stderr
+
+
+def test_packs_are_looked_at_changed_and_filled_by_columns_beside_the_lengths_of_documents(
+    tmp_path: Path,
+) -> None:
+    rows = [{"ids": np.arange(n), "k": n if n % 2 else None} for n in (3, 5, 2, 6)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"], nullable=["k"])
+    packs = yoga.Storage(tmp_path).submit(rows, "a", "1", schema=schema).packed("ids", 8, padded=0)
+    for names in (["ids"], ["position_ids", "ids"]):
+        assert len(packs.where(names, lambda c: c["ids"].max(1) > 4)) == 1
+    assert [list(row) for row in packs.map_batches(lambda c: {"ids": c["ids"] + 1})] == [["ids"]] * 2
+    batch = next(iter(yoga.DataLoader(packs.filled({"k": -1}), 2)))
+    assert batch["cu_seqlens"].tolist() == [0, 5, 8, 14, 16]
+    assert batch["k"].tolist() == [5, 3, -1, -1]

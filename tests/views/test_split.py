@@ -110,7 +110,9 @@ def test_parts_are_split_again_by_the_same_key_and_seed(tmp_path: Path) -> None:
     ref = yoga.from_arrays({"user": users, "x": np.arange(6000)})
     train, rest = ref.split([0.8, 0.2], by="user")
     windows = rest.windows({"x": range(2)}, group_by="user", static=["user"])
-    for view in (rest, rest.where("x", lambda x: x >= 0), rest[:], train, rest.columns(["user"]), windows):
+    changed = rest.map_batches(lambda c: c), rest.order_by("x", descending=True), yoga.concat([rest, rest])
+    chosen = rest, rest.where("x", lambda x: x >= 0), rest[:], train, rest.columns(["user"])
+    for view in (*chosen, *changed, windows):
         some, _ = view.split([0.5, 0.5], by="user")
         assert 0.4 < len(some) / len(view) < 0.6
         more, _ = some.split([0.5, 0.5], by="user")

@@ -147,6 +147,13 @@ def test_conditions_see_all_kinds_of_columns(ref: yoga.DataRef) -> None:
     assert len(halves.where("x", lambda x: x > 2)) == 2
 
 
+def test_conditions_see_into_dicts_that_may_be_none(storage: yoga.Storage) -> None:
+    rows = [{"m": {"x": n, "y": "ab"[n % 2]} if n % 3 else None} for n in range(1, 9)]
+    ref = storage.submit(rows, "m", "1", schema=yoga.Schema.of(rows[0], nullable=["m"]), progress=False)
+    found = ref.where(["m/y", "m/x"], lambda c: (c["m/x"] > 2) & (c["m/y"] == "a"))
+    assert [row["m"]["x"] for row in found] == [4, 8]
+
+
 def test_conditions_are_joined(ref: yoga.DataRef) -> None:
     both = ref.where("id", lambda y: y % 2 == 0).where("id", lambda y: y % 3 == 0)
     assert both.whole is ref

@@ -213,6 +213,7 @@ def test_times_of_any_kind_have_gaps() -> None:
         (days, np.timedelta64(48, "h"), [3, 4]),
         (np.array([0, 5, 3, 2**63, 2**63 + 4], np.uint64), 4, [1, 3]),
         (np.array([-(2**63), 2**63 - 1, 2**63 - 3]), 2, [1]),
+        (np.array([-100, 100, 120], np.int8), 200, []),
         (np.array([0, np.nan, 0, np.inf, np.inf], np.float32), 1e9, [1, 2, 3, 4]),
         (np.arange(2**17 + 2) // 2**16 * 9, 8, [2**16, 2**17]),  # a scan is of 2**16 rows
         (np.zeros(0), 1, []),
@@ -593,3 +594,15 @@ def test_windows_are_decoded_as_the_rows_are(storage: yoga.Storage) -> None:
     text = storage.submit([{"t": "a" * 9}] * 4, "text", "1", codecs={"t": yoga.codecs.zstd()})
     with pytest.raises(ValueError, match="'t' cannot be stacked, as they are text"):
         text.windows(2).decoded()
+
+
+def test_columns_of_windows_come_in_any_order_and_in_part(storage: yoga.Storage) -> None:
+    rows = [{"x": n, "y": n / 2, "m": {"a": n, "b": -n} if n % 2 else None} for n in range(6)]
+    schema = yoga.Schema.of(rows[1], nullable=["m"])
+    ref = storage.submit(rows, "rows", "1", schema=schema, progress=False)
+    windows = ref.windows(2, static=["m"])
+    assert_rows_equal(
+        list(windows.columns(["m/b", "y", "x"])[3:4]),
+        [{"m": {"b": -3}, "y": np.array([1.5, 2.0]), "x": np.array([3, 4])}],
+    )
+    assert list(windows.columns(["m/b"])[2:4]) == [{"m": None}, {"m": {"b": -3}}]

@@ -7,6 +7,7 @@ import pytest
 from own import Filed
 
 import torchyoga as yoga
+from torchyoga.testing import assert_rows_equal
 
 
 def test_rows_side_by_side(storage: yoga.Storage) -> None:
@@ -49,6 +50,31 @@ def test_a_side_is_read_for_its_own_columns_only() -> None:
     assert [(side.seen, side.calls) for side in sides] == [([], []), ([["b2"]], [[3]])]
     assert both.columns(["b2", "a1"])[3] == {"b2": 6, "a1": 3}
     assert [(side.seen, side.calls) for side in sides] == [([["a1"]], [[3]]), ([["b2"]] * 2, [[3]] * 2)]
+
+
+def test_rows_of_a_mixture_keep_what_lies_beside_them() -> None:
+    mix = yoga.mix({name: yoga.from_arrays({"x": np.arange(n, n + 9)}) for name, n in (("a", 0), ("b", 50))})
+    with pytest.warns(UserWarning, match="zip: mix of a 0.5, b 0.5 decides itself which rows come when"):
+        both = mix.zip(yoga.from_arrays({"y": -np.asarray(mix["x"])}))
+    assert [row["x"] + row["y"] for row in yoga.mix({"both": both})] == [0] * len(mix)
+
+
+def test_a_prefix_changes_names_and_nothing_else(storage: yoga.Storage) -> None:
+    rows = [{"ids": np.arange(10 * n, 11 * n)} for n in (3, 5, 2, 6)]
+    ref = storage.submit(rows, "ids", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]), progress=False)
+    number = yoga.from_arrays({"n": np.arange(3)})
+    for other in (
+        ref.token_windows("ids", 4, labels="shifted", documents=True),
+        ref.packed("ids", 8, labels="same", padded=7),
+        number.zip(yoga.from_arrays({"x": np.arange(3), "y": np.arange(3)})),
+    ):
+        count = min(len(other), len(number))
+        both = number[:count].zip(other[:count], prefix="of_")
+        for name in other[0]:
+            expected = [row[name] for row in other[:count]]
+            for of in (both, both.columns([f"of_{name}", "n"])):
+                assert_rows_equal([row[f"of_{name}"] for row in of], expected)
+            assert_rows_equal(list(both[f"of_{name}"]), list(other[name][:count]))
 
 
 def test_rows_that_cannot_be_side_by_side() -> None:

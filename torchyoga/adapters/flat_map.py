@@ -149,8 +149,7 @@ class _Continued(PlacedSource):
         """The rows from a place on."""
         start, skip = int(place["row"]), int(place["skip"])
         number -= skip
-        self._begun = begun = list[tuple[int, int]]([])  # anew, whatever was read before
-        begun.append((number, start))
+        self._begun = begun = [(number, start)]  # a new list, whatever was read before
         for given, row in enumerate(self._source.rows(start), start):
             begun.append((number, given))
             for made in _made(self._function, row, given, self._source.name):

@@ -298,8 +298,7 @@ class _Opening:
                 f"{where} holds values of varying length in another byte order than this machine's, which "
                 "h5py does not read right; write it again in this one"
             )
-        native = inner
-        return _Leaf("ndarray", native.str, None, lambda rows: _joined(rows_of(rows).tolist(), native))
+        return _Leaf("ndarray", inner.str, None, lambda rows: _joined(rows_of(rows).tolist(), inner))
 
     def _read(self, dataset: h5py.Dataset, dtype: Dtype, properties: h5p.PropDCID, where: str) -> _Read:
         if not dataset.size:

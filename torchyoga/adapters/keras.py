@@ -290,8 +290,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         elif told is not None and not told[0]:
             self._pass = done if done.is_trained_on else None
         elif done.is_over if done.delivered or told is None else told[1]:
-            done.run.taken = done.steps
-            self._planned = done.run.taken
+            done.run.taken = self._planned = done.steps
             self._cursor.finished(done.run)
             self._pass = None
 

@@ -265,7 +265,8 @@ class RefSource(SeekableBlocks):
         self.name = type(ref).__name__
         self.fingerprint = ref.fingerprint
         self.ref = ref
-        self._own_blocks = getattr(ref, "blocks", None) if ref.fingerprint is not None else None
+        # Of the class: an entry of `info` may have that name.
+        self._own_blocks = getattr(type(ref), "blocks", None) if ref.fingerprint is not None else None
 
     def some(self, numbers: Ints) -> Block | None:
         """Some rows; None if all follow from the fingerprint."""
@@ -274,7 +275,7 @@ class RefSource(SeekableBlocks):
     def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
         """The rows from number `start` on; some of all show how many make a block."""
         if self._own_blocks is not None:
-            yield from self._own_blocks(start, nbytes)
+            yield from self._own_blocks(self.ref, start, nbytes)
             return
         for first, stop in spans(len(self.ref), nbytes, self._block, start):
             if isinstance(self.ref, ColumnsRef):  # arrays in memory are written from where they lie

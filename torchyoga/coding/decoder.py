@@ -25,8 +25,8 @@ class Run(NamedTuple):
     Attributes:
         each: calls a function with 0..count - 1, on threads.
         empty: makes memory for so many bytes.
-        lost: hears the place of a value, and what of it is left out though nobody said so; None once that has
-            been told.
+        lost: is called with the place of a value, and what of it is left out though nobody asked for that;
+            None once there was a warning.
     """
 
     each: Callable[[Callable[[int], None], int], None]

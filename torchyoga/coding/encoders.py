@@ -201,8 +201,9 @@ def _pixels_of(value: Row, what: str) -> npt.NDArray[Any]:
             raise SchemaError(
                 f"png cannot keep an image of the mode {value.mode}; pass image.convert('RGB'), or 'RGBA'"
             )
-        if value.mode in ("P", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
-            value = value.convert("RGBA" if "transparency" in value.info or value.mode[-1] in "Aa" else "RGB")
+        is_clear = "transparency" in value.info and value.mode[0] != "I"  # in one color
+        if is_clear or value.mode in ("P", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
+            value = value.convert("RGBA" if is_clear or value.mode[-1] in "Aa" else "RGB")
         found = np.asarray(value)
     else:
         raise SchemaError(
@@ -397,8 +398,7 @@ class _Flac(Encoder):
         return out.getvalue()
 
     def _check(self, found: Row) -> None:
-        is_sound = isinstance(found, np.ndarray) and found.dtype == np.int16 and found.ndim in (1, 2)
-        if not is_sound:
+        if not (isinstance(found, np.ndarray) and found.dtype == np.int16 and found.ndim in (1, 2)):
             what = (
                 f"{found.dtype} of shape {found.shape}" if hasattr(found, "dtype") else type(found).__name__
             )

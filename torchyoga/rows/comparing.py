@@ -196,11 +196,11 @@ _MOST_WORDS = 10  # in a line
 
 
 def differing(one: Block, other: Block) -> Bools:
-    """(N, columns) where rows of two blocks of the same columns differ in a bit.
+    """(N, columns) where rows of two blocks differ in a bit.
 
     Args:
         one: N rows.
-        other: as many, with the same columns in any order, each of the same look.
+        other: as many, with columns of the same look in the same order.
 
     Example:
         >>> from torchyoga.rows.collector import block_of
@@ -210,9 +210,9 @@ def differing(one: Block, other: Block) -> Bools:
         [[False, False], [False, True]]
     """
     found = np.zeros((one.num_rows, len(one.data)), np.bool_)
-    theirs = {column.name: data for column, data in zip(other.schema.columns, other.data, strict=True)}
-    for number, (column, mine) in enumerate(zip(one.schema.columns, one.data, strict=True)):
-        found[:, number] = _differing(column, mine, theirs[column.name], one.num_rows)
+    columns = zip(one.schema.columns, one.data, other.data, strict=True)
+    for number, (column, mine, theirs) in enumerate(columns):
+        found[:, number] = _differing(column, mine, theirs, one.num_rows)
     return found
 
 

@@ -33,9 +33,9 @@ Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
 
 def _of_pandas(frame: Frame) -> pa.Table:
     """A table in which NaN of floats stays NaN, and an index that has a name is a column."""
-    named = None if any(name is not None for name in frame.index.names) else False
+    has_name = any(name is not None for name in frame.index.names)
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=named)
+        table = pa.Table.from_pandas(frame, preserve_index=has_name)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         names = list(map(str, frame.columns))
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -130,7 +130,7 @@ class ArrowRef(StoredRef):
         plan: says what rows look like.
         batches: the chunks.
         nulls: how many there are at each place, in all columns.
-        remade: a function and its arguments that make this DataRef anew, for pickling.
+        remade: a function that makes this DataRef again, and its arguments, for pickling.
         info: what is known besides the rows.
 
     Attributes:
@@ -178,7 +178,8 @@ class ArrowRef(StoredRef):
         """The same rows with these columns; other fields are not touched."""
         ref = ArrowRef.__new__(ArrowRef)
         ref.__dict__.update(self.__getstate__())
-        ref.__dict__.pop("fingerprint", None)
+        for of_all in ("fingerprint", "_row_bytes"):
+            ref.__dict__.pop(of_all, None)
         ref._schema = of.schema
         target = {number: place for place, number in enumerate(of.columns)}
         kept = [

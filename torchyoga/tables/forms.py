@@ -84,17 +84,17 @@ class Held(Form):
 
     @cached_property
     def node(self) -> Node:
-        """The child's, or one that may be None."""
+        """The child's node, or one that may be None."""
         return Node("nullable", (), (self.child.node, _LEAF)) if self.is_nullable else self.child.node
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The child's, and the one that says where there is a value."""
+        """The child's columns, and the one that says where there is a value."""
         mask = (_column("bool", "|b1", (), self.is_deep),) if self.is_nullable else ()
         return (*self.child.columns, *mask)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """The child's, and where there is a value."""
+        """The data of the child, and where there is a value."""
         array = self.prepare(array)
         if array.null_count:
             valid = np.asarray(array.is_valid())
@@ -171,7 +171,7 @@ class Tensors(Form):
         return (_column("ndarray", self.dtype, self.shape, True),)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """The values of each."""
+        """The values of each row."""
         assert bounds is None, "inside lists they are lists"
         offsets, inner = _some_lists(array, present)
         values = tensors_of(inner, self.shape, self.read)
@@ -222,7 +222,7 @@ class Texts(Form):
 
 @dataclass(frozen=True)
 class Encoded(Form):
-    """Images, recordings and such: their bytes, or those of a file whose path is kept in their place.
+    """Images, recordings and other files: their bytes, read from the file where only its path is kept.
 
     Args:
         texts: the form of the bytes.
@@ -234,12 +234,12 @@ class Encoded(Form):
 
     @property
     def node(self) -> Node:
-        """That of the bytes."""
+        """The node of the bytes."""
         return self.texts.node
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the bytes."""
+        """The columns of the bytes."""
         return self.texts.columns
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
@@ -267,7 +267,7 @@ class Encoded(Form):
 
 @dataclass(frozen=True)
 class Empty(Form):
-    """Nothing but nulls."""
+    """Values that are all null."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -275,7 +275,7 @@ class Empty(Form):
         return (Column("", "none", "|u1", (0,), 1),)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
-        """Nothing for each row."""
+        """An empty array for each row."""
         yield Data(np.empty((len(array), 0), np.uint8))
 
 
@@ -302,7 +302,7 @@ class Lists(Form):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the items, and one for the lengths."""
+        """The columns of the items, and one for the lengths."""
         lengths = (_column("int", "<i8", (), True),) if self.is_deep else ()
         return (*self.item.columns, *lengths)
 
@@ -344,7 +344,7 @@ class Structs(Form):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the fields."""
+        """The columns of all fields."""
         return tuple(column for field in self.fields for column in field.columns)
 
     def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:

@@ -187,7 +187,7 @@ class RowGroups:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child; what another thread was decoding is gone.
+        """Makes new locks and threads, in a forked child; what another thread was decoding is gone.
 
         What the parent has decoded is in memory once for all its children, and takes nothing of their share.
         """

@@ -96,7 +96,7 @@ class _Struct(GatheredPart):
     parts: Sequence[GatheredPart]
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
-        """Those of all fields."""
+        """The columns of all fields."""
         return [data for part in self.parts for data in part.take(chunks, places, present)]
 
 
@@ -106,7 +106,7 @@ class _Nullable(GatheredPart):
     valid: _BufferBits
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
-        """The child's, and where there is a value."""
+        """The child's columns, and where there is a value."""
         valid = self.valid.of(chunks, places)
         if present is not None:
             valid &= present
@@ -164,10 +164,9 @@ class _FixedRuns(GatheredPart):
         held: Array = np.empty(0, np.uint8)
         if self.memory is not None and len(chunks):
             held = self.memory.gather(self.bases.take(chunks) + places * self.width, self.width, self.empty)
-        values = self.read(held, len(chunks))
-        if present is not None:
-            values[~present] = np.zeros((), values.dtype)
-        return [Data(values)]
+        if present is not None:  # where nothing is, the bytes may be of no value
+            held.reshape(len(chunks), self.width)[~present] = 0
+        return [Data(self.read(held, len(chunks)))]
 
 
 def _numbers(form: Numbers, arrays: Sequence[pa.Array], empty: Empty) -> GatheredPart | None:

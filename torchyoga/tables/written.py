@@ -24,7 +24,7 @@ _BYTES = 64 * 2**20
 Pieces: TypeAlias = Iterator[tuple[Column, Data]]
 _TEXT = {"str": pa.string(), "numpy.str": pa.string(), "bytes": pa.binary(), "numpy.bytes": pa.binary()}
 CONTAINERS = ("dict", "list", "tuple", "namedtuple")
-_UNITS = ("s", "ms", "us", "ns")
+_UNITS, _FINER = ("s", "ms", "us", "ns"), ("ps", "fs", "as")
 
 
 def table_of(ref: DataRef, with_words: bool = True) -> pa.Table:
@@ -209,18 +209,19 @@ class _ArrayMaker:
 
 
 def _times(column: Column, values: Array) -> pa.Array:
-    """(N,) times; those of a unit that Arrow lacks in seconds."""
+    """(N,) times; of a unit that Arrow lacks, in nanoseconds if that is finer, else in seconds."""
     unit, step = np.datetime_data(values.dtype)
     is_date = values.dtype.kind == "M"
-    if is_date and unit == "D" and step == 1:
-        return pa.array(values.astype("<M8[D]").astype("<i8").astype("<i4")).view(pa.date32())
-    if unit not in _UNITS or step != 1:
-        unit = "s"
-        values = values.astype(f"{values.dtype.kind}8[s]")
-    kind = pa.timestamp(unit, column.meaning.timezone) if is_date else pa.duration(unit)
+    is_day = is_date and (unit, step) == ("D", 1)
+    if not is_day and (unit not in _UNITS or step != 1):
+        unit = unit if unit in _UNITS else "ns" if unit in _FINER else "s"
+        values = values.astype(f"{values.dtype.kind}8[{unit}]")
     nothing = np.isnat(values)
     held = values.astype(values.dtype.newbyteorder("=")).view(np.int64)
-    return pa.array(held, mask=nothing if nothing.any() else None).view(kind)
+    array = pa.array(held, mask=nothing if nothing.any() else None)
+    if is_day:
+        return array.cast(pa.int32()).view(pa.date32())
+    return array.view(pa.timestamp(unit, column.meaning.timezone) if is_date else pa.duration(unit))
 
 
 def _texts(column: Column, values: Array, offsets: Ints) -> pa.Array:

@@ -163,6 +163,10 @@ def _check_projected_twice(view: DataRef) -> None:
             [{last: row[last]} for row in rows],
         ),
         f"columns({keys[1:]!r})[{last!r}]": (some[last], [row[last] for row in rows]),
+        f"columns({[last, first]!r})": (
+            view.columns([last, first]),
+            [{last: row[last], first: row[first]} for row in rows],
+        ),
         f"columns({[last, first]!r}).columns({[first, last]!r})": (
             view.columns([last, first]).columns([first, last]),
             [{first: row[first], last: row[last]} for row in rows],

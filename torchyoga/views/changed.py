@@ -572,7 +572,8 @@ def _nested(
 @lru_cache(maxsize=_MOST_SCHEMAS)
 def _tree(schema: Schema, kept: tuple[str, ...], parts: tuple[Node, ...]) -> Node:
     """The tree of some of the columns, with other parts in their places."""
-    return _with_parts(Projection.of(schema, kept).schema.tree, iter(parts))
+    # Not as of packs, whose lengths of documents go with any column.
+    return _with_parts(Projection.of(Schema(schema.tree, schema.columns), kept).schema.tree, iter(parts))
 
 
 def _with_parts(node: Node, parts: Iterator[Node]) -> Node:

@@ -51,7 +51,7 @@ class RepeatedRef(RowView):
 
     @property
     def file_starts(self) -> Ints:
-        """Those of the whole, for each time; of a million or more, some neighbours together."""
+        """The whole's, for each time; of a million or more, some neighbours together."""
         begins, times = self.whole.file_starts[:-1], self.times
         begins = begins[:: max(1, -(-len(begins) * times // _MOST_RUNS))]
         step = max(1, -(-times // _MOST_RUNS))
@@ -261,7 +261,7 @@ class SelectedRef(RowView):
         """Where the rows of each file begin; files of which few rows are selected are together with the next.
 
         A block shuffle mixes a few of these runs at a time, so it would mix hardly any rows of a sparse
-        selection. Without files the runs are of 4096 rows, as those of the whole are.
+        selection. Without files the runs are of 4096 rows, as the runs of the whole are.
         """
         whole = self.whole.file_starts
         if np.array_equal(whole, equal_runs(len(self.whole))):

@@ -110,7 +110,9 @@ class _Filling:
         tree = self._visited(schema.tree, (), 0)
         for name in self._left:
             raise unknown_column(schema, name)
-        self.schema = schema_under(tree, (schema.columns[part.number] for part in self.parts))
+        columns = (schema.columns[part.number] for part in self.parts)
+        # Packs stay packs.
+        self.schema = replace(schema_under(tree, columns), packed=schema.packed, layout=schema.layout)
 
     def _visited(self, node: Node, path: Path, first: int) -> Node:
         """A node as it becomes; adds its columns. `first` is the number of the first of them."""

@@ -18,6 +18,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from ..reading.contract import row_numbers
 from ..reading.dataref import DataRef
+from ..reading.in_place_ref import InPlaceRef
 from ..rows.types import Ints
 from .joined import JoinedRef, RowMap
 from .over import SlicedRef
@@ -73,8 +74,8 @@ def _made_of(dataset: object) -> list[object] | None:
 
 def _is_taken(ref: DataRef) -> bool:
     """True if every way to ask for rows gives those of `take`."""
-    kind = type(ref)
-    return kind.__getitem__ is DataRef.__getitem__ and kind.__getitems__ is DataRef.__getitems__
+    ours = [(kind.__getitem__, kind.__getitems__) for kind in (DataRef, InPlaceRef)]
+    return (type(ref).__getitem__, type(ref).__getitems__) in ours
 
 
 def _kept(part: object) -> object:
@@ -95,7 +96,7 @@ def _is_same(kept: object, now: object) -> bool:
 
 
 def _flattened(dataset: object) -> DataRef | None:
-    """The result of `flattened`, made anew."""
+    """The result of `flattened`, as it is now."""
     sources: dict[int, tuple[DataRef, int]] = {}  # by identity: the source, and where its rows begin
     rows = _row_map(dataset, sources)
     if rows is None:

@@ -258,9 +258,7 @@ class JoinedRef(DataRef):
     def in_epoch(self, epoch: int) -> DataRef:
         """The same rows of the sources as they are in an epoch."""
         sources = [source.in_epoch(epoch) for source in self.sources]
-        if all(map(operator.is_, sources, self.sources)):
-            return self
-        return JoinedRef(sources, self.rows)
+        return self if all(map(operator.is_, sources, self.sources)) else JoinedRef(sources, self.rows)
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: the places of its rows among them, and their numbers

@@ -28,7 +28,7 @@ from ..reading.dataref import DataRef
 from ..rows.block import Block, Data, Rows
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.node import Node, path_name
+from ..rows.node import LENGTHS, VALID, Node, path_name
 from ..rows.schema import Projection, Schema
 from ..rows.types import Ints, Row, RowT, Seeds
 from .chosen import check_alike, in_one_order
@@ -170,7 +170,7 @@ class ArrangedRef(RowView[RowT]):
 
     @property
     def file_starts(self) -> Ints:
-        """Runs of rows: those of files are mixed."""
+        """Equal runs: rows of all files are mixed."""
         return equal_runs(len(self))
 
 
@@ -189,7 +189,7 @@ class MixArrangement(Arrangement):
         fingerprint: str | None,
         pins: Mapping[str, Pin],
     ) -> tuple[AnyOrder, State]:
-        """The order in which a state goes on, if its sources, rows or weights are not those of the mixture.
+        """The order in which a state goes on, if the mixture has other sources, rows or weights.
 
         What identifies the data is taken from here, if the state is of other sources.
         """
@@ -228,13 +228,10 @@ class NumberedRef(ChangedBlocks):
     def _projected(self, of: Projection) -> DataRef:
         """Some columns; of the whole only these are read."""
         assert self.whole.schema is not None, "that was checked"
-        own = len(self.whole.schema.columns)
-        if own not in of.columns:
+        if len(self.whole.schema.columns) not in of.columns:
             return self.whole._projected(of)
-        names = [self.schema.columns[number].name for number in of.columns if number != own]
-        if not names or of.columns[-1] != own or of.schema.tree.kind != "dict":
-            return ProjectedRef(self, of)
-        return self.over(self.whole._projected(Projection.of(self.whole.schema, names)))
+        rest = _rest_of(self.whole.schema, of, self._column)
+        return ProjectedRef(self, of) if rest is None else self.over(self.whole._projected(rest))
 
     def _pinned(self, whole: str) -> str:
         return hexdigest(f"{whole} numbered {self._number} {self._column}")
@@ -258,6 +255,21 @@ def with_column(schema: Schema, name: str) -> Schema:
     widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
     column = Column(path_name((name,)), "int", "<i8", (), 0)
     return replace(schema, tree=widened, columns=(*schema.columns, column))
+
+
+def _rest_of(schema: Schema, of: Projection, name: str) -> Projection | None:
+    """Some columns of rows that get one more at the end; None if what they become is not that projection.
+
+    Args:
+        schema: how the rows look before.
+        of: some of their columns, and the one that is added.
+        name: of the latter.
+    """
+    names = [schema.columns[number].name for number in of.columns if number < len(schema.columns)]
+    # What says where values are, or how long, comes with them.
+    names = [one for one in names if not one.endswith((VALID, LENGTHS))]
+    rest = Projection.of(schema, names) if names else None
+    return rest if rest is not None and with_column(rest.schema, name) == of.schema else None
 
 
 def with_numbers(rows: Sequence[Row], schema: Schema | None, name: str, numbers: Ints) -> Sequence[Row]:
@@ -710,7 +722,7 @@ class MixRef(JoinedRef):
     _keeps_rows = JoinedRef._keeps_rows
 
     def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, its own or those of its orders."""
+        """The rows of these numbers, which are its own or of its orders."""
         return self._named(super().take(rows), rows)
 
     def _take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
@@ -771,7 +783,7 @@ class MixRef(JoinedRef):
                 yield self.in_pass(index, turn), index, places, numbers[places]
 
     def in_pass(self, index: int, turn: int) -> DataRef:
-        """A source as it is in a pass; those of the last two are kept, with what they have looked up."""
+        """A source as it is in a pass; it is kept for the last two passes, with what it has looked up."""
         ref = self.sources[index]
         if not self._changes[index]:
             return ref
@@ -802,17 +814,14 @@ class MixRef(JoinedRef):
     def _projected(self, of: Projection) -> DataRef:
         """Some columns; of the sources only these are read."""
         if self._column is None:
-            few = [source._projected(of) for source in self.sources]
-            return MixRef(few, self.mixture)
+            return type(self)([source._projected(of) for source in self.sources], self.mixture)
         schema = super().schema
-        own = None if schema is None else len(schema.columns)
-        if schema is None or own not in of.columns or len(of.columns) == 1:
-            plain = MixRef(self.sources, self.mixture)
-            return ProjectedRef(self, of) if own in of.columns or schema is None else plain._projected(of)
-        names = [schema.columns[number].name for number in of.columns if number != own]
-        some = [source._projected(Projection.of(schema, names)) for source in self.sources]
-        found = MixRef(some, self.mixture, self._column)
-        return found if of.schema == found.schema else ProjectedRef(self, of)
+        if schema is not None and len(schema.columns) not in of.columns:
+            return type(self)(self.sources, self.mixture)._projected(of)
+        rest = None if schema is None else _rest_of(schema, of, self._column)
+        if rest is None:
+            return ProjectedRef(self, of)
+        return type(self)([source._projected(rest) for source in self.sources], self.mixture, self._column)
 
     @property
     def schema(self) -> Schema | None:
@@ -822,7 +831,7 @@ class MixRef(JoinedRef):
 
     @cached_property
     def _view_pin(self) -> str | None:
-        """How sources are mixed; weights are told by states besides."""
+        """How sources are mixed; states also say the weights."""
         mixture = self.mixture
         below = [mixture.names, mixture.lengths, [identity(source) for source in self.sources]]
         sources = nameless_pin(self, json.dumps(below))
@@ -830,7 +839,7 @@ class MixRef(JoinedRef):
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """A name for the content, made of the names of the sources; weights are told by states."""
+        """A name for the content, made of the names of the sources; states say the weights."""
         below = [source.fingerprint for source in self.sources]
         if None in below:
             return None

@@ -27,16 +27,21 @@ RowsOf: TypeAlias = tuple[DataRef[Any], Ints, Ints]
 
 
 def named_rows(ref: DataRef, name: str | None) -> str | None:
-    """A name of a DataRef, made one for its rows by number: those of a mixture depend on its weights, which
-    its own name leaves to states."""
+    """A name of a DataRef that also names its rows by number: which rows a mixture has depends on its
+    weights, and its own name leaves these to states."""
     arrangement = ref._arrangement
     if name is None or arrangement is None:
         return name
     return hexdigest(f"{name} {arrangement.order(0, False, True, 1).pins(0)}")
 
 
+def keeps_names(of: Projection, schema: Schema) -> bool:
+    """True if columns of a schema keep their names in a projection; `zip` may add a prefix."""
+    return [schema.columns[number].name for number in of.columns] == [c.name for c in of.schema.columns]
+
+
 class Over(DataRef[RowT]):
-    """Rows that are made of those of another DataRef: a subclass says only in which way they differ.
+    """Rows that are made of rows of another DataRef: a subclass says only in which way they differ.
 
     Args:
         whole: the other DataRef.
@@ -137,7 +142,7 @@ class Rebuilt(Over[RowT]):
 
 
 class GatheredView(Rebuilt):
-    """A view whose rows, if those of several views are made alike, are read at once."""
+    """A view whose rows are read together with rows of other views that are made alike."""
 
     @abstractmethod
     def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
@@ -220,7 +225,7 @@ class RowView(Over[RowT]):
 
     @property
     def _prefixes(self) -> Sequence[tuple[str, int]]:
-        """Those of the whole that have all of its rows, as versions with other columns have: chosen alike."""
+        """The whole's that have all of its rows, as versions with other columns do: of them the same rows."""
         found = self.whole._prefixes
         return [(self._pinned(name), len(self)) for name, rows in found if rows == len(self.whole)]
 

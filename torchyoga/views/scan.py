@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..reading.stream import in_epoch
 from ..rows.block import Data, bounds_of, leaf_values, node_values
 from ..rows.collector import block_of
 from ..rows.column import Column
-from ..rows.node import WRAPPERS, Node, outermost
+from ..rows.node import WRAPPERS, Node
 from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints
 
@@ -143,19 +142,20 @@ def scan(
             inside = [f"{name}/{column.name}" for column in place.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
     ragged = {name: ref._projected(place) for name, place in places.items() if _has_lengths(place.schema)}
-    # As a projection has them: in the order of the schema.
-    together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
-    fixed = ref._projected(Projection.of(schema, together)) if together else None
+    together = [name for name in names if name not in ragged]
+    of = Projection.of(schema, together) if together else None  # of packs, with the lengths of documents
+    fixed = None if of is None else ref._projected(of)
     read = [*ragged.values(), *([fixed] if fixed is not None else [])]
     step = step or rows_at_once(read, schema)
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
         found: dict[str, Scanned] = {name: _ReadLater(one, rows) for name, one in ragged.items()}
-        if fixed is not None:
+        if of is not None and fixed is not None:
             block = block_of(in_epoch(fixed, 0, 0).take(rows), fixed.schema)
-            pieces = zip(block.schema.columns, block.data, strict=True)
-            for name, (_, node) in zip(together, outermost(block.schema.tree), strict=True):
-                found[name] = as_given(node, list(islice(pieces, node.num_leaves)), len(rows))
+            pieces = dict(zip(of.columns, zip(block.schema.columns, block.data, strict=True), strict=True))
+            for name in together:
+                tree, columns = places[name].schema.tree, places[name].columns
+                found[name] = as_given(tree, [pieces[number] for number in columns], len(rows))
         yield start, start + len(rows), found
 
 

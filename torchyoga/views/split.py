@@ -20,9 +20,7 @@ from ..rows.block import bounds_of
 from ..rows.types import Array, Ints, RowT
 from .chosen import SelectedRef
 from .joined import RowMap, end_to_end
-from .over import RowView
 from .scan import has_none, single_values
-from .windows import WindowsRef
 
 Words = npt.NDArray[np.uint64]
 _ROWS = 2**16  # at once
@@ -116,10 +114,10 @@ def _splits_above(ref: DataRef) -> tuple[str, ...]:
     They are mixed into the next hash: by the same one, all keys of a part would be on one side again.
     """
     found: tuple[str, ...] = ()
-    while isinstance(ref, (RowView, WindowsRef)):
+    while isinstance(ref, DataRef):
         if isinstance(ref, SelectedRef):
             found = ref.splits + found
-        ref = ref.whole
+        ref = getattr(ref, "sources", [getattr(ref, "whole", None)])[0]
     return found
 
 

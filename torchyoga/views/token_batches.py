@@ -139,9 +139,7 @@ def planned(
     by_length = kept[np.argsort(costs[kept], kind="stable")]
     ascending = costs[by_length]
     count = len(kept)
-    is_first = np.ones(count, np.bool_)
-    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
-    starts = np.append(np.flatnonzero(is_first), count)
+    starts = np.append(np.flatnonzero(np.diff(ascending, prepend=-1)), count)
     width = np.uint32 if len(lengths) < 2**32 else np.int64
     slots, descending = None, ascending[::-1]
     ends = np.full(1, count)

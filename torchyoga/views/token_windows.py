@@ -26,7 +26,7 @@ from ..rows.node import Node, path_name
 from ..rows.schema import PACK_LENGTHS, Projection, Schema, of_one_length, schema_under
 from ..rows.types import Array, Ints, Row, Seeds
 from .mix import MixRef, warn_if_arranged
-from .over import Over, named_rows
+from .over import Over, keeps_names, named_rows
 from .packs.layout import LabelKind
 from .scan import lengths_of
 
@@ -517,7 +517,7 @@ class TokenWindowsRef(Over):
 
     def _projected(self, of: Projection) -> DataRef:
         """The same windows with these columns; without tokens nothing is read."""
-        if of.schema.tree.kind == "dict":
+        if of.schema.tree.kind == "dict" and self._schema is not None and keeps_names(of, self._schema):
             return TokenWindowsRef(self._all._replace(schema=of.schema))
         return super()._projected(of)
 

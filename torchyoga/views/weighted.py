@@ -104,7 +104,7 @@ class WeightedRef(ArrangedRef):
 
     @cached_property
     def _view_pin(self) -> str | None:
-        """How many rows an epoch has; weights are told by states besides."""
+        """How many rows an epoch has; states also say the weights."""
         return described("weighted", rows=self._length, of=nameless_pin(self, identity(self.whole)))
 
     def _pinned(self, whole: str, rows: int | None = None) -> str:
@@ -281,9 +281,7 @@ class BalancedRef(ArrangedRef):
         Raises:
             StateError: the state is of other data.
         """
-        state = State.from_dict(at)
-        weights = _weights(self._labels, shares)
-        mixture, numbers = changed(self.mixture, weights, state)
+        mixture, numbers = changed(self.mixture, _weights(self._labels, shares), State.from_dict(at))
         starts = self.mixture.starts
         members = [self._members[starts[number] : starts[number + 1]] for number in numbers]
         labels = [self._labels[number] for number in numbers]
@@ -291,7 +289,7 @@ class BalancedRef(ArrangedRef):
 
     @cached_property
     def _view_pin(self) -> str | None:
-        """How classes are balanced; shares are told by states besides."""
+        """How classes are balanced; states also say the shares."""
         mixture = self.mixture
         column = nameless_pin(self, self._members.data, mixture.lengths)
         of = nameless_pin(self, identity(self.whole))

@@ -440,14 +440,13 @@ def windows(
         >>> [row["x"].tolist() for row in ref.windows(2, time="t", max_gap=0.15)]
         [[0, 1], [1, 2], [3, 4]]
     """
-    known_schema(ref)
+    schema = known_schema(ref)
     warn_if_arranged(ref, "windows")
     stride = as_int("stride", stride, 1, _MOST_STRIDE)
     if edge not in get_args(Edge):
         raise ValueError(f'edge must be "drop" or "repeat", found {edge!r}')
     if (time is None) != (max_gap is None):
         raise ValueError(f"time= and max_gap= go together; found time={time!r} and max_gap={max_gap!r}")
-    schema = ref.schema
     if schema is None:  # of a version without rows
         return WindowsRef(ref, Anchors(np.zeros(2, np.int64), stride, 0, 0, edge == "repeat"), None)
     stacking = Stacking.of(schema, size_or_offsets, static, edge == "repeat")
@@ -562,12 +561,11 @@ class WindowsRef(Rebuilt):
         whole = Projection(schema, tuple(range(len(schema.columns))))
         reads = []
         for offsets, columns in wanted.items():
-            numbers = [number for _, number, _ in columns]
-            one = self.whole
+            numbers, of = {number for _, number, _ in columns}, whole
             if len(numbers) < len(schema.columns):
-                names = [name for name, _, own in _values(whole) if not set(own).isdisjoint(numbers)]
-                one = self.whole._projected(Projection.of(schema, names))
-            placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
+                of = Projection.of(schema, [name for name, _, own in _values(whole) if numbers & {*own}])
+            one = self.whole if of is whole else self.whole._projected(of)
+            placed = [(own, of.columns.index(number), is_stacked) for own, number, is_stacked in columns]
             reads.append(_Read(one, np.array(offsets), placed))
         return reads
 
@@ -583,7 +581,7 @@ class WindowsRef(Rebuilt):
 
     @cached_property
     def _offsets(self) -> Ints:
-        """(K,) those of all rows that are read, ascending."""
+        """(K,) the offsets of all rows that are read, ascending."""
         if not self._reads:
             return np.zeros(1, np.int64)
         return distinct(np.concatenate([read.offsets for read in self._reads]))
@@ -593,7 +591,7 @@ class WindowsRef(Rebuilt):
         return self._anchors.spots(numbers).anchors
 
     def members(self, numbers: Ints) -> Ints:
-        """The rows of the whole (B, K) of which these windows are made, those of all columns together.
+        """The rows of the whole (B, K) of which these windows are made, of all columns together.
 
         They are in ascending order; with `edge="repeat"` some may come several times.
         """
@@ -605,7 +603,7 @@ class WindowsRef(Rebuilt):
         return WindowsRef(self.whole, self._anchors, self._stacking.projected(of))
 
     def lengths(self, rows: Ints) -> Ints:
-        """The lengths of a ragged column, as the whole finds them: those at the anchors."""
+        """The lengths of a ragged column at the anchors, as the whole finds them."""
         schema = self.schema
         if schema is None or schema.tree.kind != "leaf" or not schema.columns[0].is_ragged:
             return super().lengths(rows)  # says what is wrong
@@ -706,7 +704,7 @@ def _stacked_alike(name: str, data: Data, members: Ints) -> Data:
     """Rows of unknown shape (B * L) as windows (B); they lie one after the other already.
 
     Raises:
-        SchemaError: those of one window differ in shape.
+        SchemaError: rows of one window differ in shape.
     """
     count, size = members.shape
     shapes = data.part("shapes").reshape(count, size, -1)
@@ -738,7 +736,7 @@ def _seeds_of_members(seeds: Seeds, distances: Ints) -> Seeds:
     A row has the same seed in all columns, so those that are drawn together stay so.
 
     Args:
-        seeds: (B,) those of the windows.
+        seeds: (B,) the seeds of the windows.
         distances: (B, L) of the rows from the anchors.
     """
     found = seeds_within(seeds[:, None], distances)
@@ -828,10 +826,10 @@ def gap_stops(ref: DataRef, name: str, max_gap: Gap) -> Ints:
             )
         values = values if last is None else np.concatenate([last, values])
         later, earlier = np.maximum(values[1:], values[:-1]), np.minimum(values[1:], values[:-1])
+        if kind in "iu":  # a difference may be above their largest
+            later, earlier = later.astype(np.uint64), earlier.astype(np.uint64)
         with np.errstate(invalid="ignore"):  # of infinities
             gaps = later - earlier
-        if kind in "iu":
-            gaps = gaps.astype(np.uint64)  # a difference of int64 may be above their largest
         first = start + 1 if last is None else start
         found.append(first + np.flatnonzero(~(gaps <= most)))
         last = values[-1:]

@@ -19,7 +19,7 @@ from ..rows.schema import Projection, Schema, schema_under
 from ..rows.types import Ints, Json, Seeds
 from .joined import JoinedRef, Prefetches
 from .mix import warn_if_arranged
-from .over import ChangedRows, ProjectedRef, named_rows
+from .over import ChangedRows, ProjectedRef, keeps_names, named_rows
 from .recoded import codes_in, has_codes
 
 
@@ -65,12 +65,11 @@ def zip(ref: DataRef, other: DataRef, *, prefix: str = "") -> DataRef:
             f"found a {one.tree.kind} here and a {two.tree.kind} in the other. Take a column as a dict, by "
             'columns(["a"]) in place of ref["a"], or map(...) one side'
         )
-    keys = two.tree.keys
     if prefix and two.tree.kind == "dict":
-        keys = tuple(f"{prefix}{key}" for key in keys)
-        renamed = schema_under(replace(two.tree, keys=keys), two.columns)
-        other = other._projected(Projection(renamed, tuple(range(len(two.columns)))))
-    clashing = [key for key in keys if key in one.tree.keys]
+        keys = tuple(f"{prefix}{key}" for key in two.tree.keys)
+        two = schema_under(replace(two.tree, keys=keys), two.columns)
+        other = other._projected(Projection(two, tuple(range(len(two.columns)))))
+    clashing = [key for key in two.tree.keys if key in one.tree.keys]
     if one.tree.kind == "dict" and clashing:
         raise ValueError(
             f"both sides of zip have {clashing[:8]}; pass prefix=, as in zip(other, prefix='other_'), which "
@@ -115,7 +114,7 @@ class ZippedRef(ChangedRows):
             if side._is_random:  # its rows keep the seeds that they have here
                 return ProjectedRef(self, of)
             return side._projected(replace(of, columns=tuple(n - start for n in of.columns)))
-        if of.schema.tree.kind != "dict":
+        if of.schema.tree.kind != "dict" or self.schema is None or not keeps_names(of, self.schema):
             return ProjectedRef(self, of)
         # Each side is read for the keys that hold some of the columns.
         sides = []
@@ -160,7 +159,7 @@ class ZippedRef(ChangedRows):
     _is_random = JoinedRef._is_random
 
     def in_epoch(self, epoch: int) -> DataRef:
-        """Both as they are in an epoch, side by side."""
+        """Both DataRefs as they are in an epoch, side by side."""
         sides = [side.in_epoch(epoch) for side in self.sources]
         return self if all(map(operator.is_, sides, self.sources)) else ZippedRef(*sides)
 
@@ -170,12 +169,14 @@ class ZippedRef(ChangedRows):
         sizes = [side._row_bytes for side in self.sources]
         return sum(sizes) if all(sizes) else 0
 
+    # Rows of a mixture have other numbers in its sources, beside which nothing of the other side belongs.
     _arrangement = DataRef._arrangement
+    _recipe = DataRef._recipe
     _prefixes = DataRef._prefixes
 
     @cached_property
     def _prefetch(self) -> Prefetch | None:
-        """Those of both."""
+        """The prefetches of both."""
         found = [one for side in self.sources if (one := side._prefetch) is not None]
         return Prefetches(found) if len(found) > 1 else found[0] if found else None
 

@@ -93,9 +93,9 @@ def from_jsonl(
     if not sum(map(len, lines)):
         raise SchemaError(f"{named.name}: there are no rows")
     own = own or _schema_of(named, lines)
-    told = json.dumps([own.to_json(), list(named.files.nbytes), crcs])
+    facts = json.dumps([own.to_json(), list(named.files.nbytes), crcs])
     places = np.concatenate(lines)
-    content = hexdigest(told, places.tobytes())
+    content = hexdigest(facts, places.tobytes())
     starts = bounds_of(map(len, lines))
     return InPlaceRef(_LinesOfJson(named.name, named.files, starts, own, content, places))
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptError, SchemaError
-from ...files.root import open_regular
 from ...process.digests import json_digest
 from ...reading.dataref import DataRef
 from ...reading.in_place_ref import InPlaceRef
@@ -73,7 +72,7 @@ def from_litdata(
         NotFoundError: there is no index.
         CorruptError: it is damaged, or a chunk has another size than it says. When read: an item is damaged.
         SchemaError: there are pickles, or chunks that are encrypted or whose items are compressed one by one
-            (`compression_level="sample"`).
+            (`compression_level="sample"`), or ones behind a URL that end with an Arrow file.
         RemoteError: the store cannot be reached.
     """
     source = IndexedFolder.of(path, storage_options, cache_dir, cache_bytes)
@@ -105,8 +104,12 @@ def from_litdata(
     unknown = [name for name in columns or () if name not in keys]
     if unknown or (columns is not None and not columns):
         raise KeyError(f"{source.name} has no columns {unknown}; it has {keys or 'rows that are no dicts'}")
-    first = stored[0]
-    if source.folder is not None and not first.stored.compression and _has_table(source.where(first.name)):
+    if not stored[0].stored.compression and _has_table(source, stored[0]):
+        if source.folder is None:
+            raise SchemaError(
+                f"{source.name}: its rows lie in Arrow files at the ends of chunks, which are read from "
+                "local files only; copy the folder to this machine, and pass its path"
+            )
         paths = tuple(source.where(file.name) for file in stored)
         ref: DataRef = _of_tables(paths, None if columns is None else tuple(dict.fromkeys(columns)))
         return ref if columns is None else ref.columns(columns)
@@ -118,9 +121,9 @@ def from_litdata(
             raise CorruptError(
                 f"{source.where(_INDEX)} says {dim} tokens in {left} bytes of {file.name}; write it again"
             )
-    files, _, told = source.files(stored, False)
+    files, _, digests = source.files(stored, False)
     starts = bounds_of(file.rows for file in stored)
-    content = json_digest([chunks, config["data_format"], config["data_spec"], columns, told])
+    content = json_digest([chunks, config["data_format"], config["data_spec"], columns, digests])
     if are_tokens:
         tree = Node("dict", ("tokens",), (tree,))
     learn = dict[str, Callable[[records.ValuePart], records.RecordValue]]()
@@ -139,33 +142,29 @@ def from_litdata(
     return ref.columns([path_name((name,)) for name in columns])
 
 
-def _has_table(path: str) -> bool:
+def _has_table(source: IndexedFolder, file: IndexedFile) -> bool:
     """True for a chunk whose rows lie in an Arrow file at its end."""
-    try:
-        with open(open_regular(path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_TABLE)))
-            return file.read(len(_TABLE)) == _TABLE
-    except FileNotFoundError:
-        raise CorruptError(f"{path} is missing though the index names it; write the dataset again") from None
+    nbytes = file.stored.nbytes
+    return source.runs(file.name, [(max(0, nbytes - len(_TABLE)), nbytes)], nbytes) == [_TABLE]
 
 
 def _of_tables(paths: tuple[str, ...], columns: Sequence[str] | None) -> DataRef:
     """The rows of Arrow files at the ends of chunks."""
     tables = []
     for path in paths:
-        with pa.memory_map(path) as source:
-            whole = source.read_buffer()
-        end = whole.size - len(_TABLE) - 4
-        start = end - int.from_bytes(whole[end : end + 4].to_pybytes(), "little") if end > 0 else -1
-        if start < 0 or whole[end + 4 :].to_pybytes() != _TABLE:
-            raise CorruptError(
-                f"{path} has no Arrow file at its end, as others have; write the dataset again"
-            )
         try:
+            with pa.memory_map(path) as source:
+                whole = source.read_buffer()
+            end = whole.size - len(_TABLE) - 4
+            start = end - int.from_bytes(whole[end : end + 4].to_pybytes(), "little") if end > 0 else -1
+            if start < 0 or whole[end + 4 :].to_pybytes() != _TABLE:
+                raise CorruptError(
+                    f"{path} has no Arrow file at its end, as others have; write the dataset again"
+                )
             table = pa.ipc.open_file(pa.BufferReader(whole.slice(start, end - start))).read_all()
             table.validate(full=True)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptError(f"{path}: its Arrow file is damaged: {error}; write it again") from error
+            raise CorruptError(f"{path}: its Arrow file is damaged, or gone: {error}") from error
         tables.append(table if columns is None else table.select(list(columns)))
     try:
         joined = pa.concat_tables(tables, promote_options="permissive")
@@ -208,12 +207,7 @@ def _framed(source: IndexedFolder, file: IndexedFile) -> IndexedFile:
     """A chunk whose items are compressed some at a time; its head says their size."""
     name, sent = file.stored.name, file.stored.nbytes
     low = FRAMED.size + 4 * (file.rows + 1)
-    try:
-        head = source.head(name, low, sent) if low < sent else b""
-    except FileNotFoundError:
-        raise CorruptError(
-            f"{source.where(name)} is missing though the index names it; write the dataset again"
-        ) from None
+    (head,) = source.runs(name, [(0, low)], sent) if low < sent else [b""]
     nbytes = 4 * (file.rows + 2) + int.from_bytes(head[low - 4 : low], "little")
     if not file.rows < nbytes <= _MOST_BYTES or len(head) < low:
         raise ValueError(f"{file.rows} items in {sent} bytes of {name}")

@@ -97,10 +97,10 @@ def from_mds(
         name: _value(name, encoding, source.name) if name in wanted else None
         for name, encoding in zip(names, encodings, strict=True)
     }
-    files, hashes, told = source.files([stored for stored, *_ in shards], verify)
+    files, hashes, digests = source.files([stored for stored, *_ in shards], verify)
     starts = bounds_of(stored.rows for stored, *_ in shards)
     content = json_digest(
-        [[index["shards"]], told, wanted, {name: np.dtype(one).str for name, one in dtypes.items()}]
+        [[index["shards"]], digests, wanted, {name: np.dtype(one).str for name, one in dtypes.items()}]
     )
     layout = records.Records(source.name, files, starts, records.UNKNOWN, content, values, sizes, hashes)
     learn = {

@@ -368,20 +368,21 @@ class IndexedFolder:
             raise CorruptError(f"{self.where(name)} holds a {type(read).__name__}, not an index")
         return read
 
-    def head(self, name: str, count: int, nbytes: int) -> bytes:
-        """The first bytes of a file of so many; of one behind a URL no others are downloaded.
+    def runs(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
+        """Some runs of bytes of a file of so many; of one behind a URL no others are downloaded.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            CorruptError: there is no such file.
         """
-        return self._runs(name, [(0, count)], nbytes)[0]
-
-    def _runs(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
-        """Some runs of bytes of a file of so many."""
-        if self.folder is not None:
-            with open(open_regular(self.folder / name), "rb") as file:
-                return [_run(file, start, stop) for start, stop in bounds]
-        runs = self.remote.read_ranges(name, bounds, nbytes)
+        try:
+            if self.folder is not None:
+                with open(open_regular(self.folder / name), "rb") as file:
+                    return [_run(file, start, stop) for start, stop in bounds]
+            runs = self.remote.read_ranges(name, bounds, nbytes)
+        except FileNotFoundError:
+            raise CorruptError(
+                f"{self.where(name)} is missing though the index names it; write the dataset again"
+            ) from None
         # Some servers send all, whatever is asked for.
         return [runs[0][start:stop] for start, stop in bounds] if len(runs[0]) == nbytes else runs
 
@@ -401,33 +402,33 @@ class IndexedFolder:
             local = LocalShards(self.name, paths, tuple(file.stored.nbytes for file in listed)).as_they_are()
             hashes = tuple(file.hashes for file in listed) if verify else ()
             unsaid = [(file.name, file.stored.nbytes) for file in listed if not file.hashes]
-            return local, hashes if any(hashes) else (), self._told(unsaid)
+            return local, hashes if any(hashes) else (), self._digests(unsaid)
         there = self.remote.find()
         with ThreadPoolExecutor(_REQUESTS) as pool:
             shards = list(pool.map(lambda file: self._found(file.stored, there, verify), listed))
         have_hashes = [bool(file.stored.hashes or file.stored.raw_hashes) for file in listed]
         pairs = zip(shards, have_hashes, strict=True)
         unsaid = [(shard.name, shard.sent) for shard, has_hashes in pairs if not has_hashes]
-        return ShardDownloads(self.remote, shards, self.cache), (), self._told(unsaid)
+        return ShardDownloads(self.remote, shards, self.cache), (), self._digests(unsaid)
 
-    def _told(self, files: Sequence[tuple[str, int]]) -> list[str]:
+    def _digests(self, files: Sequence[tuple[str, int]]) -> list[str]:
         """What tells some of the files of these names and sizes from others; the same behind any URL."""
-        told = []
+        digests = []
         for number in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
             name, nbytes = files[number]
             bounds = [(0, min(_SAMPLE, nbytes)), (max(0, nbytes - _SAMPLE), nbytes)]
-            told.append(hexdigest(*self._runs(name, bounds, nbytes)))
-        return told
+            digests.append(hexdigest(*self.runs(name, bounds, nbytes)))
+        return digests
 
     def _found(self, stored: StoredShard, there: Mapping[str, ObjectInfo], verify: bool) -> StoredShard:
         """A file of the store with its size and its tag, and with hashes if they are to be compared."""
         name, about = stored.name, there.get(stored.name)
         if not verify:
             stored = replace(stored, hashes=(), raw_hashes=())
-        is_told = bool(stored.sent) or (about is not None and about.nbytes is not None)
+        is_known = bool(stored.sent) or (about is not None and about.nbytes is not None)
         has_state = about is not None and about.state is not None
-        is_told = is_told and bool(stored.hashes or stored.raw_hashes or has_state)
-        if not is_told and not (there and about is None):
+        is_known = is_known and bool(stored.hashes or stored.raw_hashes or has_state)
+        if not is_known and not (there and about is None):
             about = self.remote.find_one(name)  # listings of the web say neither sizes nor tags
         if about is None and (there or not stored.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")

@@ -462,8 +462,8 @@ class Records(FileLayout):
         if self.is_bare:
             yield ValuePart(memory, addresses, left, shards.empty)
             return
-        told = [place for place, size in enumerate(self.sizes) if size is None]
-        head = _COUNT * len(told)
+        said = [place for place, size in enumerate(self.sizes) if size is None]
+        head = _COUNT * len(said)
         sizes = np.empty((len(rows), len(self.sizes)), np.int64)
         sizes[:] = [size or 0 for size in self.sizes]
         wrong = left < head
@@ -471,7 +471,7 @@ class Records(FileLayout):
             nth = int(wrong.argmax())
             raise CorruptError(f"{self.where(int(rows[nth]))} has {left[nth]} bytes; write the file again")
         if head:
-            sizes[:, told] = memory.gather(addresses, head, shards.empty).view("<u4").reshape(len(rows), -1)
+            sizes[:, said] = memory.gather(addresses, head, shards.empty).view("<u4").reshape(len(rows), -1)
         ends = sizes.cumsum(1) + head
         wrong = ends[:, -1] != left
         for place, value in enumerate(self.values.values()):

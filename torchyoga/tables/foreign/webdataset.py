@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -225,7 +225,7 @@ def _names(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> l
                 f"{pattern!r:.200} would run a command, which is not done here; pass files, or URLs "
                 "that fsspec knows"
             )
-        names += [pattern] if os.path.exists(pattern) else _with_braces(pattern)
+        names += [pattern] if os.path.exists(pattern) else islice(_with_braces(pattern), _MOST_NAMES + 1)
         if len(names) > _MOST_NAMES:
             raise ValueError(f"{pattern!r:.200} stands for more than {_MOST_NAMES} shards")
     return names

@@ -124,8 +124,8 @@ class ZarrRef(StoredRef):
 
     @property
     def _row_bytes(self) -> int:
-        """Bytes of an average row with all columns."""
-        return sum(part.row_bytes for part in self._source._parts)
+        """Bytes of a row of the arrays that it has columns of."""
+        return sum(part.row_bytes for part in {self._source._owners[number][0] for number in self._columns})
 
     @property
     def _prefetch(self) -> Prefetch | None:
@@ -223,7 +223,7 @@ def _arrays_of(root: Any, columns: Columns | None, title: str) -> dict[str, Any]
 
 
 class _ZarrArrays:
-    """The rows of some arrays, which each process opens anew; several threads may call it.
+    """The rows of some arrays, which each process opens by itself; several threads may call it.
 
     Args:
         place: where they are.

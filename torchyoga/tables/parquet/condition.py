@@ -59,7 +59,7 @@ class Condition:
         holds, may_hold = [], list[list[tuple[str, ds.Expression]]]()
         for terms in [filters] if all(map(_is_term, filters)) else filters:
             made = []
-            told = []
+            sure = []
             for term in terms:
                 if not _is_term(term):
                     raise TypeError(f"filters= takes terms such as ('x', '>', 3), found {filters!r:.100}")
@@ -69,11 +69,11 @@ class Condition:
                 kind = fields.field(name).type
                 made.append(_expression(name, comparison, value, kind))
                 if not pa.types.is_floating(kind) or comparison not in ("!=", "in", "not in"):
-                    told.append((name, made[-1]))
+                    sure.append((name, made[-1]))
             if not made:
                 raise ValueError("filters= has a list without terms, such as ('x', '>', 3)")
             holds.append(functools.reduce(operator.and_, made))
-            may_hold.append(told)
+            may_hold.append(sure)
         return Condition(functools.reduce(operator.or_, holds), may_hold, fields)
 
     def may_hold(self, unknown: Collection[str]) -> ds.Expression:

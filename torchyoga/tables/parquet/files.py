@@ -351,8 +351,8 @@ def _looked_at(
             nulls = {**known, **nulls}
         is_unknown = count != 0 and known is None and is_nested(one.type)
         some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
-        told = some_groups(nested[number]) if is_unknown else []
-        for group in range(len(files.sizes)) if has_words else told:
+        looked_at = some_groups(nested[number]) if is_unknown else []
+        for group in range(len(files.sizes)) if has_words else looked_at:
             found = found_in(some.table(group))
             nulls = {**found.nulls, **nulls}
             for place, listed in found.words.items() if has_words else ():

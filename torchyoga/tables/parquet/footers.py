@@ -284,7 +284,7 @@ class _Known:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes the lock anew, in a forked child."""
+        """Makes a new lock, in a forked child."""
         self._lock = threading.Lock()
 
     def get(self, key: object) -> pq.FileMetaData | None:

@@ -260,8 +260,12 @@ class Layout:
         return Layout(whole, sources, numbers[along[0]], first_position, ignored, width, fills, shifted)
 
     def projected(self, of: Projection) -> Layout:
-        """Some columns of these rows."""
-        return replace(self, schema=of.schema, sources=tuple(self.sources[number] for number in of.columns))
+        """Some columns of these rows, which may get other names."""
+        pairs = zip(of.columns, of.schema.columns, strict=True)
+        names = {self.schema.columns[number].name: column.name for number, column in pairs}
+        fills = tuple((names.get(name, name), value) for name, value in self.fills)
+        sources = tuple(self.sources[number] for number in of.columns)
+        return replace(self, schema=of.schema, sources=sources, fills=fills)
 
     @property
     def pin(self) -> str:

@@ -615,8 +615,7 @@ class PackedRef(GatheredView):
         if seeds is not None:
             own = seeds_within(np.repeat(seeds, np.diff(documents.bounds)), documents.rows)
         given = block_of(taken_of(ref, documents.rows, own), ref.schema)
-        most, empty = self._packing.most, self._pool.empty
-        return Rows(self._layout.block(given, numbers, documents, most, empty))
+        return Rows(self._layout.block(given, numbers, documents, self._packing.most, self._pool.empty))
 
     def opened(self, parts: Sequence[RowsOf]) -> list[RowsOf] | None:
         """The documents of packs of several DataRefs; None if these are not made alike."""
@@ -714,9 +713,7 @@ class PackedRef(GatheredView):
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of what is read for a pack; 0 if the whole does not know."""
-        if self._layout is None:
-            return 0
-        return round(self._read[0]._row_bytes * self._packing.report.mean)
+        return 0 if self._layout is None else round(self._read[0]._row_bytes * self._packing.report.mean)
 
     @cached_property
     def _prefetch(self) -> Prefetch | None:
