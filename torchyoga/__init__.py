@@ -1,4 +1,4 @@
-"""torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice.
+"""A PyTorch DataLoader that you can stop after any batch and resume on another number of GPUs.
 
 Names are loaded when they are first asked for, so that a command that reads a manifest need not load torch.
 """
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from .tables.huggingface import from_huggingface
     from .tables.parquet.petastorm import from_petastorm
     from .tables.parquet.ref import from_parquet
-    from .tools.commands.look import report
     from .tools.doctor.examination import doctor
+    from .tools.report.page import report
     from .tools.view.view import view
     from .views.chosen import concat
     from .views.mix import mix
