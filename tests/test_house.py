@@ -195,6 +195,14 @@ def test_the_public_surface_is_the_one_that_was_agreed_on() -> None:
     assert surface.surface() == agreed, "if that is meant: python tests/surface.py"
 
 
+def test_type_checkers_see_public_names_where_they_are_loaded_from() -> None:
+    body = rooms.tree(PACKAGE / "__init__.py").body
+    (block,) = (one for one in body if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {one.name: f".{node.module}" for node in imports for one in node.names}
+    assert seen == torchyoga._PLACES | {"codecs": ".coding"}
+
+
 def test_every_name_that_is_mentioned_exists() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
     pages = [page for page in pages if not {"_build", "generated"} & set(page.parts)]

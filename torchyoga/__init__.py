@@ -1,4 +1,4 @@
-"""torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice.
+"""A PyTorch DataLoader that you can stop after any batch and resume on another number of GPUs.
 
 Names are loaded when they are first asked for, so that a command that reads a manifest need not load torch.
 """

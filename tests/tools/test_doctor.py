@@ -169,6 +169,28 @@ def test_rows_that_raise_are_a_finding_and_what_raises_them_again_is_a_line_that
             eval(line)
 
 
+@pytest.mark.quick("in forked*")
+@pytest.mark.parametrize("said", examination._NO_CUDA)
+def test_what_a_child_that_is_forked_after_cuda_was_used_cannot_do_is_no_fault_of_rows(said: str) -> None:
+    here = os.getpid()
+
+    def on_cuda(row: int) -> int:
+        if os.getpid() != here:
+            raise RuntimeError(said)
+        return row
+
+    for workers, expected in ((0, set()), (1, {"broken-rows"})):  # which are forked
+        found = without_rates(torch.utils.data.DataLoader(Mapped(64, on_cuda), 8, num_workers=workers))
+        assert names(found) - CHANCE == expected
+        assert said in found.left_out["an epoch"]
+
+
+def test_such_a_child_pins_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    loader = torch.utils.data.DataLoader(Slow(0.0), 8, pin_memory=True)
+    assert names(without_rates(loader)) - CHANCE == set()
+
+
 def test_an_epoch_that_was_set_to_0_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "CHECKS", [one for one in examination.CHECKS if one is not WORKERS])
     rows = list(range(200))
@@ -198,6 +220,8 @@ def test_a_slow_batch_is_no_hang_and_what_a_loader_does_already_is_not_advised()
 def test_what_is_no_loader_is_refused() -> None:
     with pytest.raises(TypeError, match="doctor takes a DataLoader or a dataset, found int; pass the loader"):
         yoga.doctor(3)
+    loader = yoga.DataLoader([1])
+    assert Patient.of(yoga.to_device(loader, "cpu")).loader is loader
     with pytest.raises(TypeError, match="found str; pass the loader"):
         yoga.doctor("shards")
     for seconds in (0, -1, float("inf"), "1"):

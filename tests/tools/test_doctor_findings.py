@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,7 @@ from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor.batch import EPOCH, small_shared_memory
 from torchyoga.tools.doctor.contents import IN_PLACE, VALUES
 from torchyoga.tools.doctor.diagnosis import Check
-from torchyoga.tools.doctor.epochs import ORDER, RANDOM_NUMBERS, STALE_EPOCH
+from torchyoga.tools.doctor.epochs import ORDER, RANDOM_NUMBERS, STALE_EPOCH, order_state
 from torchyoga.tools.doctor.handles import HANDLES, open_handles
 from torchyoga.tools.doctor.patient import Patient
 from torchyoga.tools.doctor.sharding import RANKS, STREAMS, dealt
@@ -67,6 +69,18 @@ def test_more_workers_than_the_affinity_allows_are_a_finding() -> None:
     measured = f"num_workers is 2; this process may keep 1 of {os.cpu_count()} CPUs busy"
     lines = run_program(textwrap.dedent(code)).stdout.splitlines()
     assert lines == [f"few-cpus|maybe|{measured}|fewer workers"]
+
+
+def test_more_threads_than_cpus_are_none() -> None:
+    """A loader of copied rows takes no more of them, however many are asked for."""
+    number, rows = usable_cpus() + 1, yoga.from_arrays({"x": np.arange(99)})
+    facts = {"usable": usable_cpus(), "rates": [], "others": 0.0, "waits": False}
+    for options, names in (({}, []), ({"collate_fn": list}, ["few-cpus"])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's of so many
+            patient = Patient.of(yoga.DataLoader(rows, 9, num_workers=number, **options))
+        epoch = tried(partial(EPOCH.measure, patient, PATIENCE), PATIENCE).value
+        assert [one.name for one in WORKERS.judge(patient, facts, {EPOCH.name: epoch})] == names
 
 
 @pytest.mark.parametrize("is_second", [True, False], ids=["v2", "v1"])
@@ -139,7 +153,7 @@ def test_shared_memory_is_compared_with_all_batches_under_way(tmp_path: Path) ->
     free = shutil.disk_usage(tmp_path).free
     one, two = (DataLoader([1], num_workers=1), DataLoader([1], num_workers=2, prefetch_factor=8))
     (finding,) = small_shared_memory(one, free * 2 // 3, str(tmp_path))
-    assert "1 workers x 2 batches ahead + 1 are 3 batches" in finding.measured
+    assert "1 worker x 2 batches ahead + 1 are 3 batches" in finding.measured
     assert finding.change.startswith("num_workers=0, or docker run --shm-size=")
     (finding,) = small_shared_memory(two, free // 10, str(tmp_path))
     assert finding.change.startswith("prefetch_factor=4, or")
@@ -293,6 +307,13 @@ def test_what_few_rows_or_a_fixed_order_have_is_a_finding(check: Check, loader: 
     patient = Patient.of(loader())
     assert check.needs(patient)
     assert name in [one.name for one in in_trial(check, patient)]
+
+
+def test_nothing_is_known_of_a_generator_of_another_kind() -> None:
+    sampler = torch.utils.data.SequentialSampler(range(9))
+    for generator in (np.random.default_rng(0), random.Random(0)):
+        sampler.generator = generator  # type: ignore[attr-defined]
+        assert order_state(DataLoader(range(9), sampler=sampler)) == ""  # type: ignore[arg-type]
 
 
 # -- sharding

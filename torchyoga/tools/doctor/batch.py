@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ...process.messages import bytes_text
+from ...process.messages import bytes_text, count_of
 from .contents import VALUES
 from .diagnosis import Check, Finding, Measured, Seen
 from .epochs import sampler_of
@@ -26,8 +26,9 @@ def _run(patient: Patient, seconds: float) -> dict[str, Any]:
 
     Returns:
         "size", rows of a batch; "bytes" of the first one, whose tensors in shared memory have "used", and
-        lie in memory of "shared"; "came" if there was one; "rows" of the dataset, or 1 for any; seconds until
-        it was there ("first"), and of the epoch ("whole"; None if it did not end, or others were "busy").
+        lie in memory of "shared"; "threads" if these made it, not processes; "came" if there was one; "rows"
+        of the dataset, or 1 for any; "spent" if it gives nothing when it is iterated again; seconds until the
+        batch was there ("first"), and of the epoch ("whole"; None if it did not end, or others were "busy").
     """
     size, others = patient.batch_size(), Others(os.getsid(0))
     once = {"size": size, "busy": False, **_epoch(patient, seconds)}
@@ -42,7 +43,8 @@ def _run(patient: Patient, seconds: float) -> dict[str, Any]:
 
 def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     began = time.perf_counter()
-    batches = iter(patient.again())
+    loader: Any = patient.again()
+    batches = iter(loader)
     batch = next(batches, None)
     first = time.perf_counter() - began
     nbytes, used, shared = _sizes(batch)
@@ -56,7 +58,8 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     source: Any = patient.dataset if patient.is_iterable else sampler_of(patient.loader)
     is_here = not patient.num_workers if patient.is_iterable else rows > 0 and not patient.is_ours
     spent = ended and is_here and not [*islice(source, 1)]  # a stream of workers may need them
-    sizes = {"bytes": nbytes, "used": used, "shared": shared}
+    threads = patient.is_ours and "thread" in loader.meter.workers
+    sizes = {"bytes": nbytes, "used": used, "shared": shared, "threads": threads}
     return {**sizes, "came": came, "rows": rows, "spent": spent, "first": first, "whole": whole}
 
 
@@ -90,9 +93,9 @@ def small_shared_memory(loader: Any, batch_bytes: int, folder: str = _SHM) -> It
     change = f"prefetch_factor={fits}" if fits else "num_workers=0"
     yield Finding(
         "small-shm",
-        f"{folder} has {bytes_text(free, 0)} free of {bytes_text(whole, 0)}; {num_workers} workers x "
-        f"{ahead} batches ahead + {_HELD} are {under_way} batches of {bytes_text(batch_bytes, 0)}: "
-        f"{bytes_text(needed, 0)}",
+        f"{folder} has {bytes_text(free, 0)} free of {bytes_text(whole, 0)}; "
+        f"{count_of(num_workers, 'worker')} x {ahead} batches ahead + {_HELD} are {under_way} batches of "
+        f"{bytes_text(batch_bytes, 0)}: {bytes_text(needed, 0)}",
         "Workers send batches through it; where it is full, a worker dies with a bus error.",
         f"{change}, or docker run --shm-size={max(1, -(-2 * needed // 2**30))}g",
         "maybe",
@@ -102,7 +105,7 @@ def small_shared_memory(loader: Any, batch_bytes: int, folder: str = _SHM) -> It
 def _judged(patient: Patient, epoch: dict[str, Any], seen: Seen) -> Iterator[Finding | Measured]:
     loader, used, shared = patient.loader, epoch["used"], epoch["shared"]
     size = bytes_text(epoch["bytes"], 0) if epoch["bytes"] else "no tensors"
-    yield Measured("batch", f"{epoch['size'] or 1} rows, {size}")
+    yield Measured("batch", f"{count_of(epoch['size'] or 1, 'row')}, {size}")
     if epoch["spent"] or (not epoch["came"] and epoch["rows"]):
         given = f"; batch_size is {loader.batch_size} and drop_last is {loader.drop_last}"
         where = "stream" if patient.is_iterable else "sampler"
@@ -113,7 +116,7 @@ def _judged(patient: Patient, epoch: dict[str, Any], seen: Seen) -> Iterator[Fin
             else f"an epoch gives no batch, of {epoch['rows']:,} rows or more in the dataset"
             + (given if loader.batch_size else ""),
             "The training loop runs through its epochs without one step.",
-            f"let the {where}'s __iter__ begin anew: make files, generators and iterators there"
+            f"let the {where}'s __iter__ begin again: make files, generators and iterators there"
             if epoch["spent"]
             else "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
             "maybe" if epoch["spent"] else "wrong",

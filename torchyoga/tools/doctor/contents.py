@@ -20,7 +20,7 @@ from .walk import walk
 _MOST_ROWS, _MOST_SEEN, _SECONDS, _ENOUGH = 48, 4096, 1.0, 64 * 2**20
 _LEAST_ROWS, _EACH = 16, 0.9  # rows, and the share of them that leave something behind
 _MOST_NAMED = 3
-_MUCH = 100_000  # results of a cache, which are as good as all
+_MUCH = 100_000  # results of a cache, which is as good as one without a bound
 _CACHE = type(functools.lru_cache(len))
 _MASKS = ("mask", "bias")  # columns that are added before a softmax, which makes 0 of -inf
 
@@ -68,7 +68,7 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
 
 
 def _alike_at_once(patient: Patient) -> int:
-    """How many rows that are made at once, as those of a batch, hold what another of them should alone."""
+    """How many rows of one call of `__getitems__` are equal, though each one that is made alone differs."""
     keys = patient.keys(2)
     first, second = ([digest([made(patient.dataset, key)]) for key in keys] for _ in range(2))
     if first != second or None in first or len(set(first)) < 2:
@@ -91,7 +91,7 @@ def _is_finite(path: str, leaf: object) -> bool:
 
 
 def _sizes(dataset: object) -> dict[str, int]:
-    """How much is in each container without a bound, and in each cache of results (functools.lru_cache)."""
+    """The length of each container without a bound, and of each cache of results (functools.lru_cache)."""
     sizes = {}
     for path, value, is_ours in walk(dataset, with_globals=True):
         is_bounded = getattr(value, "maxlen", None) is not None
@@ -145,7 +145,7 @@ _MOST_BYTES = 16 * 2**20  # of an array that is compared as a whole
 
 
 def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
-    """What making rows has changed; None if nothing. Nothing else may have made rows in this process.
+    """The array that making rows has changed; None if there is none. It must be the first to make rows here.
 
     Returns:
         "path" of the array or tensor ("" if it was not found), "is_given" if a row that was given shares its
@@ -192,7 +192,7 @@ def _made(patient: Patient) -> Iterator[object]:
 
 
 def _span(one: Any) -> tuple[int, int]:
-    """Where the memory of an array or tensor begins and ends."""
+    """The addresses at which the memory of an array or tensor begins and ends."""
     if isinstance(one, np.ndarray):
         start, end = getattr(np.lib, "array_utils", np).byte_bounds(one)  # as NumPy 2 and 1 have it
         return int(start), int(end)

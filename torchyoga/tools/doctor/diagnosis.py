@@ -64,7 +64,7 @@ class Check(NamedTuple):
         needs: True for a patient of which it is measured.
         measure: returns facts that JSON has, or None. It is called in a child process of its own, and should
             take no longer than the seconds that it is given.
-        judge: what these facts say of the patient, beside those of the other checks.
+        judge: what these facts, and the facts of other checks, say of the patient.
         in_workers: it starts workers, which takes its time.
     """
 

@@ -23,7 +23,7 @@ _SHOWN, _AGAIN = 16, (1, 2, 1)  # rows that are made, in these epochs
 
 
 def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
-    """If rows come otherwise than they lie in the dataset ("shuffles"), and alike in two epochs ("same")."""
+    """Two facts: if the order is not the dataset's ("shuffles"); if the next epoch has it, too ("same")."""
     loader = patient.loader
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
@@ -53,13 +53,13 @@ def _epochs_at(sampler: Any) -> dict[str, int]:
     return {name: one for name, one in kept.items() if "epoch" in name and isinstance(one, int)}
 
 
-def order_stands(loader: Any) -> str:
-    """What decides the order of an epoch that begins now, alike for epochs that are alike; "" if unknown."""
+def order_state(loader: Any) -> str:
+    """A text for the order of the epoch that begins now, equal for equal orders; "" if it is not known."""
     sampler = sampler_of(loader)
     if hasattr(sampler, "set_epoch"):
         return ", ".join(f"{name} is {epoch}" for name, epoch in _epochs_at(sampler).items())
     generator = getattr(sampler, "generator", None) or loader.generator or torch.default_generator
-    return f"{digest(generator.get_state())}"
+    return str(digest(generator.get_state())) if isinstance(generator, torch.Generator) else ""
 
 
 def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
@@ -96,8 +96,8 @@ ORDER = Check("order", _has_order, _ordered, _judged_order)
 
 
 def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
-    """The "path" of what makes other rows in another epoch; "stale" if persistent workers do not show it, and
-    "unset" if it was given none.
+    """The "path" of an object whose `set_epoch` changes the rows; "stale" if those of persistent workers stay
+    as they are, "unset" if no epoch was set. None if there is no such object.
     """
     keys = [] if patient.is_iterable else patient.keys(_SHOWN)
     for path, held, is_ours in walk(patient.dataset):
@@ -159,7 +159,7 @@ Record = dict[str, Any]
 
 
 def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
-    """What two workers, and two epochs, had alike.
+    """The generators and rows that two workers, and two epochs, have in common.
 
     Returns:
         A dict of `stood`, which has [name, among, again] of each generator that stood at the same place as
@@ -187,7 +187,7 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
 
 
 def _spied(patient: Patient, times: int) -> Iterator[list[Record]]:
-    """What two workers gave in an epoch, and the first of them in another: a few rows so many times."""
+    """The records of two workers in an epoch, and of the first in another; rows come so many times."""
     workers, is_stream = min(_WORKERS, patient.num_workers), patient.is_iterable
     # Batches go to the workers in turn, so that each row reaches each of them.
     keys = [] if is_stream else [key for key in patient.keys(_ROWS) for _ in range(workers * times)]
@@ -226,7 +226,7 @@ def _record_of(collate_fn: Any, batch: Any) -> Record:
 
 
 def _states(dataset: object, collate_fn: object = None) -> dict[str, str | None]:
-    """Where the generators that all code shares stand, and those that the dataset holds or names."""
+    """The states of the generators that all code shares, and of those that the dataset holds or names."""
     found: dict[str, object] = {"random": random.getstate(), "torch": torch.get_rng_state()}
     found["numpy.random"] = np.random.get_state()
     for path, value, is_ours in walk(dataset, with_globals=True, collate_fn=collate_fn):

@@ -33,6 +33,8 @@ CHECKS = (
 )
 _START_SECONDS = 20.0  # for workers that import torch again
 _FORK_SECONDS = 0.1  # for each worker, on a busy machine
+# Errors of a child that was forked once this process has used CUDA.
+_NO_CUDA = ("in forked subprocess", "CUDA error: initialization error")
 
 
 def doctor(loader_or_dataset: object, *, seconds: float = 30.0) -> Diagnosis:
@@ -94,6 +96,8 @@ def examined(patient: Patient, *, seconds: float, with_rates: bool = True) -> Di
             if check is WORKERS:
                 share, limit = (seconds / 4, limit + 2 * quick) if with_rates else (0.0, limit)
             outcome = _measured(partial(_work, check, patient, share), limit, ends)
+            if any(text in outcome.error for text in _NO_CUDA) and not patient.num_workers:
+                outcome = Outcome(left=outcome.error)
         outcomes[check.name] = outcome
         if outcome.hang is not None:
             over = f"{check.name} did not end"
@@ -154,7 +158,7 @@ def _failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Findi
         # Locks that other threads of this process hold are opened where the loader makes rows beside them.
         elif hang.is_twice and (patient.num_workers or not (hang.is_locked and _has_threads())):
             yield _hang(patient, step, hang)
-    # What only this process has tried says something of the loader's rows if others come here, too.
+    # An error of this process says something of the rows of workers if other rows can be made here.
     is_alike = not patient.num_workers or not outcomes[IN_PLACE.name].error
     if epoch.error:
         yield _broken(patient, f"{EPOCH.name}: {epoch.error}", is_proved=not patient.is_alone)
@@ -178,7 +182,7 @@ def _broken(patient: Patient, error: str, is_proved: bool) -> Finding:
 
 
 def _raising(patient: Patient, error: str) -> str:
-    """What anyone may run to see an error of the rows in a process of their own."""
+    """A line that shows an error of the rows, for anyone to run in a process of their own."""
     dataset, row = "dataset" if patient.is_alone else "loader.dataset", row_said(error)
     if row is not None:
         return f"{dataset}[{row}]"

@@ -121,7 +121,7 @@ def _heavy(value: Any) -> tuple[float, float] | None:
 
 
 def _weight(value: Any, depth: int = 0) -> tuple[float, float]:
-    """How many objects it is made of, and their bytes; of a sample of those within it."""
+    """The number of objects that it is made of, and their bytes, by a sample of what is in it."""
     own = float(sys.getsizeof(value))
     if not isinstance(value, _CONTAINERS) or not value or depth == _DEEP:
         return 1.0, own
@@ -144,7 +144,7 @@ def _judged_objects(patient: Patient, facts: list[Any] | None, seen: Seen) -> It
     yield Finding(
         "copied-memory",
         f"{path} holds about {objects:,} Python objects, {nbytes / 1e6:,.0f} MB; "
-        f"{workers} workers make it {workers * nbytes / 1e6:,.0f} MB more",
+        f"copies in the workers ({workers}) take {workers * nbytes / 1e6:,.0f} MB",
         f"{how}: memory grows with the rows that were read.",
         f"keep {path} as an array of NumPy, Arrow or bytes with offsets; or storage.submit it",
         "maybe",

@@ -55,7 +55,7 @@ class Patient:
 
     @staticmethod
     def of(thing: object, names: Iterable[str] = (), **seen: Any) -> Patient:
-        """A loader of torch's or torchyoga's, or a dataset; the other arguments are those of the patient.
+        """The patient for a loader of torch's or torchyoga's, or a dataset; `seen`: its other attributes.
 
         Raises:
             TypeError: it is neither.
@@ -69,6 +69,8 @@ class Patient:
                 warnings.simplefilter("ignore", UserWarning)  # of few CPUs
                 loader = TorchLoader(cast("Dataset[Any]", thing), _BATCH, num_workers=_WORKERS)
             return Patient(thing, loader, True, tuple(names))
+        if isinstance(inner := getattr(thing, "loader", None), TorchLoader):  # which moves its batches
+            return Patient.of(inner, names, **seen)
         raise TypeError(
             f"doctor takes a DataLoader or a dataset, found {type(thing).__name__}; pass the loader that the "
             "training loop iterates"
@@ -152,13 +154,13 @@ class Patient:
     def again(self, num_workers: int | None = None) -> TorchLoader[Any]:
         """The loader with workers of its own, from its next epoch on. Make and use it in a trial.
 
-        One of torchyoga's is made anew, and gives rows in any order.
+        One of torchyoga's is a new one, which gives rows in any order.
 
         Args:
             num_workers: another number of workers, which live from epoch to epoch.
         """
         loader, count = self.loader, self.num_workers if num_workers is None else num_workers
-        changed: dict[str, Any] = {"num_workers": count}
+        changed: dict[str, Any] = {"num_workers": count, "pin_memory": False}  # a forked child has no CUDA
         if num_workers is not None:
             changed["persistent_workers"] = count > 0
         if not isinstance(loader, DataLoader):

@@ -27,7 +27,7 @@ Rows = list[dict[str, str | None]]  # the digests of their parts
 
 
 def _given(patient: Patient, seconds: float) -> dict[str, Any]:
-    """What two workers gave alike, in the order in which they gave it.
+    """The rows that two workers have in common, in the order in which they gave them.
 
     Returns:
         "count" rows of each that were compared; "columns" that they had alike, "" for all of them; "whole" if
@@ -93,7 +93,7 @@ STREAMS = Check(
 
 
 def world() -> int:
-    """How many processes train together, as torch.distributed says, or the environment."""
+    """The number of processes that train together, by torch.distributed or the environment."""
     if _is_job():
         return dist.get_world_size()
     text = os.environ.get("WORLD_SIZE", "")

@@ -29,11 +29,11 @@ from .patient import row_said
 from .walk import is_library_file
 
 ENDED = "it ended the process that tried it"
-BUSY = 0.2  # of the CPUs, that other processes take: seconds say little then
+BUSY = 0.2  # share of the CPUs: if other processes take as much, seconds say little
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
 _END_SECONDS = 2.0  # for a child that was killed to be gone
 _MOST_TEXT = 300
-_LOOK_SECONDS, _IDLE = 0.5, 0.2  # for which processes are looked at, and the share for which idle ones run
+_LOOK_SECONDS, _IDLE = 0.5, 0.2  # of a look at processes, and the share of it for which idle ones run
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # the system call that waits for a lock
 _FUTEX_PRIVATE = 128  # of its operation: not for other processes
 _OF_FRAME, _RAISED = re.compile(r'File ".+", line \d+'), re.compile(r"[A-Za-z_][\w.]*(: |$)")
@@ -206,7 +206,7 @@ def seconds_of_all() -> float:
 
 
 class Others:
-    """What processes besides those of a trial take of the CPUs, from now on."""
+    """How much of the CPUs other processes than those of a trial take, from now on."""
 
     def __init__(self, session: int) -> None:
         self._session = session
@@ -225,7 +225,7 @@ class Others:
 
 
 def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
-    """Whether the processes of a trial wait, and where."""
+    """The hang, with what the processes of the trial do: whether they wait, and where."""
     others, before, waited = Others(session), running_seconds(session), _wants_a_cpu(session)
     time.sleep(_LOOK_SECONDS)
     is_busy = others.share >= BUSY

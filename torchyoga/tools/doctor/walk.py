@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import logging
 import os
@@ -68,7 +69,7 @@ def walk(dataset: object, with_globals: bool = False, **others: object) -> Itera
 
 
 def _parts(held: HeldObject) -> Iterator[tuple[str, object]]:
-    """What an object holds, with the path to it; properties are not asked."""
+    """The parts of an object, each with its path; properties are not called."""
     path, value = held.path, held.value
     if isinstance(value, dict):
         yield from ((f"{path}[{key!r:.40}]", item) for key, item in islice(value.items(), _MOST_ITEMS))
@@ -97,9 +98,8 @@ def _parts(held: HeldObject) -> Iterator[tuple[str, object]]:
 def is_of_library(kind: type) -> bool:
     """True for a class of Python's own or of an installed package."""
     root = kind.__module__.partition(".")[0]
-    if root in sys.stdlib_module_names and root != "__main__":
-        return True
-    return is_library_file(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return root in sys.stdlib_module_names or is_library_file(file or "")
 
 
 def is_library_file(file: str) -> bool:
@@ -120,14 +120,15 @@ def _globals(value: object) -> Iterator[tuple[str, object]]:
             elif not hasattr(type(one), "__get__") or hasattr(one, "cache_info"):
                 yield f"{kind.__module__}.{kind.__name__}.{name}", one
     for function in (one for one in functions if not is_library_file(one.__code__.co_filename)):
-        for name in dict.fromkeys(names_in(function.__code__)):
+        for name in dict.fromkeys(names_in(function.__code__, only_globals=True)):
             if name in function.__globals__:
                 yield f"{function.__module__}.{name}", function.__globals__[name]
 
 
-def names_in(code: CodeType) -> Iterator[str]:
-    """The globals and attributes that code names, and the functions within it."""
-    yield from code.co_names
+def names_in(code: CodeType, only_globals: bool = False) -> Iterator[str]:
+    """The globals, and the attributes unless `only_globals`, that code and the functions within it name."""
+    loaded = (one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL")
+    yield from loaded if only_globals else code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from names_in(constant)
+            yield from names_in(constant, only_globals)

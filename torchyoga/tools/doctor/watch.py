@@ -28,12 +28,13 @@ from torch.utils.data import DataLoader as TorchLoader
 
 from ...loading.loader import DataLoader
 from .diagnosis import Diagnosis
-from .epochs import order_stands
+from .epochs import order_state
 from .examination import examined
 from .patient import Patient
 from .program import FOLDER, SECONDS
 from .sharding import dealt, first_rows, replicas, world
 from .trial import tried
+from .walk import is_library_file
 
 _MOST_LOADERS = 4  # the last ones; each is kept until the end
 _MOST_STARTS = 8  # iterations of a loader
@@ -46,7 +47,7 @@ class _Seen:
 
     Attributes:
         loader: the loader.
-        names: of variables of the function that iterated it.
+        names: of variables of the user's function that iterated it.
         line: where that was.
         evaluates: True if each iteration began without gradients.
         rows: the rows that it begins with on this rank, as texts; empty if there is one process only.
@@ -84,6 +85,8 @@ class _Watch:
         """Keeps a loader that is being iterated by the code of a frame."""
         if os.getpid() != self._process or type(loader).__name__ == "_TorchLoader":  # below ours
             return
+        while frame.f_back is not None and is_library_file(frame.f_code.co_filename):  # a trainer's, say
+            frame = frame.f_back
         line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         seen = next((one for one in self._seen if one.is_of(loader, line)), None)
         if seen is None:
@@ -92,7 +95,7 @@ class _Watch:
         seen.loader = loader
         seen.evaluates &= not torch.is_grad_enabled()
         if not isinstance(loader, DataLoader):
-            seen.starts = [*seen.starts, order_stands(loader)][-_MOST_STARTS:]
+            seen.starts = [*seen.starts, order_state(loader)][-_MOST_STARTS:]
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Keeps the loader of an audit event."""

@@ -11,6 +11,7 @@ from ...loading.loader import DataLoader
 from ...process.control_group import usable_cpus
 from ..meter import counted
 from ..meter_advice import Verdict, most_workers, seconds_text
+from .batch import EPOCH
 from .diagnosis import Check, Finding, Measured, Seen, Severity
 from .patient import Patient
 from .trial import BUSY, Others, running_seconds
@@ -112,7 +113,8 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
                 why += " Rows wait, so that workers need no CPU each, though torch warns."
             yield _number(best, f"{text}; the loader has {current}", why, "maybe")
             return
-    if said is None and current > usable and not (patient.is_alone or facts["waits"]):  # they take turns
+    are_good = facts["waits"] or seen.get(EPOCH.name, {}).get("threads")  # of threads there are not more
+    if said is None and current > usable and not (patient.is_alone or are_good):  # they take turns
         yield Finding(
             "few-cpus",
             f"num_workers is {current}; this process may keep {usable} of {os.cpu_count()} CPUs busy",
