@@ -12,7 +12,7 @@ from importlib import metadata
 from torchyoga import __version__
 
 _REQUIRED = ("torch", "numpy", "lmdb", "h5py", "fsspec", "filelock", "tqdm", "click", "rich")
-# What is used if it is there, and what is done without.
+# What is used if it is installed, and what happens without it.
 _OPTIONAL = {
     "isal": "CRC-32 is zlib's, at a tenth of the speed",
     "hdf5plugin": "HDF5 files with filters of its own cannot be read",

@@ -147,6 +147,12 @@ def test_a_slow_copy_is_found() -> None:
     assert "pin_memory" not in loader.meter.verdict() or torch.cuda.is_available()
 
 
+def test_the_meter_does_not_ask_if_cuda_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would keep CUDA from workers that are forked later."""
+    monkeypatch.setattr(torch.cuda, "is_available", None)
+    assert consumed(yoga.DataLoader(Sleeping(20, 0.0), batch_size=2)) == 10
+
+
 def test_a_loop_that_does_not_wait_changes_nothing() -> None:
     loader = yoga.DataLoader(list(range(20)), batch_size=2)
     consumed(loader, 0.3)  # so long that a busy machine's batches take no tenth of it
@@ -242,6 +248,10 @@ def so(*changes: str, num_workers: int = 2) -> Setting:
             None,
         ),
         (COPIED, Setting(0, 2, is_ahead=True, are_threads=True), "", "num_workers"),
+        (
+            numbers(5.0, 0.5, read=0.1),  # the number is the user's, of whose two workers one is a thread
+            *(Setting(0, 2, num_threads=1, asked=2), "lower num_workers from 2 to 0$", None),
+        ),
         # Batches that take long now and then are made further ahead.
         (SELDOM, EIGHT, "raise prefetch_factor from 2 to 8", None),
         (SELDOM, replace(EIGHT, prefetch=32), "", "prefetch_factor"),

@@ -153,6 +153,7 @@ def test_code_of_the_users_runs_in_processes(
     assert not (is_many and said)
     assert len(list(loader)) > 5
     assert loader.meter.workers == workers
+    assert loader.meter._setting.asked == loader.num_workers
     assert repr(loader).endswith(way + ")")
 
 

@@ -23,8 +23,9 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from torchyoga.process.messages import escaped
+from torchyoga.rows.schema import Schema
 from torchyoga.tools.cells.picture import SIDE, media_type, thumbnail
-from torchyoga.tools.cells.text import MOST_CHARACTERS, shown
+from torchyoga.tools.cells.text import MOST_CHARACTERS, plain_name, shown
 
 Point = namedtuple("Point", "x y")
 
@@ -101,6 +102,11 @@ def test_long_texts_and_nests_are_cut() -> None:
     loop: list[object] = []
     loop.append(loop)
     assert shown(loop) == "[[[list of 1]]]"
+
+
+def test_a_column_is_called_as_in_rows() -> None:
+    for key in ("名 <b>", "a/b", "7", "half \ud800"):
+        assert plain_name(Schema.of({key: 1}).columns[0].name) == key
 
 
 def test_text_needs_no_torch() -> None:

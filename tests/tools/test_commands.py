@@ -311,6 +311,7 @@ def test_delete_rows(storage: yoga.Storage) -> None:
         (["--rows", "-1"], "--rows is a list of numbers"),
         (["--rows", "3-1"], "--rows is a list of numbers"),
         (["--where", "label"], "is not a filter"),
+        (["--where", ""], "'' is not a filter"),
         (["--where", "lable == 3"], "lable"),
         (["--where", "label == 9"], "no row of 'images' '1.0' is to be deleted"),
         ([], "pass either --rows or --where"),
@@ -441,6 +442,7 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
         (["ls", "rows.jsonl"], "the storage 'rows.jsonl' is a file"),
         (["ls", "xyz://bucket"], "xyz"),
         (["head", "images", "0"], "0 is not in the range"),
+        (["head", "images", "1.0"], "'1.0' is not a valid number of rows; a version is named by ID@VERSION"),
         (["head", "images", "--nosuch"], "--nosuch"),
         (["rm", "images", "@prod"], "pass --force"),
         (["info"], "Missing argument"),
@@ -484,11 +486,11 @@ def test_a_traceback_is_shown_only_with_debug(storage: yoga.Storage) -> None:
 def test_tables_fit_the_terminal_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = " ".join(f"word{n}" for n in range(30))
     table = Table(("id", "text", "rows"), [("images", text, "1,000"), ("x", "y", "2")], right=("rows",))
-    for width in (40, 80, 300):
+    for width in (10, 40, 80, 300):  # the first breaks lines by itself
         shown = on_terminal(monkeypatch, width, lambda: Asked("", False).write({}, ["all", table]))
         lines = shown.splitlines()
         assert lines[0] == "all"
-        assert max(map(len, lines)) <= width
+        assert max(map(len, lines)) <= max(width, 40)
         assert lines[1].split() == ["id", "text", "rows"]
         assert set(shown.split()) == set(f"all id text rows images {text} 1,000 x y 2".split())
     assert [line.rstrip() for line in lines] == [

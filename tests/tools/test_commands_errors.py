@@ -106,6 +106,9 @@ def test_rows_that_meet_a_condition(storage: yoga.Storage) -> None:
     text = said("head", "images@1.0", "2", "--where", "label = 2", "-c", "id", "--start", "4")
     assert text == "row  id\n  5  5\n  8  8\n2 rows found in rows 4 to 8 of 20\n"
     assert said("head", "images@1.0", "--where", "id = 99") == "0 rows found of 20\n"
+    assert said("head", "images@1.0", "--where", "id = 1", "--start", "99") == "images 1.0 has 20 rows\n"
+    storage.submit([], "none", "1", progress=False)
+    assert parsed("head", "none", "--where", "label = 2")["looked_until"] == 0
     assert "id" in run("head", "images", "--where", "nosuch = 1").stderr
     assert run("head", "images", "--where", "label = cat").exit_code == 2
 

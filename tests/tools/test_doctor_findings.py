@@ -247,6 +247,15 @@ def test_objects_that_deny_their_class_hide_no_handle(tmp_path: Path) -> None:
         assert open_handles(Held(arrays)) == [("dataset.held.fid", "an open file")]
 
 
+def test_an_attribute_that_is_called_as_a_global_is_not_that_global() -> None:
+    code = "class Rows(Held):\n    def __getitem__(self, row):\n        return {}[row]"
+    with open(__file__) as file:
+        for named, handles in (("self.held", []), ("(lambda: held)()", [("user.held", "an open file")])):
+            scope: dict[str, Any] = {"__name__": "user", "Held": Held, "held": file}
+            exec(code.format(named), scope)
+            assert open_handles(scope["Rows"]([1])) == handles
+
+
 def test_what_survives_a_fork_is_no_finding(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     ref = storage.submit([{"x": 1}, {"x": 2}], "a", "1", progress=False)

@@ -98,6 +98,7 @@ def test_folders_wildcards_first_bytes_and_names_of_formats() -> None:
     write_lines(Path(), each=COUNT)
     Path("00.jsonl").rename("b.data")
     pq.write_table(TABLE, "odd")  # whose first bytes tell it
+    Path("odd.idx").touch()  # an index as DALI has for any format
     Path("years", "year=2020").mkdir(parents=True)
     pq.write_table(TABLE, "years/year=2020/x.parquet")
     for place in ("years/*/*.parquet", "jsonl://b.data", "odd", "years"):

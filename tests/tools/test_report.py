@@ -210,6 +210,9 @@ def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_
     ref = storage.submit(rows_of(), "plain", "1", stats=False)
     assert "Statistics of all 200 rows, counted for this page." in seen(ref, tmp_path).text
     assert "histogram" not in in_a_notebook(ref).lower()  # nothing is counted in a notebook
+    one = seen(ref[:1], tmp_path)
+    assert "1 row · 4 columns" in one.text
+    assert "1 row, drawn at random." in one.text
     many = yoga.from_arrays({"x": np.arange(10**6)})
     page = seen(many, tmp_path)
     assert "Statistics of 10,000 rows, drawn at random from 1,000,000" in page.text

@@ -226,14 +226,20 @@ def test_thousands_of_columns() -> None:
         assert "The first 500 of 3,000 values" in row.text
 
 
-def test_a_dataset_that_fails_is_a_page() -> None:
-    def failing(row: int) -> None:
-        raise RuntimeError("<b>the disk is gone</b>")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError, "RuntimeError"), (ValueError, "ValueError"), (yoga.errors.CorruptError, "It is damaged")],
+)
+def test_a_dataset_that_fails_is_a_page(error: type[Exception], said: str) -> None:
+    def failing(row: int) -> dict[str, int]:
+        if row == 9:  # not one of the first, which are looked at for images
+            raise error("<b>the disk is gone</b>")
+        return {"x": row}
 
-    with yoga.view(Made(3, failing, row_bytes=8)) as shown:
+    with yoga.view(Made(10, failing, row_bytes=8)) as shown:
         found = ask(shown.url)
     assert found.status == 500
-    assert "RuntimeError: <b>the disk is gone</b>" in found.text
+    assert f"{said}: <b>the disk is gone</b>" in found.text
     assert b"<b>the disk" not in found.body
 
 

@@ -84,7 +84,7 @@ def check_store(make_store: Callable[[], Storage | Store], directory: Path) -> N
     """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
 
     Args:
-        make_store: opens the store anew, as another program would; it is empty at first. One for a store of
+        make_store: opens the store again, as another program would; it is empty at first. One for a store of
             one's own is in docs/remote.md.
         directory: an empty directory that the check may fill.
     """

@@ -97,12 +97,12 @@ class _Like(DataRef):
 
     @property
     def schema(self) -> Schema | None:
-        """The whole's."""
+        """The schema of the whole."""
         return self.whole.schema
 
     @property
     def file_starts(self) -> Ints:
-        """The whole's."""
+        """The file starts of the whole."""
         return self.whole.file_starts
 
 
@@ -116,17 +116,17 @@ class _Fixed(_Like):
 
     @property
     def fingerprint(self) -> str | None:
-        """The whole's."""
+        """The fingerprint of the whole."""
         return self.whole.fingerprint
 
     @property
     def info(self) -> Json:
-        """The whole's."""
+        """The info of the whole."""
         return self.whole.info
 
     @property
     def _row_bytes(self) -> int:
-        """The whole's."""
+        """The bytes of a row of the whole."""
         return self.whole._row_bytes
 
 

@@ -78,7 +78,7 @@ class AutoMeter(Meter):
         self._counts_cpu = True  # from the first batch on, as few are counted before a look
 
     def _settle(self, batches: int, least: float) -> None:
-        """So many batches are not counted: workers start, and what they have made ahead comes at once."""
+        """Leaves so many batches uncounted: workers start, and the batches they make ahead come at once."""
         self._due, self._mark, self._least = batches, None, least
         self._starts += bool(self._setting.num_workers)
 
@@ -99,9 +99,7 @@ class AutoMeter(Meter):
         numbers = self._numbers(mark)
         pace, waited = seconds / batches, numbers.waited / batches
         number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
-        if number != self._setting.number and not self._may_employ(number, delivery):
-            number = self._setting.number
-        if number == self._setting.number:
+        if number == self._setting.number or not self._may_employ(number, delivery):
             self._mark, self._least = self._counts(), _SETTLED
             return
         before = self.workers
@@ -168,7 +166,7 @@ def _are_others(costs: Costs, before: Costs) -> bool:
 
 
 def start_method(loader: Any) -> str:
-    """How workers of a loader start: fork, forkserver or spawn. To ask fixes nothing."""
+    """The start method of a loader's workers: fork, forkserver or spawn. Asking for it does not set it."""
     context = loader.multiprocessing_context or multiprocessing
     found: str = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     return found

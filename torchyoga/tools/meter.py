@@ -240,8 +240,8 @@ class Meter:
             function: takes the meter.
 
         Raises:
-            TypeError: `function` cannot be called, or `batches` is no integer.
-            ValueError: `batches` is less than 1.
+            TypeError: `function` cannot be called.
+            ValueError: `batches` is not an integer of at least 1.
 
         Example:
             >>> shares = []
@@ -279,7 +279,7 @@ class Meter:
 
 
 def counted(meter: Meter) -> meter_advice.Verdict:
-    """What a meter says of the last batches, and the number of workers that it advises."""
+    """The verdict of a meter about the last batches, with the number of workers that it advises."""
     return meter_advice.verdict_of(meter.last, meter._setting)
 
 
@@ -306,10 +306,12 @@ def setting_of(loader: Any, plan: Any) -> meter_advice.Setting:
         meter_advice.COLLATE_FN: not way.collates,
         meter_advice.FEW_LEAVES: way.collates,
         meter_advice.SMALLER: way.collates,
-        meter_advice.PIN: loader.pin_memory or not torch.cuda.is_available(),
+        # Asking if CUDA is available would keep it from workers that are forked later.
+        meter_advice.PIN: loader.pin_memory or not torch.cuda.is_initialized(),  # type: ignore[no-untyped-call]
     }
     return meter_advice.Setting(
         num_workers=0 if way.num_threads else loader.num_workers,
+        asked=loader.num_workers,
         num_cpus=usable_cpus(),
         is_persistent=loader.persistent_workers,
         num_threads=way.num_threads,

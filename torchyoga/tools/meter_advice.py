@@ -131,7 +131,7 @@ class Numbers(NamedTuple):
         return sum(self.stages[name] for name in _SHARED)
 
     def steady(self, are_workers: bool) -> float:
-        """Seconds that a batch was waited for; with workers but for the first one, which is their start."""
+        """Seconds a batch was waited for; with workers, without the first, which waits for their start."""
         if not are_workers:
             return self.waited / max(1, self.batches)
         return max(0.0, self.waited - self.first) / max(1, self.batches - self.epochs)
@@ -251,6 +251,7 @@ class Setting:
         is_ahead: without workers, a thread makes batches while the loop computes.
         prefetch: batches that each worker makes ahead, or the thread.
         num_batches: of an epoch; 0 if they are not known.
+        asked: `num_workers` as the user wrote it; there may be fewer threads.
         is_auto: the loader chooses the number of workers.
         is_so: changes that would change nothing.
     """
@@ -263,6 +264,7 @@ class Setting:
     is_ahead: bool = False
     prefetch: int = 2
     num_batches: int = 0
+    asked: int = 0
     is_auto: bool = False
     is_so: Set[str] = frozenset()
 
@@ -347,7 +349,7 @@ def _of_workers(
     last: Numbers, setting: Setting, costs: Costs, wait: float, starts: float
 ) -> tuple[str, int | None]:
     """Another number of workers, in words and as a number, or longer lives; empty if neither helps."""
-    now, number = setting.number, costs.advice(setting.number, wait)
+    now, number = setting.asked or setting.number, costs.advice(setting.number, wait)
     condition = "if there are more epochs, " if last.epochs <= 1 else ""
     if setting.num_workers and not setting.is_persistent and starts > 0.5 * wait and number != 0:
         return f"{condition}set persistent_workers=True, so that workers start once, not in each epoch", None

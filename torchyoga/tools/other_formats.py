@@ -1,4 +1,4 @@
-"""A path or URL of a dataset of another library -> its format, told by what lies there, and a DataRef."""
+"""A path or URL of a dataset of another library -> its format, by what lies there, and a DataRef."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SCHEMED = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
 
 
 class _Format(NamedTuple):
-    """How a format is known, and read.
+    """How a format is recognised, and read.
 
     Attributes:
-        said: by what it is known, for messages.
+        said: what it is recognised by, for messages.
         reader: the function of torchyoga that reads it.
-        names: a pattern of the ends of its files' names; "" if these tell nothing.
-        begins: the bytes by which a file is known, and their place.
-        key: of the `index.json` that a folder of it has; `inside`: files one of which is there.
+        names: a pattern of the ends of its files' names; "" if these do not say it.
+        begins: the bytes that a file of it has, and their place.
+        key: of the `index.json` that a folder of it has; `inside`: files, of which a folder of it has one.
         is_several: the reader takes a folder of such files, and wildcards.
     """
 
@@ -62,12 +62,12 @@ _FORMATS = {
     "zarr": _Format(".zarr", "from_zarr", r"\.zarr", inside=_ZARR),
     "images": _Format("images", "image_folder", _IMAGES, is_several=True),
 }
-_TOKENS = ("uint16", "uint32", "int32")  # files of tokens are named by their dtype: nothing in them tells it
+_TOKENS = ("uint16", "uint32", "int32")  # which name files of tokens: nothing in them says their dtype
 _ENDS = {name: re.compile(of.names + r"\Z", re.IGNORECASE) for name, of in _FORMATS.items() if of.names}
 
 
 def read_at(place: str) -> DataRef:
-    """The rows of a dataset that another library has written; its format is told by what lies there.
+    """The rows of a dataset that another library has written; what lies there says its format.
 
     Args:
         place: a path or URL, which may have wildcards in its last part. A format may be named before it, as
@@ -76,7 +76,7 @@ def read_at(place: str) -> DataRef:
 
     Raises:
         NotFoundError: there is nothing.
-        ValueError: its format is not told; names what was looked for.
+        ValueError: its format is not recognised; names what was looked for.
         Exception: as the function that reads the format.
 
     Example:
@@ -123,7 +123,7 @@ def _named(place: str) -> tuple[str, str]:
 
 
 def _known_of_path(place: str) -> tuple[list[str], list[str] | None]:
-    """The formats of which a path may be; and of a folder, some of its files."""
+    """The formats that a path may have; and of a folder, some of its files."""
     path = str(directory_of(place))
     if os.path.isdir(path):
         paths = (
@@ -136,10 +136,10 @@ def _known_of_path(place: str) -> tuple[list[str], list[str] | None]:
             lambda: sorted(one.replace(os.sep, "/") for one in islice(paths, _MOST_LOOKED)),
             place,
         )
-    prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
-    if os.path.isfile(f"{prefix}.idx"):
+    is_file, prefix = os.path.isfile(path), re.sub(r"\.(bin|idx)\Z", "", path)
+    if os.path.isfile(f"{prefix}.idx") and (prefix != path or not is_file):  # others have an index, too
         return ["megatron"], None
-    if os.path.isfile(path):
+    if is_file:
         with open(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
         begun = [name for name, of in _FORMATS.items() if of.begins and head.startswith(*of.begins)]
@@ -151,7 +151,7 @@ def _known_of_path(place: str) -> tuple[list[str], list[str] | None]:
 
 
 def _known_of_url(place: str) -> tuple[list[str], list[str] | None]:
-    """The formats of which a URL may be; and of one that is not a file by its name, some of what is there."""
+    """The formats that a URL may have; and some files below it, unless its name says that it is a file."""
     if known := _by_names([place.partition("://")[2].partition("?")[0].rpartition("/")[2]]):
         return known, None
     remote = Objects(place)
@@ -168,7 +168,7 @@ def _known_of_url(place: str) -> tuple[list[str], list[str] | None]:
 def _known_of_folder(
     read: Callable[[], bytes], find: Callable[[], list[str]], place: str
 ) -> tuple[list[str], list[str]]:
-    """The formats of a folder by its index, else by its files; and these, if they were looked for."""
+    """The formats of a folder by its index, else by its files; and the files, if they were looked for."""
     try:
         data = read()
     except FileNotFoundError:

@@ -50,8 +50,8 @@ def thumbnail(
 
     Args:
         value: anything.
-        column_name: where it is from. A name such as "image" or "mask" tells tiny images and those of other
-            ints from arrays of numbers.
+        column_name: where it is from. By a name such as "image" or "mask", tiny arrays and those of other
+            ints are images, too.
         side: pixels of its longer side, at most. Larger pictures than thumbnails are without loss.
         marks: of its row, which are drawn on it; on a mask only its own colours.
 
@@ -140,7 +140,7 @@ def _pixels_of(value: object, is_named: bool, side: int) -> tuple[Array, tuple[i
 
 
 def _sides(shape: tuple[int, ...], least: int) -> tuple[int, int] | None:
-    """Which axes are height and width."""
+    """The axes of height and width; None if it is not an image."""
     if len(shape) == 2 and min(shape) >= least:
         return 0, 1
     if len(shape) != 3:
@@ -282,7 +282,7 @@ def _boxes_of(value: object) -> npt.NDArray[np.float64]:
 
 
 def _captions_of(value: Any, count: int, classes: Sequence[str]) -> tuple[str, ...]:
-    """As many short texts as there are boxes; none if there are not as many values."""
+    """A short text for each box; none if there are not as many values."""
     is_flat = isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1)
     if not is_flat or len(value) < count:
         return ()
@@ -306,8 +306,8 @@ def drawn(image: Image.Image, size: tuple[int, int], marks: Marks) -> Image.Imag
     """A picture with marks on it.
 
     Args:
-        image: the picture; `size`: width and height of the image that it shows, which marks are about.
-        size: see `image`.
+        image: the picture.
+        size: width and height of the image that it shows, which marks are about.
         marks: those that do not lie within the image are left out.
     """
     from PIL import Image as Pillow

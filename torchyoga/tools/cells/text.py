@@ -33,7 +33,7 @@ def is_label(name: str) -> bool:
 
 def plain_name(name: str) -> str:
     """The name of a column as rows have it; in a schema all but ASCII is quoted."""
-    return unquote(name, errors="surrogateescape")
+    return unquote(name, errors="surrogatepass")
 
 
 def class_names(column: Column, info: Mapping[str, object]) -> Sequence[str]:

@@ -166,7 +166,7 @@ def _option(flag: re.Match[str], ctx: click.Context) -> str:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # its reader has ended
         print("\n".join(map(escaped, text.split("\n"))), file=sys.stderr, flush=True)
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ...versions.lineage import Lineage
     from ...versions.manifest import Manifest
 
-_MOST_HEAD, _MOST_COLUMNS = 10_000, 12  # rows and columns that `head` shows
+_MOST_COLUMNS = 12  # that `head` shows
+_COUNT = click.IntRange(1, 10_000)
+_COUNT.name = "number of rows; a version is named by ID@VERSION, or by --version"  # the end of an error
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
 _MOST_OFTEN = 10  # values of a column, in JSON
 _ALIAS = "t"  # the table of a version that is named beside the query
@@ -117,9 +119,8 @@ def info(id: str, version: str | None, asked: Asked) -> None:
     rows = [(short(column.name), column.type, column.shape) for column in columns[:MOST_LINES]]
     left_out = count_of(len(columns) - len(rows), "more column")
     more = [f"and {left_out}; --json prints all"] if len(rows) < len(columns) else []
-    table = Table(("column", "type", "shape"), rows)
-    shown: list[str | Table] = ["\n".join(lines)]
-    asked.write(plain, [*shown, "", table, *more] if rows else shown)
+    text, table = "\n".join(lines), Table(("column", "type", "shape"), rows)
+    asked.write(plain, [text, "", table, *more] if rows else text)
 
 
 def _facts_of(manifest: Manifest, lineage: Lineage, tags: list[str]) -> list[tuple[str, str]]:
@@ -156,7 +157,7 @@ def _columns_of(manifest: Manifest) -> list[dict[str, object]]:
 
 
 @places.storage_command("head", places.id_argument())
-@click.argument("count", default=10, type=click.IntRange(1, _MOST_HEAD))
+@click.argument("count", default=10, type=_COUNT)
 @click.option("--version", "version", help="Which version; by default the newest.")
 @places.columns_option
 @click.option("--where", help="Only rows that meet a condition, as in 'label = 3 and score > 0.5'.")
@@ -196,7 +197,7 @@ def head(
     chosen = ref if names is None else ref.columns(names)
     chosen = chosen.decoded() if decoded else chosen
     numbers: Sequence[int] = range(start, min(start + count, total))
-    looked = None
+    looked = None if where is None else start
     if where is not None and total:
         from ..view.filter import Filter
 
@@ -210,8 +211,8 @@ def head(
         **({} if looked is None else {"where": where, "looked_until": looked}),
         "rows": [{"row": number, "values": row} for number, row in rows],
     }
-    if looked is not None:
-        part = "" if not start and looked == total else f" in rows {start:,} to {max(start, looked - 1):,}"
+    if looked is not None and start < total:
+        part = "" if not start and looked == total else f" in rows {start:,} to {looked - 1:,}"
         what = f"{count_of(len(rows), 'row')} found{part} of {total:,}"
     elif rows:
         span = f"row {start:,}" if len(rows) == 1 else f"rows {start:,} to {numbers[-1]:,}"

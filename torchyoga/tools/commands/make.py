@@ -94,12 +94,12 @@ def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) 
         named: rows must be dicts, so arrays have names.
 
     Raises:
-        ValueError: the files are of several kinds, or their format is not told.
+        ValueError: the files are of several kinds, or their format is not recognised.
         NotFoundError: there is no such file.
     """
     kinds = {_kind(source) for source in sources}
     if len(kinds) > 1:
-        raise ValueError(f"append takes files of one kind at a time, found {' and '.join(sorted(kinds))}")
+        raise ValueError(f"name files of one kind at a time, found {' and '.join(sorted(kinds))}")
     kind = kinds.pop()
     if kind == "npy":
         return _arrays(sources, named)
@@ -113,7 +113,7 @@ def rows_of(sources: Sequence[str], schema: Schema | None, named: bool = False) 
 
 
 def _kind(source: str) -> str:
-    if "://" not in source and source.lower().endswith(".npy"):  # COLUMN=FILE.npy is no path
+    if "://" not in source and source.lower().endswith(".npy"):  # COLUMN=FILE.npy is not a path
         return "npy"
     from ..other_formats import format_at
 
@@ -178,7 +178,7 @@ def delete_rows(
     place = places.opened(asked.storage)
     ref = places.fetched(place, id, version)
     old = ref.manifest
-    if where:
+    if where is not None:
         from ..view.filter import Filter
 
         chosen = Filter.of(where, ref.schema, ref.info).first(ref)[0]

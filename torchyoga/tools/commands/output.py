@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 60  # characters of a cell
 MOST_LINES = 200  # of a table of columns or files
-_MOST_VALUES = 1000  # of an array, in JSON
+_LEAST_WIDTH, _MOST_VALUES = 40, 1000  # characters of a table, and values of an array in JSON
 _MOST_BYTES = 1000
 
 
@@ -119,20 +119,20 @@ class Asked(NamedTuple):
                 written as escapes.
 
         Raises:
-            BrokenPipeError: nobody reads it any more.
+            BrokenPipeError: the program that reads it has ended.
         """
         if self.as_json:
-            _print(json.dumps(jsonable(plain), indent=2, allow_nan=False))
+            print(json.dumps(jsonable(plain), indent=2, allow_nan=False), flush=True)
             return
         for one in [shown] if isinstance(shown, (str, Table)) else shown:
             if isinstance(one, str):
-                _print("\n".join(map(escaped, one.split("\n"))))
+                print("\n".join(map(escaped, one.split("\n"))), flush=True)
             elif sys.stdout is not None and sys.stdout.isatty():
                 _draw(one)
             else:
                 rows = [list(map(escaped, row)) for row in [one.columns, *one.rows]]
                 right = [number for number, title in enumerate(one.columns) if title in one.right]
-                _print("\n".join(in_columns(rows, right)))
+                print("\n".join(in_columns(rows, right)), flush=True)
 
     def write_published(self, storage: Storage, ref: DataRef) -> None:
         """Prints id, version, rows and bytes of a version of a storage."""
@@ -144,10 +144,6 @@ class Asked(NamedTuple):
         plain |= picked(manifest, "bytes fingerprint")
         where = f"{manifest.id} {manifest.version} in {storage.url}"
         self.write(plain, f"{where}: {count_of(manifest.num_rows, 'row')}, {bytes_text(manifest.nbytes)}")
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)
 
 
 def _draw(table: Table) -> None:
@@ -164,5 +160,6 @@ def _draw(table: Table) -> None:
         )
     for row in table.rows:
         drawn.add_row(*(Text(escaped(text)) for text in row))
-    Console(file=sys.stdout, width=shutil.get_terminal_size().columns).print(drawn)
+    # A narrower terminal breaks the lines by itself; here columns would vanish.
+    Console(file=sys.stdout, width=max(_LEAST_WIDTH, shutil.get_terminal_size().columns)).print(drawn)
     sys.stdout.flush()

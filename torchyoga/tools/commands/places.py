@@ -227,7 +227,7 @@ def shown(url: str, name: str, version: str | None = None) -> Shown:
 
     Raises:
         NotFoundError: there is no such storage, id or version, or nothing under a path.
-        ValueError: the format of what lies there is not told.
+        ValueError: the format of what lies there is not recognised.
     """
     if is_place(url, name):
         from ..other_formats import read_at

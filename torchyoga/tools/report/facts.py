@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 
 from ...errors import SchemaError
-from ...process.messages import escaped, number, share
+from ...process.messages import count_of, escaped, number, share
 from ...reading.dataref import DataRef
 from ...reading.stream import in_epoch
 from ...reading.version_ref import VersionRef
@@ -83,7 +82,7 @@ class ColumnCard:
     counts: tuple[tuple[str, float, object], ...] = ()
 
     def facts(self, is_number: bool) -> str:
-        """What is missing from its values and which come most often; of numbers the histogram says that."""
+        """Its missing values and its most frequent one, in words; a histogram of numbers shows the latter."""
         counts = ((self.numbers.get(title, ""), title) for title in ("nulls", "NaN", "inf"))
         missing = [f"{count} {title}" for count, title in counts if count not in ("0", "")]
         if self.counts or not self.often or (is_number and self.histogram is not None):
@@ -122,7 +121,7 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     """The facts about the columns of a dataset.
 
     Args:
-        ref: the dataset; statistics that a version keeps are taken, those of others counted, of some rows.
+        ref: the dataset; if it keeps no statistics, they are counted in some of its rows.
         total: how many columns it has, if `ref` has some of them only.
         seed: of the rows that are read.
         most_rows: that are read, where no statistics are kept.
@@ -148,19 +147,19 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
     cards = [_card(one, kinds.get(one.name, ""), classes[one.name]) for one in stats.values()]
     source = _source(stats, is_kept)
     if is_far and stats.rows < len(ref):
-        source = f"Statistics of the first {stats.rows:,} rows, so that little is downloaded."
+        source = f"Statistics of the first {count_of(stats.rows, 'row')}, so that little is downloaded."
     return Columns(tuple(cards), max(total, len(cards)), _standing_out(stats, classes), source)
 
 
 def _source(stats: TableStats, is_kept: bool) -> str:
     if is_kept:
-        return f"Statistics of all {stats.rows:,} rows, made when the version was built."
+        return f"Statistics of all {count_of(stats.rows, 'row')}, made when the version was built."
     if stats.rows_read < stats.rows:
         return (
             f"Statistics of {stats.rows_read:,} rows, drawn at random from {stats.rows:,}: this dataset "
             "keeps none, and reading all of it would take long."
         )
-    return f"Statistics of all {stats.rows:,} rows, counted for this page."
+    return f"Statistics of all {count_of(stats.rows, 'row')}, counted for this page."
 
 
 def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
@@ -196,8 +195,8 @@ def _counts(
 
 
 def _name(name: str) -> str:
-    """The name of a column as rows have it; in a schema all but ASCII is quoted."""
-    return escaped(unquote(name, errors="replace"))
+    """The name of a column as pages show it."""
+    return escaped(plain_name(name))
 
 
 def _value(value: object) -> str:
@@ -235,11 +234,6 @@ def _class_name(value: object, classes: Sequence[str]) -> str:
     return f"{value} {name}" if name else _value(value)
 
 
-def _times(top: Sequence[tuple[object, int]]) -> str:
-    times = top[0][1] / top[-1][1]
-    return "just" if times == 1 else f"{times:,.2g} times" if times < 10 else f"{times:,.0f} times"
-
-
 def _standing_out(stats: TableStats, classes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     found = []
     for one in stats.values():
@@ -260,7 +254,8 @@ def _standing_out(stats: TableStats, classes: Mapping[str, Sequence[str]]) -> tu
         is_counted = is_label(one.name) and one.top and len(one.top) == one.distinct
         if one.top and is_counted and one.top[0][1] > _IMBALANCE * one.top[-1][1]:
             first, last = (_class_name(one.top[place][0], classes[one.name]) for place in (0, -1))
-            found.append(f"{name}: {first} comes {_times(one.top)} as often as {last}.")
+            times = one.top[0][1] / one.top[-1][1]
+            found.append(f"{name}: {first} comes {times:,.0f} times as often as {last}.")
     if len(found) > _MOST_FOUND:
         return (*found[:_MOST_FOUND], f"And {len(found) - _MOST_FOUND:,} more such findings.")
     return tuple(found)
@@ -367,13 +362,13 @@ def sample_of(ref: DataRef, seed: int, most: int = 64, most_columns: int = 40, t
         rows.append((row_number, cells))
         names = tuple(dict.fromkeys([*names, *(cell.column for cell in cells)]))[:most_columns]
     if len(rows) < min(most, len(ref)):
-        notes.append(f"{len(rows)} rows and not {min(most, len(ref))}, because they are large.")
+        notes.append(f"{count_of(len(rows), 'row')} and not {min(most, len(ref))}, because they are large.")
     if total > most_columns:
         notes.append(f"The first {most_columns} of {total:,} columns.")
     if missing:
         notes.append(f"Images are not shown: {missing}.")
     if left_out:
-        notes.append(f"{left_out} images have no thumbnail, to keep the page small.")
+        notes.append(f"{count_of(left_out, 'image')} without a thumbnail, to keep the page small.")
     if is_remote(ref):
         notes.append("They are from few files, so that little is downloaded.")
     return RowSample(rows, names, notes)

@@ -101,13 +101,13 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     some, total = facts.first_columns(ref, _MOST_COLUMNS)
     columns = facts.columns_of(some, total, seed)
     history = _history_of(ref) if isinstance(ref, VersionRef) else None
-    told = _facts(ref, columns, title)
+    overview = _facts(ref, columns, title)
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
         sample = facts.sample_of(some, seed, most_rows, row_columns, _CELL)
         text = rendered(
             "report.html.jinja",
-            facts=told,
+            facts=overview,
             columns=columns,
             cards=columns.cards[:most_columns],
             sample=sample,
@@ -123,17 +123,12 @@ def _facts(ref: DataRef, columns: facts.Columns, title: str | None) -> dict[str,
     """The head of the page: a title, a line under it, what is known by title, and the info as text."""
     found = {"rows": f"{len(ref):,}", "columns": f"{columns.total:,}" if columns.total else ""}
     name = escaped(title_of(ref).removeprefix("DataRef "))
-    lead = [f"{len(ref):,} rows"]
+    lead = [count_of(len(ref), "row")]
     if isinstance(ref, VersionRef):
-        manifest = ref.manifest
+        manifest, size = ref.manifest, bytes_text(ref.manifest.nbytes)
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
-        found |= {
-            "size": bytes_text(manifest.nbytes),
-            "files": _files(manifest),
-            "made": _day(manifest.created),
-        }
-        lead += [bytes_text(manifest.nbytes)]
-        found["where"] = "" if ref.schema is manifest.schema else ref.location.name
+        found |= {"size": size, "files": _files(manifest), "made": _day(manifest.created)}
+        lead.append(size)
     elif ref._row_bytes:
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
     if columns.total:
@@ -191,7 +186,7 @@ def rendered(template: str, **values: object) -> str:
 
 
 def _history_of(ref: VersionRef) -> dict[str, Any]:
-    """How a version was made, as its manifest says, and its neighbours in the store."""
+    """The history of a version: how it was made, by its manifest, and its neighbours in the store."""
     manifest = ref.manifest
     log, note = _log(ref)
     lineage = Lineage.of(manifest.lineage)
@@ -221,7 +216,7 @@ def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
 
 
 def _files(manifest: Manifest) -> str:
-    """How many files a version has, of which formats, and what others have to do with them."""
+    """The number of files of a version, their formats, how many are shared, and the rows left out of them."""
     found = manifest.each_file
     shared = sum(file.of is not None for file in found)
     deleted = sum(file.deleted.count for file in found if file.deleted is not None)
@@ -238,17 +233,16 @@ def _day(created: str) -> str:
 
 
 def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
-    changed = {True: ", with changes", False: "", None: ""}[lineage.dirty]
-    kept = {True: ", which come first here", False: ""}
     parents = [
-        f"{shown(parent.version, 60)} ({parent.rows:,} rows{kept[parent.is_prefix]})"
+        f"{shown(parent.version, 60)} ({count_of(parent.rows, 'row')}"
+        f"{', which come first here' if parent.is_prefix else ''})"
         for parent in manifest.parents[-8:]
     ]
     found = {
         "message": lineage.message,
         "made": _day(manifest.created),
         "function": lineage.function,
-        "commit": None if lineage.commit is None else lineage.commit + changed,
+        "commit": lineage.commit and lineage.commit + (", with changes" if lineage.dirty else ""),
         "user": lineage.user,
         "host": lineage.host,
         "seconds": None if lineage.seconds is None else number(lineage.seconds),

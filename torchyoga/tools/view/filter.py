@@ -139,7 +139,7 @@ class Filter:
         return np.concatenate(found), looked
 
     def _mask(self, rows: DataRef) -> Mask:
-        """Which of some rows meet it."""
+        """A mask of the rows that meet it."""
         masks: list[Mask] = []
 
         def held(columns: Mapping[str, Any]) -> Mask:
@@ -229,7 +229,7 @@ def _fields(schema: Schema, info: Mapping[str, object]) -> list[_Field]:
 
 
 def _missing(values: Any) -> Mask:
-    """Which values are None, or not a time."""
+    """A mask of the values that are None, or times that are none."""
     if isinstance(values, np.ma.MaskedArray):
         return np.asarray(np.ma.getmaskarray(values).reshape(len(values), -1).any(axis=1), np.bool_)
     if isinstance(values, RaggedColumn) or values.dtype.kind not in "OmM" or values.ndim > 1:
@@ -454,7 +454,7 @@ class _Parser:
         return _negated(holds) if is_not else holds
 
     def _inside(self) -> _Holds:
-        """What stands in parentheses."""
+        """A filter in parentheses."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError(f"a filter has at most {_DEEPEST} parentheses in each other")

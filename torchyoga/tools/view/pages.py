@@ -31,15 +31,13 @@ _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
 _SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE, _MOST_OF_FILE = 4000, 2_000_000
-_SECONDS_OF_MEDIA = 4.0
 # The sheet of the report, and what these pages need besides.
 STYLE = Markup(f"{style()}\n{style('view.css', _HERE)}")
 GRID_SIDE = 192  # pixels of an image in a grid
 _MOST_IMAGES = 60  # in a grid
 _CELL = 120  # characters
 _MOST_ROWS, _MOST_CELLS = 50, 2000
-_SECONDS_OF_PICTURES = 4.0
-_MOST_NAMED = 200
+_SECONDS_OF_PICTURES = 4.0  # for all images of a page
 _MOST_UNDER_IMAGES = 2  # values
 _MOST_LAYOUTS = 8  # grids that a page leads to
 _MOST_LINKED = 24  # columns whose bars are links
@@ -139,8 +137,8 @@ class Pages:
         """The page of rows: a table, or a grid of images.
 
         Args:
-            kept: the dataset; `place`: its parameters in addresses.
-            place: see `kept`.
+            kept: the dataset.
+            place: its parameters in addresses.
             values: the parameters of the address.
 
         Raises:
@@ -156,17 +154,18 @@ class Pages:
         in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
         most = _MOST_IMAGES if grid else in_table
         seed = number_in(values, "draw", 0) if "draw" in values else None
-        hits, problem, condition, ordered = shelf.Hits((), start, start), "", None, None
+        ordered = kept.sorted(sort, is_descending) if sort else None
+        hits, problem, condition = shelf.Hits((), start, start), "", None
         try:
-            ordered = kept.sorted(sort, is_descending) if sort else None
             condition = Filter.of(where, kept.ref.schema, kept.ref.info) if where and total else None
+        except ValueError as error:
+            problem = str(error)
+        else:
             ref = ordered or kept.ref
             # The values of a tuple are named by their places in it.
             is_dict = ref.schema is None or ref.schema.tree.kind == "dict"
             cut = kept.only(ref, grid or names[: shelf.MOST_COLUMNS]) if is_dict or not grid else ref
             hits = shelf.rows_from(ref, cut, start, most, condition, seed)
-        except ValueError as error:
-            problem = str(error)
         numbers = np.array([at for at, _ in hits.rows], np.int64)
         numbers = numbers if ordered is None else ordered.rows_at(numbers)
         numbered = [(number, row) for number, (_, row) in zip(numbers.tolist(), hits.rows, strict=True)]
@@ -194,7 +193,7 @@ class Pages:
             **self._about(kept, values),
             **_table(kept, numbered, place, here, notes, grid),
             side=GRID_SIDE if grid else None,
-            names=[escaped(name) for name in names[:_MOST_NAMED]],
+            names=[escaped(name) for name in names[: shelf.MOST_COLUMNS]],
             where=escaped(where),
             sort=escaped(sort),
             is_descending=is_descending,
@@ -219,7 +218,7 @@ class Pages:
         at = self._row_number(kept, values)
         found = shelf.row_of(kept.only(kept.ref, kept.shown_names[:_MOST_VALUES]), at)[:_MOST_VALUES]
         most = max(_LEAST_TEXT, min(_MOST_OF_VALUE, _MOST_TEXT // max(1, len(found))))
-        until, marks = time.monotonic() + _SECONDS_OF_MEDIA, marks_of(found, kept.classes)
+        until, marks = time.monotonic() + _SECONDS_OF_PICTURES, marks_of(found, kept.classes)
         shown_values = []
         for name, value in found:
             file = link("file", **place, row=at, name=name)
@@ -291,7 +290,7 @@ class Pages:
 
 
 def _newest(storage: Storage, id: str) -> dict[str, str]:
-    """What the log says of the newest version of an id, by title."""
+    """The entry of the newest version of an id in the log, by title."""
     titles, (cells, *_) = storage.log(id, 1).table(LOG_TITLES)
     return dict(zip(titles, cells, strict=True))
 
@@ -425,9 +424,8 @@ def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> list[str]:
         raise Refused(
             404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
         )
-    under = [name for name in opened.classes if name in opened.sortable]
-    under += [name for name in opened.shown_names if name in opened.sortable and name not in under]
-    return [image, *under[:_MOST_UNDER_IMAGES]]
+    names = dict.fromkeys((*opened.classes, *opened.shown_names))
+    return [image, *islice((name for name in names if name in opened.sortable), _MOST_UNDER_IMAGES)]
 
 
 def _layouts(opened: shelf.OpenRef, here: Mapping[str, object]) -> list[tuple[str, str | None]]:

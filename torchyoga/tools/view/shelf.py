@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ...coding import codecs
 from ...coding.pictures import opened
@@ -409,8 +409,6 @@ def excerpt_of(value: object, most: int) -> Excerpt:
         >>> found.kind, found.lines, found.total, found.unit
         ('int64 (8, 5)', ('0 1 2 3 4', '5 6 7'), 40, 'numbers')
     """
-    torch = sys.modules.get("torch")
-    is_tensor = torch is not None and isinstance(value, torch.Tensor)
     if isinstance(value, str):
         part = value[:most]
         return Excerpt("text", tuple(map(escaped, part.split("\n"))), len(part), len(value), "characters")
@@ -418,17 +416,18 @@ def excerpt_of(value: object, most: int) -> Excerpt:
         return _of_bytes(bytes(value[:most]), len(value))
     if isinstance(value, (list, Mapping)):
         return _of_items(value, max(1, most // 20))
-    if is_tensor and (value.layout != torch.strided or value.is_meta or value.is_quantized):  # type: ignore[attr-defined, union-attr]
-        return Excerpt("tensor", (shown(value, most),))
-    if is_tensor or (isinstance(value, np.ndarray) and value.ndim):
-        return _of_numbers(value, max(_A_LINE, most // 5))
+    if isinstance(value, torch.Tensor):
+        is_plain = value.layout == torch.strided and not (value.is_meta or value.is_quantized)
+        return _of_numbers(value, most) if is_plain else Excerpt("tensor", (shown(value, most),))
+    if isinstance(value, np.ndarray) and value.ndim:
+        return _of_numbers(value, most)
     return Excerpt(type(value).__name__, (shown(value, most),))
 
 
 def _of_numbers(value: Any, most: int) -> Excerpt:
-    """Lines that end where those of an array or tensor do, if these are short."""
+    """About so many characters of an array or tensor; lines end where its own do, if these are short."""
     shape = tuple(value.shape)
-    first = value.reshape(-1)[:most]
+    first = value.reshape(-1)[: max(_A_LINE, most // 5)]
     numbers = first if isinstance(value, np.ndarray) else first.tolist()
     texts = [shown(one, _LONGEST_NUMBER) for one in numbers]
     width = shape[-1] if len(shape) > 1 and 0 < shape[-1] <= 32 else _A_LINE
