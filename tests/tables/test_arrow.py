@@ -286,6 +286,12 @@ def test_offsets_that_lead_elsewhere(offsets: list[int]) -> None:
         block_of(forged, plan_of(forged.schema))
 
 
+def test_codes_beyond_a_dictionary() -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 2**28]), pa.array([1.5, 2.5]), safe=False)
+    with pytest.raises(errors.CorruptError, match="lacks a value: Index 268435456 out of bounds"):
+        list(yoga.from_arrow(pa.table({"c": codes})))
+
+
 def test_tables_without_rows() -> None:
     ref = yoga.from_arrow(pa.table({"a": pa.array([], pa.list_(pa.string())), "b": pa.array([], pa.int8())}))
     assert len(ref) == 0

@@ -148,6 +148,8 @@ def test_files_of_folders_patterns_and_lists(tmp_path: Path, monkeypatch: pytest
     assert ids(yoga.from_parquet(f"{tmp_path}/**/c.parquet")) == [*range(20, 30)]
     assert ids(yoga.from_parquet([tmp_path / "b.parquet", tmp_path / "a.parquet"])) == [*range(20)]
     assert ids(yoga.from_parquet(f"file://{tmp_path}/[ab].parquet")) == in_folder[:20]
+    (tmp_path / "deep" / "back").symlink_to(tmp_path, target_is_directory=True)
+    assert ids(yoga.from_parquet(tmp_path)) == in_folder
     monkeypatch.chdir(tmp_path)
     ref = yoga.from_parquet("a.parquet")
     monkeypatch.chdir("/")

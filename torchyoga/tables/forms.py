@@ -140,10 +140,7 @@ class Numbers(Form):
         if present is not None:
             values = values.copy()
             values[~present] = np.zeros((), values.dtype)
-        if bounds is None:
-            yield Data(values)
-            return
-        if not self.shape:
+        if bounds is None or not self.shape:
             yield Data(values, bounds)
             return
         extents = np.empty((len(bounds) - 1, 1 + len(self.shape)), "<i8")

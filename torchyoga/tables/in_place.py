@@ -303,6 +303,8 @@ class _Converted(GatheredPart):
             some = distinct(chunks).tolist()
             if len(some) == 1:
                 raise
+        except pa.ArrowIndexError as error:
+            raise CorruptError(f"a dictionary of Arrow lacks a value: {error}; write it again") from error
         # Arrow does not join all dictionaries: not those with nulls, or of lists.
         pieces = []
         for chunk in some:

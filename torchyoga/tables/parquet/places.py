@@ -229,11 +229,11 @@ def _without_scheme(path: str) -> str:
 def _of_path(path: str) -> Iterator[Located]:
     path = os.path.abspath(os.path.expanduser(_without_scheme(path)))
     if os.path.isdir(path):
-        names = [
-            os.path.relpath(os.path.join(folder, name), path).replace(os.sep, "/")
-            for folder, _, files in os.walk(path, followlinks=True)
-            for name in files
-        ]
+        names = list[str]()
+        for folder, folders, files in os.walk(path, followlinks=True):
+            folders[:] = [name for name in folders if not _leads_back(folder, name)]
+            below = os.path.relpath(folder, path).replace(os.sep, "/")
+            names += [name if below == "." else f"{below}/{name}" for name in files]
         for name in _data_files(names):
             yield Located(LocalFile(os.path.join(path, name)), name)
     elif os.path.isfile(path) or not _WILD.search(path):
@@ -245,6 +245,12 @@ def _of_path(path: str) -> Iterator[Located]:
         for name in glob.iglob(path, recursive=True):
             if os.path.isfile(name):
                 yield Located(LocalFile(name), os.path.relpath(name, base or os.sep).replace(os.sep, "/"))
+
+
+def _leads_back(folder: str, name: str) -> bool:
+    """True for a link in a folder to that folder, or to one that it lies in, which has no end."""
+    target = os.path.realpath(os.path.join(folder, name))
+    return os.path.join(os.path.realpath(folder), "").startswith(os.path.join(target, ""))
 
 
 def _neighbours(path: str) -> str:
