@@ -61,7 +61,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
             rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, the same in every epoch, so that it need not see
-            the others; "global" deals out all rows anew in each epoch.
+            the others; "global" deals out all rows again in each epoch.
         appended: "next" takes a state that was saved before rows were appended: they come after the epoch
             under way. By default such a state is a StateError.
 
@@ -230,11 +230,6 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
     return ShuffledSampler if shuffle else SequenceSampler
 
 
-def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
-    """A sampler of the same rows in the same order, for Lightning's overfit_batches."""
-    return SequenceSampler(len(sampler), shuffle=False)
-
-
 class _Begun:
     """What an iterator and its generator hold, and nothing else: it lives as long as they do.
 
@@ -298,7 +293,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         self, sampler: ResumableSampler | SequentialSampler, batch_size: int, drop_last: bool = False
     ) -> None:
         if type(sampler) is SequentialSampler:
-            sampler = in_sequence(sampler)
+            sampler = SequenceSampler(len(sampler), shuffle=False)  # of Lightning's overfit_batches
         if not isinstance(sampler, ResumableSampler):
             raise ValueError(
                 f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one"
