@@ -340,6 +340,7 @@ def test_generators_that_this_process_does_not_take_are_refused(tmp_path: Path) 
         *({**before, "torch": odd} for odd in (None, 5, "zz", "00", [3])),
         *({**before, "numpy": {**numpy, "state": odd}} for odd in (None, [], {"key": [10**30], "pos": 0})),
         {**before, "numpy": {**numpy, "state": {**numpy["state"], "pos": 625}}},
+        {**before, "numpy": {**numpy, "buffer_pos": -1}},
     ]
     changes: list[dict[str, Any]] = [
         *({"generators": {**place["generators"], "before": odd}} for odd in odd_generators),

@@ -35,7 +35,7 @@ class Pairs(torch.utils.data.Dataset[Any]):
     """Pairs that are drawn before each epoch."""
 
     def __init__(self, draw: Callable[[int], list[int]]) -> None:
-        self.draw, self.cache = draw, [None] * 40
+        self.draw, self.cache, self.alpha = draw, [None] * 40, torch.tensor(0.5)
         self.paths, self.losses = [f"/{random.random()}"] * 40, torch.rand(40)
 
     def ng_sample(self, epoch: int) -> None:
@@ -104,6 +104,11 @@ def test_rows_that_persistent_workers_do_not_see_are_reported() -> None:
         UserWarning, match="pairs of the dataset changed between epochs 0 and 1, but persistent"
     ):
         rows(one)
+    subset = torch.utils.data.Subset(yoga.from_arrays(np.arange(40)), list(range(20)))
+    one = loader(subset, 5, num_workers=1, persistent_workers=True)  # a thread, which sees them
+    rows(one)
+    subset.indices = list(range(20, 40))
+    assert rows(one) == subset.indices
 
 
 def test_rows_that_follow_from_the_epoch_are_not_reported() -> None:

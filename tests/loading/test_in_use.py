@@ -498,7 +498,7 @@ def _itself(rows: Any) -> Any:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_workers_that_let_sigterm_pass_end_when_they_are_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.process.stops._listening", {int(signal.SIGTERM)})
+    monkeypatch.setattr("torchyoga.process.stops._listening", {int(signal.SIGTERM): ["a program"]})
     batches = iter(yoga.DataLoader(list(range(100)), num_workers=1))
     next(batches)
     (worker,) = batches._started._fetched._workers

@@ -514,13 +514,20 @@ def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
     )
     whole = rows_of(loader)
     loader.set_epoch(0)
-    iterator = iter(loader)
+    iterator: Any = iter(loader)
     got = [next(iterator), next(iterator)]
 
     def goes_on() -> None:
         assert rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10]
 
+    def begins_again() -> None:
+        nonlocal iterator
+        iterator = None  # released
+        loader.set_epoch(0)
+        assert rows_of(loader) == whole
+
     assert status_of_child(goes_on) == 0
+    assert status_of_child(begins_again) == 0
     assert rows_of(got) + rows_of(iterator) == whole  # the workers are still there
 
 
@@ -539,6 +546,15 @@ def test_skip_accepts_only_the_batches_that_the_state_has_skipped() -> None:
     for steps in (2, 3):
         with pytest.raises(StateError, match=f"after 1 batches of the epoch, and {steps} are to be skipped"):
             resumed().skip(steps)
+
+
+def test_batches_handed_to_workers_count_for_their_own_iterator() -> None:
+    loader = yoga.DataLoader(range(90), batch_size=4, num_workers=1)
+    one, other = iter(loader), iter(loader)
+    next(one), next(other)
+    before = other.iteration.handed
+    assert len(list(one)) == 22
+    assert (one.iteration.handed, other.iteration.handed) == (23, before)
 
 
 def test_workers_that_were_taken_over_go_on() -> None:

@@ -190,3 +190,14 @@ def test_threads_that_share_an_iterator_get_each_row_once(
         at_once(take, take, take)
     assert sorted(found) == [*range(ROWS)]
     assert yoga.prove([loader.receipt()])
+
+
+def test_where_the_system_refuses_threads_the_loop_reads_by_itself(
+    ref: yoga.DataRef, four_cpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    found = labels(yoga.DataLoader(ref, 10, num_workers=2))
+    assert [label for some in found for label in some] == [*range(ROWS)]

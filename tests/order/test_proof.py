@@ -265,7 +265,8 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
 def test_forged_receipts_are_refused(change: Any) -> None:
     with pytest.raises(StateError):
         prove([{**delivered(loader(0, 1), 2), **change}])
-    assert not prove([{**delivered(loader(0, 1), 2), "seed": 2**4096 - 1}])  # of another seed, but a receipt
+    for other in ({"seed": 2**4096 - 1}, {"rows": 2**62, "coming": [[0, 2**62]] * 2}):  # but a receipt
+        assert not prove([{**delivered(loader(0, 1), 2), **other}])
 
 
 class Beside:

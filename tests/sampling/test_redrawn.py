@@ -440,8 +440,10 @@ def test_lengths_that_vary_and_lengths_that_are_wrong() -> None:
 
 def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     def refused(state: Any, loader: Any, match: str) -> None:
+        before = loader.state_dict()
         with pytest.raises(StateError, match=match):
             loader.load_state_dict(state)
+        assert loader.state_dict() == before
 
     loader = loader_of("weighted", seed=3)
     next(iter(loader))
@@ -463,7 +465,7 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     for damage in ({"generators": [1]}, {"kept": [1]}):
         refused({**state, **damage}, loader_of("weighted"), "generators, kept or indices are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
-    own = loader_of("a generator").state_dict()
+    own = {**loader_of("a generator").state_dict(), "steps": 1}
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
     cut = {"generators": {"generator": {"torch": {"dtype": "|u1", "base85": "xx"}}}}
     refused(own | cut, loader_of("a generator"), "the state of a generator does not fit")

@@ -132,6 +132,24 @@ def test_states_that_do_not_fit_are_refused(kind: str) -> None:
             put_back(generator, damaged)
 
 
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *((kind, {"state": {"pos": pos}}) for kind in ("Mersenne", "old") for pos in (-1, 625, "0")),
+        *(("old", {"state": {"key": key}}) for key in ([], {"dtype": "<u4", "base85": ""})),
+        *(("Philox", {"buffer_pos": pos}) for pos in (-1, 2**70)),
+        *(("NumPy", {"state": {"state": word}}) for word in (-1, 2**200)),
+    ],
+)
+def test_forged_states_are_refused(kind: str, change: Any) -> None:
+    generator = KINDS[kind]()
+    state = written(generator)["numpy"]
+    for name, value in change.items():
+        state[name] = {**state[name], **value} if name == "state" else value
+    with pytest.raises(StateError, match="does not fit"):
+        put_back(generator, {"numpy": state})
+
+
 def test_global_generators_do_not_count_as_a_samplers_own() -> None:
     mine = {name: make() for name, make in KINDS.items()}
     shared = {

@@ -30,7 +30,7 @@ class KeepGenerators(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The generators of all ranks; Lightning asks all of them."""
-        states = Processes().told({"generators": generators.as_json(generators.taken())}, _MOST_BYTES)
+        states = Processes().gathered({"generators": generators.as_json(generators.taken())}, _MOST_BYTES)
         return {"ranks": [state["generators"] for state in states], "seed": torch.initial_seed()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

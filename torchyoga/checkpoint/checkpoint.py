@@ -199,8 +199,8 @@ class Checkpoint:
                 are_damaged = are_damaged or isinstance(problem, CorruptError)
             except Exception as problem:  # such as one of the network: all ranks are told
                 error = problem
-            told = self._ranks.checked("nothing was loaded", {"damage": damage}, error)
-            problems = [answer["damage"] for answer in told if answer["damage"]]
+            answers = self._ranks.checked("nothing was loaded", {"damage": damage}, error)
+            problems = [answer["damage"] for answer in answers if answer["damage"]]
             if found is not None and not problems:
                 self._load(*found, strict)
                 return True
@@ -310,7 +310,7 @@ class Checkpoint:
         """
         program = self._program()
         own = {name: program.pop(name) for name in ("generators", "loaders")}
-        answers = self._ranks.told(own, _MOST_TOLD)
+        answers = self._ranks.gathered(own, _MOST_TOLD)
         fresh = saving.without_state(self._parts)
         text = json.dumps({**program, "by_rank": answers, "fresh": fresh})
         with self._loop.silent():
@@ -490,7 +490,7 @@ class Checkpoint:
 
         Raises:
             CorruptError: it is damaged.
-            StateError: it is whole, and its place is none that a Checkpoint has saved.
+            StateError: it is whole, but not saved by a Checkpoint.
         """
         index = self._place.index(name)
         rank = self._ranks.rank if self._ranks.size == index["ranks"] else 0

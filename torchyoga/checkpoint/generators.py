@@ -113,8 +113,8 @@ def _listed(value: Any) -> Any:
 def _arrays(value: Any, kind: str) -> Any:
     """A state as NumPy takes it: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
     if isinstance(value, dict):
-        if not 0 <= value.get("pos", 0) <= 624:  # NumPy would read what lies beside a twister's words
-            raise ValueError(f"a position of {value['pos']}")
+        if not 0 <= value.get("pos", 0) <= 624 or value.get("buffer_pos", 0) < 0:
+            raise ValueError("a place beside the words of a generator, which NumPy would read")
         return {name: _arrays(part, kind) for name, part in value.items()}
     words = np.uint32 if kind == "MT19937" else np.uint64
     return np.array(value, words) if isinstance(value, list) else value

@@ -291,7 +291,7 @@ class Loop:
             self._tell_left(one)
 
     def _tell_left(self, one: Watched) -> None:
-        """What the loader has delivered was no look at a first batch, after which it would begin again."""
+        """What the loader has delivered was not a look at a first batch, after which it would begin again."""
         if one.pipeline.latest is not None:
             one.indices.cursor.leave(one.pipeline.latest)
 

@@ -192,7 +192,7 @@ class _LocalSteps(Steps):
         shutil.rmtree(self._folder / f"{name}{_TMP}", ignore_errors=True)
 
     def remove(self, name: str) -> None:
-        # Under the name of one that was never finished: a half removed step is none.
+        # Under the name of one that was never finished: a step that is half removed does not count.
         gone = self._folder / f"{name}{_TMP}"
         with contextlib.suppress(OSError):
             (self._folder / name).rename(gone)

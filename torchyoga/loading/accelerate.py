@@ -40,10 +40,10 @@ class Accelerated:
     def __init__(self) -> None:
         self.is_prepared = self.is_at_end = False
         self.rest = -1
-        self._is_even = True
+        self._may_be_uneven = False
 
     def prepare(self, indices: Indices, batch_size: int) -> None:
-        """Makes rows be dealt as Accelerate expects, if it uses the loader.
+        """Deals rows as Accelerate expects, if it uses the loader.
 
         Raises:
             ValueError: they cannot be dealt so.
@@ -59,15 +59,14 @@ class Accelerated:
                 "Accelerate deals runs of the order to its processes, so with locality='shard' each would "
                 "read the files of all; leave it at 'global'"
             )
-        if indices.is_dealt_by_nobody:
+        if indices.is_undivided:
             raise ValueError(
                 f"there are {indices.num_replicas} processes, and {indices.name} does not say that it heeds "
                 "them; Accelerate would deal its batches out if torch's own DataLoader was prepared, but "
                 "leaves this one as it is. Have the sampler keep a `rank`, or use torch's DataLoader"
             )
-
-        if not self._is_even and cursor.length % indices.num_replicas:
-            self._is_even = True
+        if self._may_be_uneven and cursor.length % indices.num_replicas:
+            self._may_be_uneven = False  # this is said once
             warn_user(
                 f"{cursor.length} rows do not divide into {indices.num_replicas} processes, and with "
                 'remainder="keep" some get one less: gather_for_metrics, and training outside '
@@ -78,7 +77,7 @@ class Accelerated:
     def asked(self, indices: Indices) -> None:
         """An Accelerator has asked whether it has prepared the loader: from now on it has."""
         if not self.is_prepared:
-            self.is_prepared, self._is_even = True, indices.cursor.shard.remainder != "keep"
+            self.is_prepared, self._may_be_uneven = True, indices.cursor.shard.remainder == "keep"
 
     def begun(self, loader: object, rest: int) -> None:
         """Tells Accelerate that an epoch begins, whose last batches have `rest` rows more than full ones."""

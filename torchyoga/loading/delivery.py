@@ -5,7 +5,6 @@ The makers take indices from a plan that moves nothing: a batch counts when it r
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from .accelerate import Accelerated
 from .making import BatchError, Failure, InProcess, Maker
 from .plan import ChosenNumber, EpochIndices, Way
 from .redrawn import Redrawn
-from .workers import Arriving, TorchLoader, Workers, is_late
+from .workers import Arriving, TorchLoader, Workers, inherited, is_late
 
 
 class Observer:
@@ -72,7 +71,7 @@ class Pipeline:
     Attributes:
         watch: counts the seconds of each stage.
         latest: the iteration that has begun last.
-        redrawn: says if the dataset's rows were drawn anew.
+        redrawn: warns if the dataset's rows were drawn again.
         workers: the processes.
         observer: answers what a loop asks.
         can_employ: False once workers that the loader chose could not be started.
@@ -115,7 +114,7 @@ class Pipeline:
         in_order = not self.way.is_unordered
         begun = indices.begin(IterationOptions(loader.batch_size or 1, loader.drop_last, in_order, made))
         if begun.options.counts:
-            is_kept = bool(loader.num_workers) and loader.persistent_workers
+            is_kept = self.way.kind == "processes" and loader.persistent_workers
             self.redrawn.begun(loader.dataset, begun.start.epoch, indices.cursor.extra, is_kept)
         return begun
 
@@ -138,7 +137,7 @@ class Pipeline:
         if is_here:
             return InProcess(plan, maker)
         try:
-            # Not the same numbers again where the iteration has begun anew within the epoch.
+            # Not the same numbers again where the iteration has begun again within the epoch.
             seed = worker_seed(plan.indices.cursor.order.seed, plan.epoch) + iteration.counted
             return self.workers.arriving(loader, plan, maker, seed)
         except BaseException as error:
@@ -179,7 +178,7 @@ class Pipeline:
 
 
 def _flat(loader: TorchLoader) -> MapStyle:
-    """The dataset, without Subsets around it; anew, as their indices may have changed."""
+    """The dataset, without the Subsets around it, as their indices are now."""
     read = flattened(loader.dataset)
     return cast("MapStyle", loader.dataset if read is None else read)  # a torchyoga.DataLoader takes no other
 
@@ -319,15 +318,17 @@ class Delivery(Iterator[Batch]):
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.cursor.num_begun
         self._failed: list[int] = []  # batches since the last one that did not
-        self._process = self._steps = 0
+        self._steps = 0
         self._started: Arriving | InProcess | None = None  # what has workers, also when it was interrupted
         self._over = False
-        self.renew()
+        self._alone = threading.RLock()  # held by the thread that asks for a batch
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes the lock anew, in a forked child."""
-        self._alone = threading.RLock()  # held by the thread that asks for a batch
+        """Leaves threads and workers, in a forked child, to its parent; it begins again where it stands."""
+        inherited.append((self._batches, self._started))
+        self._batches = self._started = None
+        self._alone = threading.RLock()
 
     def move_to(self, device: torch.device) -> None:
         """Copies all batches to a device, each while the one before it is computed with."""
@@ -353,7 +354,7 @@ class Delivery(Iterator[Batch]):
     def following(self) -> Batch:
         """The next batch, counted."""
         iteration, batches, cursor = self.iteration, self._batches, self._indices.cursor
-        if iteration is None or batches is None or self._process != os.getpid():
+        if iteration is None or batches is None:
             iteration, batches = self._begin()
         if iteration.generation != cursor.generation:
             cursor.check_generation(iteration.generation)
@@ -381,7 +382,7 @@ class Delivery(Iterator[Batch]):
                 self._failed.append(self._numbers.popleft())
             error = failed.error
         except BaseException as interrupt:
-            # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
+            # An interrupt anywhere within, or a worker that was killed: asked again, this begins again with
             # the batch that would have come. A batch that is merely late will come.
             if not is_late(interrupt):
                 self._batches = None
@@ -425,13 +426,10 @@ class Delivery(Iterator[Batch]):
             with self._indices.cursor.lock:
                 self._leave_out(iteration)
                 iteration.restart()
-        if self._started is not None and self._process != os.getpid():
-            # A forked child does not have the threads and workers of its parent.
-            pipeline.workers.leave_to_parent((self._batches, self._started))
-        elif isinstance(self._started, Arriving):
+        if isinstance(self._started, Arriving):
             self._started.end()
         self._batches = self._started = None
-        self._process, self._steps = os.getpid(), iteration.num_steps
+        self._steps = iteration.num_steps
         try:
             self._started = started = pipeline.start(loader, iteration)
         except SamplerError as failed:

@@ -199,7 +199,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:
         """Shows trainers, Lightning first, and states what they look for in attributes."""
         indices, way, dataset = self._indices, self._pipeline.way, self.dataset
-        # As it was passed: Lightning makes loaders anew from it.
+        # As it was passed: Lightning makes new loaders with it.
         self.__dict__["seed_rows"] = indices.seed_rows
         if prefetch_factor is not None and not self.num_workers:
             self.prefetch_factor = way.num_ahead
@@ -408,10 +408,10 @@ class _Choice:
         self.given, self.seen_by = trainers.seen_by_lightning(self.batch_sampler)
         self.batch_sampler = None
         if self.given is not None:
-            is_told_more = (
+            has_others = (
                 self.sampler is not None or self.shuffle or self.batch_size not in (1, None) or self.drop_last
             )
-            if is_told_more and type(self.given) is not _OwnBatchSampler:
+            if has_others and type(self.given) is not _OwnBatchSampler:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
             if _cuts_only(self.given):
                 self.sampler = self.given.sampler

@@ -48,7 +48,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """It; a StopIteration of the user's, which would end the loop, becomes a RuntimeError."""
+        """The failure; a StopIteration of the user's, which would end the loop, becomes a RuntimeError."""
         if not isinstance(error, StopIteration):
             return cls(error)
         stopped = RuntimeError("a row or batch could not be made: StopIteration was raised")

@@ -192,7 +192,7 @@ class _Spot(_Plain):
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf.dtype.str
         return _Spot(offset, dtype, tuple(leaf.shape))
 
-    def found(self, memory: Memory, is_copied: bool) -> Leaf:
+    def unpacked(self, memory: Memory, is_copied: bool) -> Leaf:
         """The bytes that lie there."""
         if is_copied or isinstance(self.dtype, str) or 0 in self.shape:
             return _leaves(memory, self.dtype, [self.offset], [self.shape], is_copied)[0]
@@ -215,7 +215,7 @@ class _Spots(_Plain):
     def __reduce__(self) -> tuple[type[_Spots], tuple[object, ...]]:
         return _Spots, (self.dtype, self.offsets, self.shapes, self.is_tuple)
 
-    def found(self, memory: Memory, is_copied: bool) -> Sequence[Leaf]:
+    def unpacked(self, memory: Memory, is_copied: bool) -> Sequence[Leaf]:
         """The list, or tuple."""
         leaves = _leaves(memory, self.dtype, self.offsets, self.shapes, is_copied)
         return tuple(leaves) if self.is_tuple else leaves
@@ -249,7 +249,7 @@ class _Blobs(_Plain):
         offset = address_of(target) - address_of(place.memory)
         return _Blobs(offset, len(items), nbytes, type(items) is tuple)
 
-    def found(self, memory: Memory, is_copied: bool) -> Sequence[bytes]:
+    def unpacked(self, memory: Memory, is_copied: bool) -> Sequence[bytes]:
         """The list, or tuple; always a copy."""
         start = self.offset + 8 * self.count
         ends = memory[self.offset : start].view(np.int64).tolist()
@@ -308,7 +308,7 @@ class Parcel:
             if type(leaf) not in _PLACED:
                 return leaf
             if id(leaf) not in found:
-                found[id(leaf)] = leaf.found(memory, is_copied)
+                found[id(leaf)] = leaf.unpacked(memory, is_copied)
             return found[id(leaf)]
 
         contents = self.contents
@@ -444,8 +444,8 @@ def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Blobs]:
     others: dict[int, Row] = {}
     for key, leaf in leaves.items():
         if isinstance(leaf, torch.Tensor):
-            offset = leaf.data_ptr() - start if _is_plain(leaf) else -1
-        elif type(leaf) is np.ndarray and _is_plain_array(leaf):
+            offset = leaf.data_ptr() - start if _is_ordinary(leaf) else -1
+        elif type(leaf) is np.ndarray and _is_ordinary_array(leaf):
             offset = address_of(leaf) - start
         else:
             if type(leaf) in (list, tuple):
@@ -460,7 +460,7 @@ def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Blobs]:
     shared = _overlapping([leaf for leaf in others.values() if isinstance(leaf, torch.Tensor)])
     for key, leaf in others.items():
         is_tensor = isinstance(leaf, torch.Tensor)
-        if is_tensor and (id(leaf) in shared or not _is_plain(leaf)):
+        if is_tensor and (id(leaf) in shared or not _is_ordinary(leaf)):
             continue
         target = place.empty(leaf.nbytes)
         if target is None:
@@ -474,7 +474,7 @@ def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot | _Blobs]:
     return found
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def _is_ordinary(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) is torch.Tensor
         and _has_bytes(tensor)
@@ -484,7 +484,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _is_plain_array(array: Array) -> bool:
+def _is_ordinary_array(array: Array) -> bool:
     dtype = array.dtype
     return (
         array.size > 0

@@ -35,7 +35,7 @@ _FOR_PROCESSES = ("worker_init_fn", "multiprocessing_context")
 class ChosenNumber(int):
     """A number of workers that a loader has chosen and may change.
 
-    Trainers that make a loader anew pass it on as `num_workers`: that loader chooses, too.
+    Trainers that make a new loader of one pass it on as `num_workers`: the new one chooses, too.
     """
 
 
@@ -74,7 +74,7 @@ class Way:
         is_unordered: batches may come in any order, on one rank.
         seeds_rows: each row is made with random numbers of its own.
         seeds_batches: each batch is collated with random numbers of its own.
-        collates: by a function of the user's.
+        collates: batches are collated by a function of the user's.
         is_batched: the dataset makes the rows of a batch in one call, its `__getitems__`.
     """
 
@@ -138,7 +138,7 @@ def way_of(
     seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
     not_read = ""  # why this process does not read by itself
     if read is None:
-        not_read = "the dataset is no DataRef"
+        not_read = "the dataset is not a DataRef"
     elif is_single:
         not_read = "rows are handed out one by one"
     elif seeds_rows:
@@ -231,20 +231,20 @@ class EpochIndices:
         self.source = source  # reads ahead what is announced to it
         self._size = batch_size, drop_last
         self.watch = Stopwatch()
-        self._has_warned = False  # that they are much, compared with what is kept
+        self._has_warned = False  # that the cache is too small for them
 
     def __len__(self) -> int:
         return self.indices.num_steps(*self._size)
 
     def __iter__(self) -> Iterator[Job]:
         """The jobs for worker processes, with the slots for their batches."""
-        ring, step = self.ring, 0
+        ring, iteration, step = self.ring, self._under_way, 0
         if ring is not None:
             ring.begin()
         for job in self._jobs(read_here=False, most=self.way.together, read_bytes=None):
-            number = None if self.is_in_order else step
+            number = None if iteration.in_order else step
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
-            self._under_way.handed += len(job.firsts)
+            iteration.handed += len(job.firsts)
             yield job._replace(ring=key, slot=slot, step=number)
             step += len(job.firsts)
 

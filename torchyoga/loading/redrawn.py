@@ -1,4 +1,4 @@
-"""Warns of a dataset whose rows are drawn anew for each epoch, so that a resume may give other rows.
+"""Warns of a dataset whose rows are drawn again for each epoch, so that a resume may give other rows.
 
 A dataset's attributes are looked at, its rows are not.
 A state says which rows come next, by their numbers. It cannot say what a dataset has behind a number, if that
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ class Redrawn:
         self._loaded_epoch, self._at_end = state["epoch"] if is_within else None, None
 
     def begun(self, dataset: object, epoch: int, extra: Saved, is_kept: bool) -> None:
-        """Notes in `extra` what the dataset holds in this epoch; warns, once, if that was drawn anew.
+        """Notes in `extra` what the dataset holds in this epoch; warns, once, if that was drawn again.
 
         Or if it has changed, while persistent workers keep what they began with (`is_kept`).
         """
@@ -87,7 +88,6 @@ class Redrawn:
 
     def ended(self, dataset: object) -> None:
         """An epoch is over."""
-        self._at_end = None
         if not self._has_warned:
             held = _held(dataset)
             self._moving |= {name for name in held if self._held.get(name) != held[name]}
@@ -112,10 +112,9 @@ def _held(dataset: object) -> dict[str, str]:
     """Digests of the attributes with numbers for each row, by their names."""
     found: dict[str, str] = {}
     for path, part in _parts(dataset):
-        with contextlib.suppress(Exception):  # code of the user's own says how long it is
-            length = len(part)  # type: ignore[arg-type]
-            for name, value in sorted(vars(part).items()):
-                numbers = _sampled(value, length)
+        for name, value in sorted(vars(part).items()):
+            with contextlib.suppress(Exception):  # the user's own code says how long it is
+                numbers = _sampled(value, part)
                 if numbers is not None and len(found) < _MOST:
                     found[path + name] = f"{zlib.crc32(repr(numbers).encode()):08x}"
     return found
@@ -135,17 +134,17 @@ def _parts(dataset: object) -> Iterator[tuple[str, object]]:
                 yield f"datasets[{number}].{path}", part
 
 
-def _sampled(value: object, length: int) -> list[object] | None:
-    """Some entries of an attribute that has one for each row; None for any other.
+def _sampled(value: Any, part: Any) -> list[object] | None:
+    """Some entries of an attribute that has one for each row of its dataset; None for any other.
 
     Entries of floats may be scores or losses, which change with the training; entries that are all zeros, or
     not numbers, may be a cache that is not filled yet. Text may be paths, which differ between machines.
     """
-    if type(value) not in (list, tuple, np.ndarray, torch.Tensor) or not 0 < len(value) == length:  # type: ignore[arg-type]
+    if type(value) not in (list, tuple, np.ndarray, torch.Tensor) or not 0 < len(value) == len(part):
         return None
     if type(value) is torch.Tensor and value.device.type != "cpu":
         return None
-    entries = [value[place] for place in range(0, length, max(1, length // _SAMPLED))]  # type: ignore[index]
+    entries = [value[place] for place in range(0, len(value), max(1, len(value) // _SAMPLED))]
     numbers = [_numbers(entry) for entry in entries]
     is_known = all(some is not None and not isinstance(some, float) for some in numbers)
     return numbers if is_known and any(map(_is_filled, numbers)) else None

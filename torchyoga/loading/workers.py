@@ -22,6 +22,7 @@ from ..process.raised import Raised, text_of, torch_can_raise
 from ..process.seeding import KINDS
 from ..process.stages import Stage, Stopwatch, WorkerClock, seconds_sent, timed
 from ..process.stops import kill_when_terminated, listened, outlive
+from ..process.threads import renew_in_children
 from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch
@@ -194,6 +195,12 @@ class Workers:
         self.turn = 0
         self.idle_ring: Ring | None = None
         self._persistent: TorchLoader | None = None
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Leaves persistent workers, in a forked child, to its parent."""
+        inherited.append(self._persistent)
+        self._persistent = None
 
     def __reduce__(self) -> tuple[type[Workers], tuple[()]]:
         return Workers, ()
@@ -252,16 +259,9 @@ class Workers:
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 
-    def leave_to_parent(self, batches: object) -> None:
-        """Forgets, in a forked child, batches and workers of its parent, which it does not have.
 
-        They are kept nevertheless: torch's iterator would stop the parent's workers if it were released.
-        """
-        _inherited.append((batches, self._persistent))
-        self._persistent = None
-
-
-_inherited: list[object] = []  # by a forked child; kept until it ends
+# In a forked child: iterators of its parent. Once released, they would stop the workers of the parent.
+inherited: list[object] = []
 
 
 class Arriving(Iterator[Batch]):

@@ -35,7 +35,7 @@ from ..process.digests import hexdigest, keyed_bytes, keyed_words, random_words,
 from ..process.numbers import as_int, distinct
 from ..rows.block import bounds_of
 from ..rows.types import Ints
-from .contract import AnyOrder, Pin, Shuffle, are_outside, checked_rows
+from .contract import AnyOrder, Pin, Shuffle, are_outside, checked_rows, within
 
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
@@ -99,8 +99,6 @@ class BlockOrder(AnyOrder):
         if not self.length or not found.size:
             return found
         if are_outside(found, self.length):
-            if int(found.min()) < 0:  # a walk from outside might never get inside
-                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
             found = np.where(found < self.length, found, self._wrapped(found))
         return _mapped(self._plan(epoch).rows, found)
 
@@ -140,10 +138,11 @@ class BlockOrder(AnyOrder):
             yield sizes, min(self.window, len(sizes))
 
     def _wrapped(self, positions: Ints) -> Ints:
+        """The positions that come again for those past N; ValueError for one below 0."""
         world = self.shards or 1
         counts = np.diff(_borders(self.length, world))[positions % world]
         own = positions // world % np.maximum(counts, 1) * world + positions % world
-        return np.where(counts > 0, own, positions % self.length)
+        return np.where(counts > 0, own, within(positions, self.length))
 
     def _plan(self, epoch: int) -> _Plan:
         key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0

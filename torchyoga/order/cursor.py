@@ -121,7 +121,7 @@ class Cursor:
         self.arrangement: contract.Arrangement | None = None
 
     def renew(self) -> None:
-        """Makes the lock anew, in a forked child: it may be held by a thread that the child does not have."""
+        """Makes a new lock, in a forked child: the old one may be held by a thread of the parent."""
         self.lock = threading.RLock()
 
     def __getstate__(self) -> contract.Saved:
@@ -633,7 +633,7 @@ class Cursor:
             state: what `state_dict` returned, here or in any other process.
             strict: False takes only epoch and position, for a dataset that has changed on purpose. The seed
                 is taken in any case, if none was given here.
-            appended: when rows come that were appended since; by default as the cursor was told.
+            appended: when rows come that were appended since; by default as `appended` of the cursor says.
 
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.

@@ -280,7 +280,7 @@ class Iteration:
         self._holder = weakref.ref(iterator)
 
     def leave(self) -> None:
-        """It goes no further, and was no look."""
+        """It goes no further, and was not a look."""
         self.before, self.left, self._holder = None, Left(), _no_holder
 
     @property

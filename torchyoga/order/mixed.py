@@ -41,7 +41,7 @@ from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, check_epo
 from .full import Order
 from .mixture import Era, MixStage, Mixture
 
-_MOST_NUMBERS = 2**20  # sorted together
+_MOST_NUMBERS = 2**20  # sorted together; or places, or shares, of cells that are looked at together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
 _MOST_KEPT = 2**14  # rows of a pass that is computed as a whole, which takes as long as a few of them
 
@@ -193,7 +193,6 @@ _Passes = _EachPass | _SortedPasses
 
 
 _DEALT = 16384  # places dealt at once, so that they stay in the processor's cache
-_MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,10 +85,10 @@ def fractions_of(
         known = set(names)
         unknown, missing = [n for n in weights if n not in known], [n for n in names if n not in weights]
         if unknown or missing:
-            told = [f"there is no {unknown[:20]}"] * bool(unknown)
-            told += [f"without a weight are {missing[:20]}"] * bool(missing)
+            wrong = [f"there is no {unknown[:20]}"] * bool(unknown)
+            wrong += [f"without a weight are {missing[:20]}"] * bool(missing)
             raise ValueError(
-                f"weights must name each source once: the sources are {list(names)[:100]}, {', '.join(told)}"
+                f"weights must name each source once: the sources are {list(names)[:100]}, {', '.join(wrong)}"
                 ". Give each of them a number, 0 to leave it out; a new source is mixed first, by yoga.mix"
             )
         found = [fraction(weights[name], name) for name in names]

@@ -183,7 +183,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         coming += [range(*some) for some in receipt["coming"]]
         # A rank with one row fewer may reach its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
-    whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
+    whole = _series(_base(seed, epoch), 1, rows + sum(map(len, coming)))
     again, since, peeked = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)
     left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in each)
     problem = ""

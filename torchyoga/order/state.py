@@ -283,7 +283,7 @@ def _read_way(state: Saved) -> tuple[Epoch, Skipped]:
         # Positions that are left are not delivered yet.
         num_left = sum(map(len, left))
         is_sound = is_sound and position + num_left <= state["length"]
-        is_sound = is_sound and not (left and left[-1].stop > position + num_left + 1)
+        is_sound = is_sound and not (left and left[-1][-1] >= position + num_left)
     except (TypeError, ValueError, IndexError, OverflowError, AttributeError):
         is_sound = False
     if not is_sound:

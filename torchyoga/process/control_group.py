@@ -81,7 +81,7 @@ def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, boo
 def free_memory(root: Path = Path("/")) -> int | None:
     """Bytes that this process may still take, as its control group and the machine say; None if neither does.
 
-    Files that the kernel keeps in memory for nobody count as free.
+    Files that the kernel keeps in memory, though no process uses them, count as free.
     """
     found = []
     with suppress(OSError):

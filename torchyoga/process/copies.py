@@ -2,7 +2,7 @@
 
 torch divides a large copy among a team of threads, of which each waits for all others. On busy cores a
 member that has no core holds up the rest. Here the thread copies piece by piece, and a second thread takes
-pieces while it can; so nobody waits for longer than a piece takes that the other has begun.
+pieces while it can; so neither waits for longer than the other takes for a piece.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | 
         3
 
     Raises:
-        ValueError: it is no int, a bool, or not within the bounds; names the argument.
+        ValueError: it is not an int, a bool, or not within the bounds; names the argument.
     """
     try:
         if type(value) is not int and isinstance(value, (bool, np.bool_)):  # an int needs no NumPy

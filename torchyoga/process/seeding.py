@@ -240,13 +240,8 @@ def _are_there() -> bool:
         return False
     one = random.Random(5)
     one.random()
-    return _python_tuple(ctypes.string_at(id(one) + _AT, _TWISTER.size), None) == one.getstate()
-
-
-def _python_tuple(words: bytes, normal: object) -> tuple[object, ...]:
-    """A state as `random.setstate` takes it."""
-    position, *key = _TWISTER.unpack(words)
-    return 3, (*key, position), normal
+    position, *key = _TWISTER.unpack(ctypes.string_at(id(one) + _AT, _TWISTER.size))
+    return one.getstate() == (3, (*key, position), None)
 
 
 _python: random.Random = random.random.__self__  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ class _Clock:
     """The stage that a thread is at now.
 
     Attributes:
-        seconds: of each stage, where they are added up; None if nobody measures this thread.
+        seconds: of each stage, where they are added up; None while this thread is not measured.
         stage: what it does.
         since: when it began to.
     """
@@ -156,7 +156,7 @@ class _Running:
 
 
 class timed:
-    """A context manager: what is done within belongs to a stage. It costs little if nobody measures."""
+    """A context manager: what is done within belongs to a stage. It costs little if nothing is measured."""
 
     __slots__ = ("_before", "_stage")
 

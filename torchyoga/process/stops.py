@@ -19,7 +19,8 @@ from typing import Any
 from .messages import warn_user
 
 _POLL = 0.5  # seconds between two looks whether the parent is there
-_listening: set[int] = set()  # signals that this process notes
+_listening: dict[int, list[Stops]] = {}  # by the number of a signal: the last of them notes it
+_before: dict[int, Any] = {}  # by the number of a signal: what it did before any of them listened
 
 
 class Stops:
@@ -33,7 +34,6 @@ class Stops:
     def __init__(self, names: Iterable[str]) -> None:
         self.asked = 0
         self.names = tuple(names)
-        self._before: dict[int, Any] = {}
         self._process = os.getpid()
         for name in self.names:
             if not (name.startswith("SIG") and name.isalnum()):
@@ -41,7 +41,7 @@ class Stops:
 
     def listen(self) -> None:
         """Begins to note them. Those that the system does not have are passed over."""
-        if self._before or not self.names:
+        if not self.names or any(self in listening for listening in _listening.values()):
             return
         if threading.current_thread() is not threading.main_thread():
             warn_user("signals reach the main thread only, and this is another one; none will save")
@@ -49,34 +49,36 @@ class Stops:
         for name in self.names:
             number = getattr(signal, name, None)
             if number is not None:
-                self._before[int(number)] = signal.signal(number, self._note)
-                _listening.add(int(number))
+                _listening.setdefault(int(number), []).append(self)
+                if signal.getsignal(number) is not _note:
+                    _before[number] = signal.signal(number, _note) or signal.SIG_DFL
 
     def leave(self) -> None:
         """Makes them do what they did before; one that came, and was not answered, does it now."""
-        if not (self._before and signal):  # `signal` is None when the interpreter ends
+        if not signal:  # it is None when the interpreter ends
             return
-        for number, before in self._before.items():
-            _listening.discard(number)
-            if signal.getsignal(number) == self._note:  # else somebody else's has come since
-                signal.signal(number, signal.SIG_DFL if before is None else before)
-        self._before.clear()
+        for number, listening in _listening.items():
+            if self in listening:
+                listening[:] = [other for other in listening if other is not self]
+                if not listening and signal.getsignal(number) is _note:  # else another has been set
+                    signal.signal(number, _before[number])
         if self.asked:
             asked, self.asked = self.asked, 0
             os.kill(os.getpid(), asked)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._process:
-            self.asked = self.asked or number
-        else:  # a process that was forked has the handler too, but saves nothing
-            before = self._before.get(number)
-            signal.signal(number, signal.SIG_DFL if before is None else before)
-            os.kill(os.getpid(), number)
+
+def _note(number: int, frame: FrameType | None) -> None:
+    listening = _listening.get(number)
+    if listening and listening[-1]._process == os.getpid():
+        listening[-1].asked = listening[-1].asked or number
+    else:  # a process that was forked has the handler too, but saves nothing
+        signal.signal(number, _before[number])
+        os.kill(os.getpid(), number)
 
 
 def listened() -> tuple[int, ...]:
     """The signals that this process notes."""
-    return tuple(sorted(_listening))
+    return tuple(sorted(number for number, listening in _listening.items() if listening))
 
 
 def outlive(numbers: Collection[int]) -> None:
@@ -88,8 +90,7 @@ def outlive(numbers: Collection[int]) -> None:
         # SIGTERM still ends the programs that it starts: they do not inherit a function.
         signal.signal(number, _pass if number == signal.SIGTERM else signal.SIG_IGN)
     if numbers:
-        args = (os.getppid(),)
-        threading.Thread(target=_end_with, args=args, name="torchyoga-parent", daemon=True).start()
+        threading.Thread(target=_end_with, args=(os.getppid(),), name="torchyoga-parent", daemon=True).start()
 
 
 def _pass(number: int, frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ Everything with locks or threads makes them again in each child. Cached properti
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import queue
 import threading
@@ -36,7 +37,7 @@ class Forkable(Protocol):
     """An object with locks or threads of its own."""
 
     def renew(self) -> None:
-        """Makes them anew, in a child whose only thread is the one that forked."""
+        """Makes new ones, in a child whose only thread is the one that forked."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -283,7 +284,7 @@ class _SharedResults(Generic[T]):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child."""
+        """Makes new locks, in a forked child, which has no threads of its parent."""
         self.beginning = threading.Lock()  # held while the next task is found
         self.changed = threading.Condition()
 
@@ -352,6 +353,7 @@ class Ahead(Iterator[T]):
         self._clock: Callable[[], float] = time.perf_counter
         # When it returned; seconds until the next call: the last ones, and those of most calls.
         self._returned = self._last = self._away = 0.0
+        weakref.finalize(self, self._shared.stop).atexit = False
 
     def __next__(self) -> T:
         if self._returned:
@@ -424,11 +426,11 @@ class Ahead(Iterator[T]):
     def _start(self) -> None:
         shared = self._shared
         shared.is_wanted = True
-        weakref.finalize(self, shared.stop).atexit = False
         _running.add(shared)
-        for _ in range(shared.num_threads):
-            thread = begin_thread("torchyoga-ahead", _work, shared, weakref.ref(self), stop=shared.stop)
-            shared.threads.append(thread)
+        with contextlib.suppress(RuntimeError):  # the system refuses another thread: this one goes on alone
+            for _ in range(shared.num_threads):
+                thread = begin_thread("torchyoga-ahead", _work, shared, weakref.ref(self), stop=shared.stop)
+                shared.threads.append(thread)
 
 
 _running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()

@@ -104,7 +104,7 @@ class Indices(ABC):
         dataset: the dataset that the indices are for.
         cursor: where all of it stands.
         ranks: which of how many ranks this process is.
-        seed_rows: its loader's argument, for a loader that is made anew around it.
+        seed_rows: its loader's argument, for a new loader that is made around it.
     """
 
     def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
@@ -146,7 +146,7 @@ class Indices(ABC):
         return False
 
     @property
-    def is_dealt_by_nobody(self) -> bool:
+    def is_undivided(self) -> bool:
         """True if all of several ranks get the same batches, as far as that is known."""
         return False
 
@@ -415,28 +415,28 @@ class OrderedIndices(Indices):
 
     def _warn_of_trainers(self, begun: Iteration) -> None:
         """Warns of what cannot be made right from here."""
-        told, shard, start = "", begun.shard, begun.start.position
+        message, shard, start = "", begun.shard, begun.start.position
         in_steps = begun.num_steps * begun.batch_size * shard.num_replicas
         twice = min(shard.end(begun.length, start), start + in_steps) - begun.length
         if trainers.is_read_by_accelerate():
-            told = (
+            message = (
                 "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
                 "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
                 "torchyoga.DataLoader, which Accelerate leaves as it is"
             )
         elif trainers.num_skipped():
-            told = (
+            message = (
                 "the trainer finds its place by skipping batches, which is right only with as many ranks and "
                 "as large batches as before, and in_order=True (huggingface/transformers#22580)"
             )
         elif twice > 0 and not shard.rank and (evaluation := trainers.evaluated_by_lightning()):
-            told = (
+            message = (
                 f"trainer.{evaluation}() gets {twice} rows twice, as remainder='pad' gives all ranks equally "
                 f'many; with remainder="keep" each counts once'
             )
-        if told and not self._has_warned:
+        if message and not self._has_warned:
             self._has_warned = True
-            warn_user(told)
+            warn_user(message)
 
     # -- states
 

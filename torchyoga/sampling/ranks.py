@@ -36,7 +36,7 @@ class Ranks:
             more dimensions, such as `mesh["dp"]`, or a ProcessGroup.
 
     Attributes:
-        follows: True if torch.distributed is asked anew for each iteration.
+        follows: True if torch.distributed is asked for each iteration.
     """
 
     def __init__(self, num_replicas: int | None, rank: int | None, group: Group | None) -> None:
@@ -147,7 +147,7 @@ def gathered(message: Saved, group: ProcessGroup | None = None, most: int = _MES
     if len(data) > most:
         data = b"0"
     device = torch.device("cpu")
-    if not any(name in dist.get_backend(group) for name in ("gloo", "mpi")):
+    if "cpu:" not in dist.get_backend_config(group):
         device = torch.device("cuda", torch.cuda.current_device())
     table = torch.zeros((dist.get_world_size(group), most), dtype=torch.uint8, device=device)
     table[dist.get_rank(group), : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
@@ -167,7 +167,6 @@ class Processes:
 
     def __init__(self) -> None:
         self._group: Any = None
-        self._is_known = False
 
     @property
     def size(self) -> int:
@@ -179,7 +178,7 @@ class Processes:
         """The number of this process."""
         return dist.get_rank() if _is_begun() else 0
 
-    def told(self, message: Saved, most: int = _MESSAGE_BYTES) -> list[Saved]:
+    def gathered(self, message: Saved, most: int = _MESSAGE_BYTES) -> list[Saved]:
         """The message of each rank, of at most so many bytes as JSON; all of them call this."""
         return gathered(message, self._gloo(), most)
 
@@ -189,8 +188,8 @@ class Processes:
         return None if error is None else f"{type(error).__name__}: {error}"[:_MOST_TEXT]
 
     def checked(self, what: str, message: Saved, error: Exception | None) -> list[Saved]:
-        """As `told`; if one of them has an error, all raise: that one its own, the others a YogaError."""
-        answers = self.told({**message, "error": self.text_of(error)})
+        """As `gathered`; if one of them has an error, all raise: that one its own, the others a YogaError."""
+        answers = self.gathered({**message, "error": self.text_of(error)})
         if error is not None:
             raise error
         for rank, answer in enumerate(answers):
@@ -202,13 +201,12 @@ class Processes:
         """The largest number of all ranks."""
         if self.size == 1:
             return number
-        found = torch.tensor([number])
+        found = torch.tensor([number], dtype=torch.int64)
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self._gloo())
         return int(found)
 
     def _gloo(self) -> Any:
-        if not self._is_known and self.size > 1:
-            self._is_known = True
+        if self._group is None and self.size > 1:
             self._group = dist.new_group(backend="gloo")
         return self._group
 

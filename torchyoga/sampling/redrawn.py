@@ -163,7 +163,7 @@ class RedrawnIndices(Indices):
         return True
 
     @property
-    def is_dealt_by_nobody(self) -> bool:
+    def is_undivided(self) -> bool:
         """True if all of several ranks get the same batches, as far as that is known."""
         return self.num_replicas > 1 and not self._foreign.is_dealt
 
@@ -244,12 +244,12 @@ class RedrawnIndices(Indices):
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`. The sampler's own is called now, and when the epoch begins."""
-        if self._foreign.is_being_told:
+        if self._foreign.is_setting_epoch:
             return
         with self.cursor.lock:
             super().set_epoch(epoch)
             named = self.cursor.begin().epoch
-            if named != self._foreign.told:  # not late, when it draws from it
+            if named != self._foreign.epoch:  # not late, when it draws from it
                 with GeneratorsPutBack():
                     self._foreign.tell(named)
 
@@ -358,10 +358,16 @@ class RedrawnIndices(Indices):
             "left": saved.get("left"),
         }
         with self.cursor.lock:
-            self.cursor.resize(UNKNOWN)
-            self.cursor.load_state_dict(found, strict)
             generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
-            self._foreign.put_back(generators, strict)
+            length, before = self.cursor.length, self._foreign.generators()
+            try:
+                self._foreign.put_back(generators, strict)
+                self.cursor.resize(UNKNOWN)
+                self.cursor.load_state_dict(found, strict)
+            except StateError:
+                self.cursor.resize(length)
+                self._foreign.put_back(before)
+                raise
             self._drawing = None
             self._start = user_sampler.Start(saved["epoch"], generators, kept)
             self._world = saved.get("num_replicas") if strict else None

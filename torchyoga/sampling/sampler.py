@@ -230,11 +230,6 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
     return ShuffledSampler if shuffle else SequenceSampler
 
 
-def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
-    """A sampler of the same rows in the same order, for Lightning's overfit_batches."""
-    return SequenceSampler(len(sampler), shuffle=False)
-
-
 class _Begun:
     """What an iterator and its generator hold, and nothing else: it lives as long as they do.
 
@@ -298,7 +293,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         self, sampler: ResumableSampler | SequentialSampler, batch_size: int, drop_last: bool = False
     ) -> None:
         if type(sampler) is SequentialSampler:
-            sampler = in_sequence(sampler)
+            sampler = SequenceSampler(len(sampler), shuffle=False)  # of Lightning's overfit_batches
         if not isinstance(sampler, ResumableSampler):
             raise ValueError(
                 f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one"

@@ -109,7 +109,7 @@ def is_skipping_batches() -> bool:
 def name_arguments(loader: object) -> None:
     """Names the arguments that Lightning has noted by position, from those on that it gives again by name.
 
-    It does so to make a loader anew around another sampler, and both would be given (seen with Lightning
+    It does so to make a new loader around another sampler, and both would be given (seen with Lightning
     2.6.6).
     """
     given, names = (getattr(loader, f"__pl_saved_{kind}", ()) for kind in ("args", "arg_names"))
@@ -194,8 +194,8 @@ def evaluated_by_lightning() -> str:
     for frame in _callers() if _is_lightning_here() else ():
         loop = frame.f_locals.get("self")
         if loop is not None and _module_of(frame).endswith(("evaluation_loop", "prediction_loop")):
-            told = loop.trainer.state.fn.value
-            return "" if told == "fit" else str(told)
+            name = loop.trainer.state.fn.value
+            return "" if name == "fit" else str(name)
     return ""
 
 

@@ -120,10 +120,10 @@ class UserSampler:
         self.batch_size = None if is_batches else batch_size
         self.drop_last = drop_last
         self.is_single = batch_size is None and not is_batches
-        has_own = self.is_torchs and _generator_of(sampler) is not None
+        has_own = self.is_torchs and getattr(sampler, "generator", None) is not None
         self.draws = type(sampler) not in _LISTS and not has_own
-        self.is_being_told = False  # which epoch it is
-        self.told: int | None = None  # the epoch that it was told last
+        self.is_setting_epoch = False  # its `set_epoch` is being called
+        self.epoch: int | None = None  # the one that its set_epoch got last
         self._lists_at_first = {name: value[:] for name, value in self._lists().items()}
 
     @property
@@ -165,9 +165,7 @@ class UserSampler:
     def is_drawn_at_once(self) -> bool:
         """True if all of an epoch is drawn when its first index is asked for."""
         # RandomSampler asks the user's generator whenever it needs more.
-        return self.is_torchs and (
-            type(self.sampler) is not RandomSampler or _generator_of(self.sampler) is None
-        )
+        return self.is_torchs and (type(self.sampler) is not RandomSampler or self.sampler.generator is None)
 
     @property
     def is_known_ahead(self) -> bool:
@@ -271,14 +269,14 @@ class UserSampler:
 
     def tell(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, and of those in it."""
-        self.is_being_told, self.told = True, epoch
+        self.is_setting_epoch, self.epoch = True, epoch
         try:
             for _, part in self.parts():
                 if has_epochs(part):
                     set_epoch = part.set_epoch
                     (set_epoch.own if type(set_epoch) is SetEpoch else set_epoch)(epoch)
         finally:
-            self.is_being_told = False
+            self.is_setting_epoch = False
 
     def read(self, iterator: Iterator[Index]) -> Index:
         """The next indices of an iterator of the sampler.
@@ -289,7 +287,7 @@ class UserSampler:
         size = self.batch_size
         if size is None:
             return next(iterator)
-        if iterator is self.sampler:  # `islice` would begin it anew
+        if iterator is self.sampler:  # `islice` would begin it again
             found: list[Index] = []
             with contextlib.suppress(StopIteration):
                 while len(found) < size:
@@ -477,11 +475,6 @@ def _is_stateful(part: object) -> TypeGuard[Stateful]:
     return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
-def _generator_of(sampler: object) -> _Generator | None:
-    """The generator that one of torch's samplers was given, if any."""
-    return getattr(sampler, "generator", None)
-
-
 class HasEpochs(Protocol):
     """The objects that are to know which epoch it is."""
 
@@ -563,7 +556,7 @@ def put_back(generator: _Generator | list[Any], found: Json) -> None:
                 generator.set_state(state)
             else:
                 generator.bit_generator.state = state
-    except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, RuntimeError, zlib.error) as error:
         kinds = sorted(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise StateError(
             f"the state of a generator does not fit: it is of {kinds}, the sampler has a "
@@ -582,6 +575,8 @@ def _tree(value: object) -> object:
 
 def _untree(value: object) -> object:
     if isinstance(value, dict):
+        if not 0 <= value.get("pos", 0) <= 624 or value.get("buffer_pos", 0) < 0:
+            raise ValueError("a place beside the words of a generator, which NumPy would read")
         return _unpacked(value) if "base85" in value else {name: _untree(one) for name, one in value.items()}
     return value
 
