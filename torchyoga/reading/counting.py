@@ -83,7 +83,7 @@ def stats(
 ) -> TableStats:
     """Statistics of each column: counts, bounds, mean, histogram, lengths, the most frequent values.
 
-    Those of a cached version, and of some of its columns, were made when it was built: nothing is read.
+    The statistics of a cached version, or of some of its columns, were made when it was built.
     Of a view, and of a version built without them, all rows are read once; those that are made with
     random numbers are those of epoch 0 with seed 0. See docs/caching.md.
 
@@ -125,7 +125,7 @@ def stats(
             if found is None:
                 schema = block.schema
                 found = TableStatistics(schema)
-            # Rows of a sample are numbered anew, so that wide ones are sampled alike.
+            # Rows of a sample are numbered from 0, so that wide ones are sampled alike.
             found.add(block, start)
             bar.update(stop - start)
     return TableStats({}, 0, 0) if found is None else found.known(total)
