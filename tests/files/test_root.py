@@ -51,7 +51,7 @@ def test_names_that_lead_elsewhere_are_refused(root: Root, name: str) -> None:
 
 ACTS: dict[str, Callable[[Root], object]] = {
     "create": lambda root: root.create("a/b/new").close(),
-    "create_anew": lambda root: root.create_anew("a/b/there").close(),
+    "recreate": lambda root: root.recreate("a/b/there").close(),
     "touch": lambda root: root.touch("a/b/new"),
     "write": lambda root: root.write("a/b/there", b"forged"),
     "prepare": lambda root: root.prepare("a/b/there", b"forged"),
@@ -107,7 +107,7 @@ def test_a_file_that_is_a_link_is_left_alone(root: Root, tmp_path: Path, leads: 
     with pytest.raises(FileExistsError):
         root.create("a/link")
     with pytest.raises(FileExistsError):
-        root.create_anew("a/link")
+        root.recreate("a/link")
     with pytest.raises(FileExistsError):
         root.write("a/y", b"forged")
     for act in (

@@ -13,6 +13,7 @@ import hdf5plugin as plugin
 import numpy as np
 import pytest
 from children import run_program, status_of_child
+from damaged import flip
 from waiting import running, switching_often
 
 import torchyoga as yoga
@@ -101,6 +102,15 @@ def test_decompressed_values_are_compared_with_their_checksum(compression: str, 
     assert decode(1) == rows[1024:].tobytes()
     with pytest.raises(CorruptError, match="what it decompresses to does not match its checksum"):
         decode(1, stored[0])
+
+
+@pytest.mark.damages("a chunk is flipped")
+def test_an_unchecked_chunk_that_cannot_be_decompressed_is_named_with_its_file(tmp_path: Path) -> None:
+    (stored, *_), _ = chunks_of(tmp_path, "gzip", np.arange(1024))
+    (path,) = (tmp_path / "d" / "1").glob("*.h5")
+    flip(path, stored, 9)
+    with pytest.raises(CorruptError, match=f"{path.name}: block 0: a chunk"):
+        list(yoga.Storage(tmp_path).fetch("d", "1", verify=False))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -468,9 +468,16 @@ def test_an_error_names_values_that_hdf5_cannot_hold(tmp_path: Path) -> None:
         with pytest.raises(SchemaError, match="up to 31 dimensions and 4 GiB"):
             storage.submit([np.zeros((1,) * 32)], "deeper", "1")
     huge = Schema(Node("leaf"), (Column("value", "ndarray", "|u1", (2**32,), 1),))
-    with pytest.raises(SchemaError, match="column 'value': HDF5 holds rows of up to"):
+    with pytest.raises(SchemaError, match=r"column 'value': HDF5 holds rows .*; make several rows"):
         formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), huge)
     assert storage.list() == [("deep", "1")]
+
+
+def test_a_row_of_more_bytes_than_a_value_of_lmdb_is_refused(tmp_path: Path) -> None:
+    writer: Any = formats.format_named("lmdb").Writer(str(tmp_path / "x.mdb"), Schema.of(1))
+    with pytest.raises(SchemaError, match="LMDB holds less than 4 GiB; make several rows of it"):
+        writer._put([(b"x", np.zeros(2**32, np.uint8))])  # pages that are never touched take no memory
+    writer.abort()
 
 
 def test_errors_list_the_known_formats_and_compressions() -> None:

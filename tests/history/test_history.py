@@ -162,7 +162,7 @@ def test_a_forged_lineage_does_no_harm(storage: yoga.Storage) -> None:
     found = log[0].lineage
     assert (found.commit, found.dirty, found.packages, found.seconds) == (None, None, {}, None)
     assert (found.source, found.host) == (None, None)
-    for value in (None, True, 0, -1, 1.5, float("nan"), [], {}, "x" * 10**5, [[[]]]):
+    for value in (None, True, 0, -1, 1.5, float("nan"), [], {}, "x" * 10**5, "\ud800", [[[]]]):
         Lineage.of(dict.fromkeys([*vars(Lineage())], value))
     assert max(map(len, LogEntry("v", created=evil).cells())) <= 61  # with the mark of what was cut
 

@@ -237,7 +237,7 @@ def test_versions_that_got_other_names_there(storage: Storage, lists: str, tmp_p
     storage.copy("d", "5", to=to, history=True)
     for version in ("3", "4", "5"):
         old, objects = store_of(to).manifest("d", version), objects_of(to)
-        anew = old.named_anew("f" * 16)
+        anew = old.renamed("f" * 16)
         for one, other in zip(old.own_files, anew.own_files, strict=True):
             name = f"d/{version}/{one.name}"
             objects.write(f"d/{version}/{other.name}", objects.read(name, 2**30))

@@ -110,3 +110,13 @@ def test_a_waiter_that_slept_does_not_take_the_holder_for_dead() -> None:
         with pytest.raises(BusyError, match="still held"):
             Lease(view, "l", "work", 60, 0).__enter__()
         holder.check()
+
+
+def test_a_forked_child_leaves_a_lease_to_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = memory()
+    with Lease(remote, "l", "work", 5, 0) as lease:
+        with monkeypatch.context() as in_child:
+            in_child.setattr("os.getpid", lambda: 0)
+            lease.__exit__(None, None, None)
+        with pytest.raises(BusyError, match="is still held"):
+            Lease(remote, "l", "work", 5, 0).__enter__()

@@ -305,7 +305,7 @@ class Machines:
         """In the place of a build of the same or of other rows, whose file exists already."""
         manifest, folder = self._new[is_same]
         named = replace(manifest, version=target.version, parents=options.parents)
-        return self._published(target.store, named.named_anew(self.world.token()), target.replaces, folder)
+        return self._published(target.store, named.renamed(self.world.token()), target.replaces, folder)
 
     def _published(
         self, store: RemoteStore | Directory, new: Manifest, replaces: Any, folder: Path | None

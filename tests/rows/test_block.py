@@ -172,7 +172,7 @@ class HasArray:
 def test_a_value_that_cannot_be_stored_is_named_with_its_path(
     row: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.rows.schema.MAX_NODES", 4999)
+    monkeypatch.setattr("torchyoga.rows.learning.MAX_NODES", 4999)
     with pytest.raises(SchemaError, match=message) as found:
         block_of([row])
     assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)

@@ -109,7 +109,7 @@ def test_rows_of_two_dimensions_are_a_list(collate: Any) -> None:
 
 @pytest.mark.parametrize("make", [torch.arange, np.arange])
 @pytest.mark.parametrize(
-    ("padding", "kind"), [(-1, "uint8"), (0.5, "int32"), (300, "uint8"), (2**40, "int16")]
+    ("padding", "kind"), [(-1, "uint8"), (0.5, "int32"), (300, "uint8"), (2**40, "int16"), (10**30, "int64")]
 )
 def test_a_padding_that_is_not_a_value_of_the_column_is_refused(make: Any, padding: float, kind: str) -> None:
     dtype = getattr(torch if make is torch.arange else np, kind)

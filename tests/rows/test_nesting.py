@@ -171,6 +171,11 @@ def test_lists_of_arrays_have_the_same_bytes_whichever_way_they_went() -> None:
         ),
         ({"ragged": ["ids", "b"]}, {"ids": [], "b": [{"c": None}]}, r"nullable=\['b{items}/c'\]"),
         ({"ragged": ["ids", "b"]}, {"ids": [], "b": [None]}, r"nullable=\['b{items}'\]"),
+        (
+            {"ragged": ["ids"]},
+            {"ids": ["a", "bc"], "b": [{"c": 1}]},
+            "row 0 .*'ids': expected int <i8, found str",
+        ),
     ],
 )
 def test_a_row_that_does_not_fit_says_what_to_pass(options: Any, row: Any, message: str) -> None:
@@ -370,6 +375,25 @@ def test_lengths_that_contradict_the_items_are_damage(lengths: list[int]) -> Non
     forged = Data(np.array([*lengths, 1], "<i8"), counts.offsets)
     with pytest.raises(CorruptError):
         Rows(Block(block.schema, 2, (values, forged))).exact()
+
+
+def test_a_column_of_more_dimensions_than_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="are too large"):
+        leaf.Column("x", "ndarray", "<f4", (10**50,) * 300_000, 300_000)
+
+
+def test_a_timezone_that_no_time_has_is_damage() -> None:
+    for name in ("+" + "9" * 30 + ":00", "../x", "+1", ""):
+        with pytest.raises(CorruptError, match="is unknown here"):
+            leaf.timezone_of(name)
+
+
+def test_a_key_longer_than_any_name_is_not_written_for_each_leaf() -> None:
+    column = Schema.of({"x": 1}).columns[0].to_json()
+    tree = {"dict": [["k" * 10**5, {"list": ["leaf"] * 50}]]}
+    with pytest.raises(CorruptError, match="are not the leaves") as found:
+        Schema.from_json({"tree": tree, "columns": [column] * 50})
+    assert len(str(found.value)) < 1000
 
 
 def test_a_list_of_more_nothing_than_memory_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,17 @@ def test_abandoned_parts_are_deleted(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "parts").iterdir()} == {key("n"), "my own"}
 
 
+def test_a_file_that_was_unused_for_days_stays_while_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    os.utime(put(cache, "a", 8), (1, 1))
+    monkeypatch.setattr("torchyoga.stores.cache._looked", {})  # as in another process
+    with cache.held(key("a")) as path:
+        put(cache, "b", 8)
+        assert path.read_bytes() == b"a" * 8
+
+
 def test_on_a_full_disk_old_files_are_deleted_before_there_is_an_error(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     put(cache, "a", 5)

@@ -202,6 +202,13 @@ def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
     storage.check("a", "1")
 
 
+def test_calls_for_the_notes_of_a_forged_tag_do_not_wait_in_memory_all_at_once(tmp_path: Path) -> None:
+    store = store_of(yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache"))
+    numbers = iter(range(10**5))  # the last note may say that it is the hundred millionth
+    assert next(store.each(numbers, abs)) == 0
+    assert next(numbers) < 10**4
+
+
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_file_that_was_damaged_before_it_is_copied_to_a_store_is_not_published(
     place: int, tmp_path: Path

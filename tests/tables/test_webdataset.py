@@ -387,6 +387,7 @@ FORGED = {
     "a link with bytes": (forged(kind=(156, b"2")), "is a link or a device of 1 bytes"),
     "a PAX header of the wrong kind": (forged(kind=(156, b"x")), "not a record of a PAX header"),
     "a header for all with a size": (followed(b"g", b"9 size=1\n"), "a header for all members says 'size'"),
+    "a header for all with odd letters": (followed(b"g", b"18 GNU.sparse.\xff=1\n"), "says 'GNU.sparse"),
     "a long name without a member": (followed(b"L", b"a.b"), "within a header"),
     "a huge PAX header": (followed(b"x", bytes(2**22)), "a header of 4194304 bytes"),
     "a record longer than its header": (followed(b"x", b"999 path=x\n\n"), "not a record of a PAX header"),

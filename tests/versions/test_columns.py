@@ -501,6 +501,11 @@ def test_forged_groups_are_refused(tmp_path: Path) -> None:
     for name, value in forged:
         with pytest.raises(CorruptError):
             Manifest.from_bytes(resealed({**content, name: value}))
+    keys = [f"k{number}" for number in range(4096)]  # more than rows have columns, each a group of its own
+    content["schema"]["tree"]["dict"] += [[key, {"dict": []}] for key in keys]
+    content["groups"] += [[key] for key in keys]
+    with pytest.raises(CorruptError, match="4098 groups do not have each key of its rows once"):
+        Manifest.from_bytes(resealed(content))
 
 
 def test_a_version_with_groups_is_copied_and_converted(storage: Storage, tmp_path: Path) -> None:

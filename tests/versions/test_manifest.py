@@ -171,6 +171,7 @@ def _nodes(tree: Any) -> list[Any]:
         (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),
         (lambda c: c["schema"]["columns"][0].update(shape=[2**62, 0]), "are too large"),
         (lambda c: c["schema"]["columns"][0].update(dtype="<U0"), "no such kind and dtype"),
+        (lambda c: c["schema"]["columns"][0].update(dtype="<M8[s/0]"), "no such kind and dtype"),
         (lambda c: c.update(rows=6), "its files hold 5 rows, it says 6"),
         (lambda c: (c["files"][0].update(rows=10**9), c.update(rows=10**9)), "do not cover the bytes"),
         (lambda c: (c["files"][0].update(rows=1), c.update(rows=1)), "do not cover the bytes"),
@@ -244,6 +245,7 @@ WRONG = {
     "lists": (b'"schema": {', b'"schema": [' + b"[]," * 2**17 + b"{", "262... elements in"),
     "numbers": (b'"schema": {', b'"schema": [' + b"0," * 2**17 + b"{", "131... elements in"),
     "objects": (b'"schema": {', b'"schema": [' + b"{}," * 2**17 + b"{", "262... elements in"),
+    "quotes": (TEXT, b"," * 2**17 + b'"' + b'\\"' * 10**5, "131072 elements in"),
     "digits": (b'"rows": 5', b'"rows": ' + b"1" * 5000, "damaged"),
     "NaN": (b'"rows": 5', b'"rows": NaN', "NaN is not a number"),
     "infinity": (b'"rows": 5', b'"rows": -Infinity', "-Infinity is not a number"),
@@ -332,7 +334,7 @@ def test_files_of_another_build_are_recognised_by_their_name() -> None:
 def test_a_copy_is_the_same_version_under_other_names() -> None:
     manifest = Manifest.from_bytes(TEXT)
     (file,) = manifest.files
-    copied = manifest.named_anew("0123456789abcdef")
+    copied = manifest.renamed("0123456789abcdef")
     assert [found.name for found in copied.files] == ["0123456789abcdef" + file.name[16:]]
     assert (copied.build, replace(copied, build=manifest.build, files=manifest.files)) == (
         "0123456789abcdef",

@@ -22,8 +22,8 @@ from ..reading.stored_ref import (
     WholeFiles,
     check_share,
     content_of,
+    info_of_left_out,
     refuse_many,
-    told_of,
     warn_of,
 )
 from ..rows.column import PLAIN, Codec, Column, Meaning
@@ -134,7 +134,7 @@ def image_folder(
     sizes, labels = np.array([looks[number].nbytes for number in good], np.int64), labels[good]
     schema = _schema({looks[number].format for number in good}, names)
     files = WholeFiles(root, kept, sizes, pool)
-    info: Json = told_of(left_out)
+    info: Json = info_of_left_out(left_out)
     if names is not None:
         info |= {"classes": [*names], "class_to_idx": {name: i for i, name in enumerate(names)}}
     return FilesRef(

@@ -314,9 +314,11 @@ class Splits:
             return "it does not fit"
         return ""
 
-    def differing(self, there: Iterable[tuple[int, str]], schema: Schema) -> int | None:
-        """The first of these rows, given by number and digest, that is another one here; None if there is
-        none. Rows that are others each time they are read do not count."""
+    def differing(self, there: Iterable[tuple[int, str]], schema: Schema | None) -> int | None:
+        """The first of these rows, given by number and digest, that differs here; None if there is none.
+
+        Rows that differ each time they are read do not count.
+        """
         known = [(number, digest) for number, digest in there if digest]
         digests = self.digests([number for number, _ in known], schema)
         for (number, digest), now in zip(known, digests, strict=True):

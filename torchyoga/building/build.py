@@ -326,7 +326,7 @@ class _Build:
     def _begin(self, first: int) -> int:
         """The number of rows that an interrupted build has left; after this, there is an output."""
         left, done = _Resumed(), 0
-        found = self._record.load() if self._record else {}
+        found = self._staging.load() if self._record else {}
         try:
             if self._record is not None and found:
                 kept, stats = self._record.kept(found, self._asked), None

@@ -96,19 +96,11 @@ class Record:
         place = self._places.get(file.name)
         return file.to_json() if place is None else {**file.to_json(), "place": place}
 
-    def load(self) -> Json:
-        """The note of an interrupted build; empty if there was none.
-
-        Raises:
-            CorruptError: something other than a file has the name of the note.
-        """
-        return self._staging.load()
-
     def kept(self, found: Json, asked: _Asked) -> KeptRows:
         """The rows that an interrupted build has left, compared with the source.
 
         Args:
-            found: what `load` gave.
+            found: what `Staging.load` gave.
             asked: passes on the rows of the source.
 
         Raises:

@@ -83,7 +83,7 @@ class Function:
         self.name = getattr(function, "__name__", None) or type(function).__name__
         self._written, self._bound = _inside(function)
         self._signature = _signature(self._written)
-        # Those of the wrapper, which may take other arguments than the function inside, and pass it the rest.
+        # A wrapper may take other arguments than the function inside, and pass it the rest.
         self._outer = _signature(self._written, follow_wrapped=False)
         self._templates = [_parsed("id", id, self), _parsed("version", version, self)]
         self._named = {field for template in self._templates for _, field in template if field}

@@ -201,9 +201,8 @@ class Many:
         """How many work at once, as far as that is known."""
         if self.executor is not None:
             return workers_of(self.executor) or usable_cpus()
-        names = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT")
-        texts = [os.environ.get(name, "") for name in names]
-        return max([usable_cpus(), *(int(text) for text in texts if text.isdecimal())])
+        texts = map(os.environ.get, ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_ARRAY_TASK_COUNT"))
+        return max([usable_cpus(), *(int(text) for text in texts if text and text.isdecimal())])
 
 
 def workers_of(pool: object) -> int | None:
@@ -329,13 +328,8 @@ def _differs(
         return difference
     if plan.replaces != target.replaces:
         return "another version is to be replaced"
-    row = _differing_row(plan, splits)
+    row = splits.differing(plan.looks, plan.schema)
     return None if row is None else f"row {row} of the source is another one here ({here()}) than there"
-
-
-def _differing_row(plan: Plan, splits: Splits) -> int | None:
-    """The first of the plan's rows that differs here; None if all are equal."""
-    return None if plan.schema is None else splits.differing(plan.looks, plan.schema)
 
 
 @dataclass(frozen=True)
@@ -396,7 +390,7 @@ class BuildJob:
         """
         source, _ = prepared(self.data, self.target, self.options)
         splits = building.splits_of(source)
-        row = _differing_row(self.plan, splits)
+        row = splits.differing(self.plan.looks, self.plan.schema)
         if row is not None:
             raise ValueError(
                 f"row {row} of {source.name} is another one for {here()} than for {self.plan.host}, which "
@@ -520,6 +514,7 @@ class BuildJob:
 def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
     """The manifest of a version, of which these notes name the parts."""
     files, name = tuple(file for note in notes for file in note.files), f"{plan.id!r} {plan.version!r}"
+    seconds = round(sum(note.seconds for note in notes), 3)  # of all builders
     extra = {name: value for note in notes for name, value in note.found.items()}
     return Manifest(
         id=plan.id,
@@ -531,15 +526,9 @@ def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
         files=files,
         info=info_with(plan.info, extra, name),
         function=plan.function,
-        lineage=_lineage(plan, notes),
+        lineage={**plan.lineage, "seconds": seconds} if plan.lineage else {},
         stats=merged([(note.stats, note.rows) for note in notes], plan.schema, name),
     )
-
-
-def _lineage(plan: Plan, notes: Sequence[PartNote]) -> Json:
-    """The lineage of the plan, with the seconds of all builders."""
-    seconds = round(sum(note.seconds for note in notes), 3)
-    return {**plan.lineage, "seconds": seconds} if plan.lineage else {}
 
 
 def _dumped(value: object) -> bytes:

@@ -17,9 +17,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 try:
-    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32 as crc32
 except ImportError:  # no wheel for this system; only slower
-    from zlib import crc32
+    from zlib import crc32 as crc32
 from ..process.lazy import np
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Crcs = npt.NDArray[np.uint32]
 else:
     Crcs = Any
-
-__all__ = ["combine_crc32", "crc32", "crc32_of", "crc32_of_all", "crc32c", "crc32c_of_words", "masked"]
 
 _READ_BYTES = 2**20
 _POLYNOMIAL = 0xEDB88320  # of zlib's CRC-32, bit-reversed
@@ -146,7 +144,7 @@ def crc32c() -> Callable[[bytes | npt.NDArray[np.uint8]], int]:
 
 
 def masked(crcs: Any) -> Any:
-    """CRCs as TFRecord stores them, so that a CRC of bytes that hold one is no trap.
+    """CRCs as TFRecord stores them: masked, since the CRC of bytes that hold their own CRC is weak.
 
     Args:
         crcs: an int, or an array of uint32.

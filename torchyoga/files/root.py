@@ -226,7 +226,7 @@ class Root:
             file.flush()
             os.fsync(file.fileno())
 
-    def create_anew(self, name: str) -> BinaryIO:
+    def recreate(self, name: str) -> BinaryIO:
         """A new file, opened for writing, in place of any file of that name."""
         self.unlink(name)
         return self.create(name)

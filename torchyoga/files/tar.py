@@ -180,9 +180,10 @@ def _records(text: bytes, at: int) -> dict[bytes, bytes]:
 
 def _refuse_global(records: dict[bytes, bytes], at: int) -> None:
     """Raises CorruptError for names and sizes that all members would share."""
-    odd = [key for key in records if key in (b"path", b"size") or key.startswith(b"GNU.sparse.")]
-    if odd:
-        raise CorruptError(f"it is damaged at byte {at}: a header for all members says {odd[0].decode()!r}")
+    for key in records:
+        if key in (b"path", b"size") or key.startswith(b"GNU.sparse."):
+            name = key.decode(errors="replace")
+            raise CorruptError(f"it is damaged at byte {at}: a header for all members says {name!r}")
 
 
 def _behind_map(read: Read, block: bytes, body: int) -> int:

@@ -189,7 +189,7 @@ class Marks:
     """A mark for each 64 KiB of some files, at first unset.
 
     Pickled for a process that is being started, they are the same memory there, where the system can do that;
-    else they begin anew.
+    else none is set there.
 
     Attributes:
         nbytes: (files,) size of each file.

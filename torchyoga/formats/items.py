@@ -446,7 +446,7 @@ class Decoded(Items):
         return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
 
     def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child."""
+        """Makes a new lock in a forked child."""
         self._turn = threading.Lock()  # until items are copied, nobody may use their slots for others
 
     def _make_present(self, wanted: Ints) -> None:

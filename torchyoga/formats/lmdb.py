@@ -23,7 +23,7 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError
+from ..errors import CorruptError, SchemaError
 from ..files.checksum import crc32
 from ..process.threads import Errand, TaskThread
 from ..rows.block import Block, bounds_of
@@ -101,6 +101,9 @@ class Writer:
                 return
             except lmdb.MapFullError:
                 self._env.set_mapsize(2 * max(self._env.info()["map_size"], needed))
+            except lmdb.BadValsizeError:
+                what = f"a row has about {needed} bytes, and LMDB holds less than 4 GiB"
+                raise SchemaError(f"{what}; make several rows of it") from None
             except lmdb.Error as error:
                 raise _as_os_error(error, self._path, needed) from error
         raise OSError(f"{self._path}: LMDB does not grow beyond {self._env.info()['map_size']} bytes")

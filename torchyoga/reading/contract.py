@@ -160,7 +160,7 @@ class Contract(ABC, Generic[RowT]):
         """False if nothing here holds rows that `take` has given, and no row changes when it is made.
 
         Worker processes of a loader then gather batches straight into the memory that they share with it,
-        which is used again. A subclass that overrides `take` has to say so anew.
+        which is used again. A subclass that overrides `take` says so again.
         """
         return True
 

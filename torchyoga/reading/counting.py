@@ -125,7 +125,7 @@ def stats(
             if found is None:
                 schema = block.schema
                 found = TableStatistics(schema)
-            # Rows of a sample are numbered anew, so that wide ones are sampled alike.
+            # Rows of a sample are numbered from 0, so that wide ones are sampled alike.
             found.add(block, start)
             bar.update(stop - start)
     return TableStats({}, 0, 0) if found is None else found.known(total)

@@ -69,7 +69,7 @@ _exports: Any = later("torchyoga.tables.interchange")
 _notebook: Any = methods_of("torchyoga.tools.report.page")
 
 
-class _Told:
+class _FromInfo:
     """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""
 
     def __get__(self, ref: DataRef | None, owner: type | None = None) -> Any:
@@ -104,8 +104,8 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     """
 
     # What scripts ask a dataset for.
-    classes: Any = _Told()
-    class_to_idx: Any = _Told()
+    classes: Any = _FromInfo()
+    class_to_idx: Any = _FromInfo()
 
     where = _chosen.where
     select = _chosen.select
@@ -361,7 +361,7 @@ class DataRef(Contract[RowT], Dataset[RowT]):
         def __getattr__(self, name: str) -> Any:
             """An entry of `info`; only called for what is no attribute otherwise."""
             known = getattr(type(self), name, None)
-            is_own = known is not None and not isinstance(known, _Told)
+            is_own = known is not None and not isinstance(known, _FromInfo)
             asking = _ASKING.__dict__.setdefault("ids", set())
             if is_own or name.startswith("_") or name in _OF_VIEWS or id(self) in asking:
                 return object.__getattribute__(self, name)  # raises what it has raised

@@ -135,7 +135,7 @@ class MappedShards:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Makes the lock anew, in a forked child."""
+        """Makes a new lock in a forked child."""
         self._lock = threading.Lock()
 
     def hold(self, numbers: Ints) -> tuple[Memory, Ints]:
@@ -146,13 +146,11 @@ class MappedShards:
             RemoteError: it cannot be downloaded.
         """
         held = self._open
-        origins = None if held is None else held.origins.take(numbers)
-        if held is None or origins is None or not origins.all():
+        if held is None or not held.origins.take(numbers).all():
             held = self._opened(distinct(numbers).tolist())
-            origins = held.origins.take(numbers)
         if self._mapped.watches:
             self._mapped.look(distinct(numbers).tolist())
-        return held.memory, origins
+        return held.memory, held.origins.take(numbers)
 
     def bytes_of(self, number: int) -> tuple[Bytes, bool]:
         """A mapped file, and whether it may be kept: not if other machines may cut it, or if it is a copy, or

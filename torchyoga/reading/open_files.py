@@ -104,11 +104,10 @@ class MappedFiles(Generic[KeyT]):
                 watch.look()
 
     def surplus(self, held: Collection[int], wanted: Collection[int], num_new: int) -> set[int]:
-        """Those of `held`, none of `wanted`, that are to be closed: all others, if there are too many.
+        """The files to close, by their numbers: all of `held` but `wanted`, if there are too many.
 
-        Else those that were deleted since, to make room: while they are mapped, their space is not freed.
-        They are looked for once an eighth of the mapped ones is new, else to map one would cost more the more
-        are mapped.
+        Else the deleted ones among these: while they are mapped, their space is not freed. They are looked
+        for once an eighth of the mapped ones is new, else to map one would cost more the more are mapped.
 
         Args:
             held: numbers of files, without new ones.
@@ -320,14 +319,15 @@ class _Stored:
         numbers = np.array([block])
         if not self.checks.complete:
             self._check_units(*self.checks.missing(self.checks.open(numbers), np.zeros(1, np.int64)))
-        file, within = self.file_of(block)
-        extent, data = self._opened[file].extents[self._part], self._opened[file].file.data
+        number, within = self.file_of(block)
+        extent, file = self._opened[number].extents[self._part], self._opened[number].file
         offset, nbytes = int(extent.offsets[within]), int(extent.nbytes[within])
         assert extent.decode is not None
         try:
-            extent.decode(within, data[offset : offset + nbytes], out[: extent.block_bytes])
+            extent.decode(within, file.data[offset : offset + nbytes], out[: extent.block_bytes])
         except CorruptError as error:
-            raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
+            advice = "remove the version and build it again"
+            raise CorruptError(f"{file.path}: block {within}: {error}; {advice}") from error
 
 
 class ColumnPart:

@@ -51,7 +51,7 @@ class Prefetch(Protocol):
         """
 
     def probe(self) -> None:
-        """Finds out anew, by the next announcement, whether rows come from disk."""
+        """Makes the next announcement find out whether rows come from disk."""
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         """Downloads files ahead of an iteration, in place of the one before.
@@ -89,7 +89,7 @@ class Translated:
         self._whole.announce(self._rows(rows), values)
 
     def probe(self) -> None:
-        """Finds out anew whether rows come from disk."""
+        """Finds out again whether rows come from disk."""
         self._whole.probe()
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:

@@ -81,7 +81,7 @@ class Reader:
         ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
         self._parts = [range(*pair) for pair in itertools.pairwise(ends)]  # of each column
         # What was asked for, and not read yet: rows, and columns.
-        self._announced: dict[tuple[tuple[int, int, int], tuple[int, ...]], object] = {}
+        self._announced: dict[tuple[tuple[int, int, int], tuple[int, ...]], bool] = {}
         self._pool = BufferPool()
         self.renew()
         renew_in_children(self)
@@ -158,13 +158,12 @@ class Reader:
                 self._announce_now(rows, of)
                 return self._taken(rows, of)
         except CorruptError as error:
-            if self.where.is_remote:
-                self._throw_away(error)
+            self._throw_away(error)
             raise
 
     def _throw_away(self, error: CorruptError) -> None:
         """Deletes the damaged copy of a remote file, so that it is downloaded again."""
-        for number, file in list(self._files.open.items()):
+        for number, file in list(self._files.open.items()) if self.where.is_remote else ():
             if file.path in str(error):
                 with self._lock, contextlib.suppress(OSError):
                     if self._files.open.get(number) is file:  # else another thread has found it, too
@@ -189,9 +188,13 @@ class Reader:
         if not len(rows):
             return np.zeros(0, np.int64)
         column = self.schema.columns[number]
-        shelf, items = self._ready(rows)
-        offsets = shelf.columns[number][1]
-        low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
+        try:
+            shelf, items = self._ready(rows)
+            offsets = shelf.columns[number][1]
+            low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
+        except CorruptError as error:
+            self._throw_away(error)
+            raise
         return high - low
 
     def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:
@@ -212,9 +215,10 @@ class Reader:
             before = usage()
             shelf, items = self._ready(rows)
             values, offsets, *_ = shelf.columns[number]
+            blocks = offsets.items.blocks(items)
             if offsets.warmth.cold:
-                offsets.advise(items, offsets.items.blocks(items))
-            low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
+                offsets.advise(items, blocks)
+            low, high = self._ends(column, offsets, items, blocks)
             check_parts(rows, high - low, starts, stops)
             # Neighbours lie side by side, so what begins in one row and ends in the next is one run.
             first, last = joined_runs(low + starts, low + stops)
@@ -231,16 +235,14 @@ class Reader:
                     part.warmth.after_fault()
             return found.view(column.storage)
         except CorruptError as error:
-            if self.where.is_remote:
-                self._throw_away(error)
+            self._throw_away(error)
             raise
 
     def _taken(self, rows: Ints, of: Projection) -> Block:
-        before, began = usage(), _clocks() if is_timed() and self.is_cold(of) else None
+        before, began = usage(), perf_counter() - thread_time() if is_timed() and self.is_cold(of) else None
         found = self._block(*self._ready(rows), of)
         if began is not None:  # while it did not compute, it waited for the disk
-            passed, computed = _clocks()
-            shift(max(0.0, passed - began[0] - (computed - began[1])), Stage.READ, Stage.DISK)
+            shift(max(0.0, perf_counter() - thread_time() - began), Stage.READ, Stage.DISK)
         if usage().faults > before.faults:
             self._after_fault(of)
         return found
@@ -314,7 +316,7 @@ class Reader:
         return False
 
     def _warmths(self, of: Projection | None) -> Sequence[Thermometer]:
-        """Those of the parts of some columns."""
+        """The thermometers of the parts of some columns."""
         if of is None or of is self._whole:
             return self._warmth
         return [self._warmth[n] for column in of.columns for n in self._parts[column]]
@@ -355,9 +357,9 @@ class Reader:
         if scattered:
             shelf.scatter()
         if values:
-            self._announced[_name(rows), of.columns] = None
-            while len(self._announced) > _MOST_ANNOUNCED:
-                self._announced.pop(next(iter(self._announced)), None)
+            self._announced[_name(rows), of.columns] = True
+            for name in [*self._announced][:-_MOST_ANNOUNCED]:  # a copy: other threads announce, too
+                self._announced.pop(name, None)
 
     def is_checked(self, of: Projection | None = None) -> bool:
         """True if all files are open, and these columns of them were compared with their checksums."""
@@ -370,7 +372,7 @@ class Reader:
     def _announce_now(self, rows: Ints, of: Projection) -> None:
         """Announces rows that come from disk and are read next, unless they were announced before."""
         name = _name(rows), of.columns
-        if self.is_cold(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
+        if self.is_cold(of) and not self._announced.pop(name, False):
             for values in (False, True):  # so that they are all read at once
                 self.announce(rows, values, of)
             self._announced.pop(name, None)
@@ -386,7 +388,7 @@ class Reader:
         return not all(map(self.where.is_here, closed))
 
     def probe(self) -> None:
-        """Finds out anew, by the next announcement, whether rows come from disk."""
+        """Makes the next announcement find out whether rows come from disk."""
         for warmth in self._warmth:
             warmth.probe()
 
@@ -451,7 +453,7 @@ class Reader:
                     wanted -= 1
 
     def renew(self) -> None:
-        """Makes locks and threads anew, in a forked child."""
+        """Makes a new lock in a forked child."""
         self._lock = threading.Lock()
 
     def _opened(self, number: int) -> Opened:
@@ -642,9 +644,6 @@ def _joined(parts: Sequence[tuple[Reader, Projection | None]]) -> Reader | None:
     return found
 
 
-_UNKNOWN = object()
-
-
 def _have_checks(opened: Opened, entry: FileEntry) -> bool:
     """True if the blocks, whose own checksums were compared, combine to the manifest's checks as they are."""
     for name, extent, (nbytes, crc) in zip(opened.names, opened.extents, entry.checks, strict=True):
@@ -676,8 +675,3 @@ def _nothing(column: Column) -> Data:
     return Data(
         values, np.zeros(1, np.int64), np.empty((0, column.ndim), np.int64) if column.ndim != 1 else None
     )
-
-
-def _clocks() -> tuple[float, float]:
-    """Seconds that pass, and those of them in which this thread computes."""
-    return perf_counter(), thread_time()

@@ -80,7 +80,7 @@ class ColumnsRef(StoredRef):
         schema: what a row looks like.
         length: number of rows N.
         columns: for each column of the schema, a function of row numbers (B,) that gives those rows.
-        remade: a function and its arguments that make this DataRef anew, for pickling.
+        remade: a function and its arguments that make an equal DataRef, for pickling.
         has_runs: whether the functions take a slice of rows, too, and give these without a copy.
     """
 
@@ -101,7 +101,7 @@ class ColumnsRef(StoredRef):
 
     @property
     def _keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
+        """False: each batch is gathered into new memory."""
         return False
 
     @property
@@ -153,7 +153,7 @@ class ColumnsRef(StoredRef):
 
 
 def projected_again(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
-    """Some columns of a DataRef that a function makes anew, for pickling."""
+    """Some columns of a DataRef that a function makes, for pickling."""
     return remake(*arguments)._projected(of)
 
 
@@ -197,7 +197,7 @@ def warn_of(
         warn_user(f"{where}: {len(bad)} of {total} {what} {how}: {_listed(bad)}")
 
 
-def told_of(bad: Sequence[LeftOut]) -> Json:
+def info_of_left_out(bad: Sequence[LeftOut]) -> Json:
     """The entries of `info` about them; nothing if there are none."""
     if not bad:
         return {}

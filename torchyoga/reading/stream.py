@@ -197,8 +197,8 @@ class Stream(Generic[RowT]):
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
 
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
-        one into tensors without taking it apart, and `batch.block` has its columns as arrays. Those of a
-        DataRef of your own are what its `take` returns.
+        one into tensors without taking it apart, and `batch.block` has its columns as arrays. For a
+        DataRef of your own they are what its `take` returns.
         """
         return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
 
@@ -243,7 +243,7 @@ class Stream(Generic[RowT]):
         """The state after so many batches of this shard, over all epochs since it was made or loaded.
 
         For consumers that take rows before they are trained on, such as tf.data: count the steps of your
-        loop. Those of iterations that ended early and were begun again do not count.
+        loop. Steps of iterations that ended early and were begun again do not count.
 
         Example:
             >>> stream = Squares().stream(shuffle=True)

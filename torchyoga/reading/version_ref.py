@@ -94,7 +94,7 @@ class VersionRef(DataRef):
 
     @property
     def _keeps_rows(self) -> bool:
-        """False: each batch is gathered anew."""
+        """False: each batch is gathered into new memory."""
         return False
 
     @property

@@ -1,6 +1,6 @@
 """Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets.
 
-Ragged values stay where they lie until somebody wants them.
+Ragged values are not copied until they are needed.
 Byte strings, packed and padded batches are then made by one copy.
 
 Lists of varying length are made for all rows at once.
@@ -613,7 +613,7 @@ def plain_row(row: Row) -> Row:
 
 
 def _marked_row(value: Row) -> Row:
-    """A row that is no container of columns, as `default_collate` knows it."""
+    """A row that is not a container, in the class by which `default_collate` knows it."""
     cls = type(value)
     if cls is np.ndarray:
         return value.view(RowArray)

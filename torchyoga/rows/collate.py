@@ -566,7 +566,7 @@ def fill_value(column: Column, padding: float, said: str = "padding=") -> Batch:
     try:
         value = torch.tensor(padding, dtype=dtype)
         fits = dtype.is_floating_point or dtype.is_complex or value.item() == padding
-    except (RuntimeError, OverflowError, TypeError):
+    except (RuntimeError, OverflowError, TypeError, ValueError):
         fits = False
     if not fits:
         raise ValueError(f"{said}{padding!r} is not a value of column {column.name!r}, which is of {dtype}")

@@ -41,7 +41,7 @@ class Collector:
 
     A column is ragged if the rows of the first block differ in shape; with `settles`, if the first 256 rows
     do, so that one odd array among many alike is an error. With `converts`, values of other types than the
-    schema's are taken where they fit without loss. Whoever is interrupted in a call, as by Ctrl-C, may still
+    schema's are taken where they fit without loss. A caller that is interrupted, as by Ctrl-C, may still
     take the rows that are whole, and add no more.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
@@ -153,7 +154,7 @@ def timezone_of(name: str) -> datetime.tzinfo:
                 (-1 if name[0] == "-" else 1) * datetime.timedelta(hours=hours, minutes=minutes)
             )
         return ZoneInfo(name)
-    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+    except (ValueError, OSError, OverflowError, ZoneInfoNotFoundError) as error:
         raise CorruptError(
             f"the timezone {name!r:.80} of a column is unknown here; install tzdata, or read the column as an"
             " array, by map_batches"
@@ -288,6 +289,8 @@ _PYTHON_DTYPES = {
 }
 _SIZES = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
 _USUAL_DTYPES = {"|b1", "|u1", "|i1"} | {order + size for order in "<>" for size in _SIZES}
+# At other texts NumPy may end the process, as at a unit divided by 0: "<M8[s/0]".
+_DTYPE = re.compile(r"[<>|][a-zA-Z][0-9]+(\[([1-9][0-9]*)?[a-zA-Z]+\])?")
 _UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
 TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 
@@ -306,7 +309,7 @@ class Leaf(NamedTuple):
 
 
 def most_dimensions(wanted: int = _MOST_DIMENSIONS) -> int:
-    """Of a row, as far as NumPy allows; it is not asked if `wanted` are few."""
+    """The most dimensions that NumPy allows for a row; it is not asked if `wanted` are few."""
     if wanted <= _FEWEST_DIMENSIONS or np.__version__.startswith("1."):
         return _FEWEST_DIMENSIONS
     return _MOST_DIMENSIONS
@@ -347,9 +350,11 @@ def is_valid(kind: str, dtype: str) -> bool:
 def _is_plain_dtype(text: str) -> bool:
     if text in _USUAL_DTYPES:
         return True
+    if not _DTYPE.fullmatch(text):
+        return False
     try:
         dtype = np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
+    except (TypeError, ValueError):
         return False
     return dtype.str == text and dtype.kind in "biufcmMSU" and dtype.itemsize > 0
 
@@ -564,8 +569,8 @@ class Column:
                 "least 0"
             )
         most = most_dimensions(self.ndim) + self.is_ragged  # ragged rows never lie side by side
-        if is_too_large(self._item_bytes, self.shape or ()) or not 0 <= self.ndim <= most:
-            raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
+        if not 0 <= self.ndim <= most or is_too_large(item_bytes(self.kind, self.dtype), self.shape or ()):
+            raise ValueError(f"column {self.name!r}: rows of shape {self.shape!s:.200} are too large")
         if (self.kind == "decimal") != (self.meaning.scale is not None) or not 0 <= (
             self.meaning.scale or 0
         ) <= MOST_DIGITS:
@@ -590,14 +595,10 @@ class Column:
         """NumPy's letter for its values, such as "i"; "f" for all floats, also those kept as their bits."""
         return letter_of(self.kind, self.dtype)
 
-    @property
-    def _item_bytes(self) -> int:
-        return item_bytes(self.kind, self.dtype)
-
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row of a fixed column; of one element of a ragged one."""
-        size = self._item_bytes
+        size = item_bytes(self.kind, self.dtype)
         for extent in self.shape or ():
             size *= extent
         return size

@@ -12,14 +12,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import chain
+from itertools import chain, count
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import SchemaError
 from ..process.lazy import np
 from . import column as leaves
+from . import node as nesting
 from .column import Column, Leaf, Meaning
-from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, leaf_paths, path_name, type_name_of
+from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, MAX_NODES, Node, Path, leaf_names, path_name
 from .types import Array, Row
 
 _LONG_LIST = 256  # numbers in a list, from which on it is one of varying length
@@ -35,7 +36,7 @@ class Blank(NamedTuple):
     num_items: int | None = None
 
 
-Found: TypeAlias = "Leaf | Blank"
+LeafOrBlank: TypeAlias = "Leaf | Blank"
 
 
 class _Missing:
@@ -52,14 +53,16 @@ def split(row: Row) -> tuple[Node, list[Leaf]]:
         SchemaError: something in it cannot be kept, named with its path.
     """
     found: list[Leaf] = []
-    return _split(row, (), found), found
+    return _split(row, (), found, count(1)), found
 
 
-def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
-    if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS:
+def _split(value: Row, path: Path, found: list[Leaf], numbers: Iterator[int]) -> Node:
+    if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS or next(numbers) > MAX_NODES:
         what = f"has more than {MAX_COLUMNS} leaves"
         if len(path) > MAX_DEPTH:
             what = f"is nested more than {MAX_DEPTH} levels deep"
+        elif len(found) <= MAX_COLUMNS:
+            what = f"nests more than {MAX_NODES} containers and leaves"
         raise SchemaError(f"the row {what}, at {path_name(path[:4])!r}; turn long lists into arrays")
     cls = type(value)
     if cls is dict:
@@ -70,22 +73,24 @@ def _split(value: Row, path: Path, found: list[Leaf]) -> Node:
                 raise SchemaError(
                     f"at {path_name(path)!r}: an int key of {key.bit_length()} bits is too long; shorten it"
                 )
-        children = tuple(_split(item, (*path, key), found) for key, item in value.items())
+        children = tuple(_split(item, (*path, key), found, numbers) for key, item in value.items())
         return Node("dict", tuple(value), children)
     if cls is list and len(value) >= _LONG_LIST and _are_numbers(value):
         found.append(_encoded(value, path, leaves.encode_numbers))
         return Node("varying", (), (Node("leaf", type_name=look_of(found[-1])),))
     if cls is tuple or cls is list:
-        return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
+        children = tuple(_split(item, (*path, i), found, numbers) for i, item in enumerate(value))
+        return Node(cls.__name__, (), children)
     fields = getattr(cls, "_fields", None)
     if isinstance(value, tuple) and type(fields) is tuple:
-        if len(fields) != len(value) or not are_fields(fields):
+        if len(fields) != len(value) or not nesting.are_fields(fields):
             raise SchemaError(
                 f"at {path_name(path)!r}: {cls.__name__} has {len(value)} items and the fields "
                 f"{fields!r:.200}; make it of a class that namedtuple() makes"
             )
-        children = tuple(_split(item, (*path, key), found) for key, item in zip(fields, value, strict=True))
-        return Node("namedtuple", fields, children, type_name_of(cls))
+        pairs = zip(fields, value, strict=True)
+        children = tuple(_split(item, (*path, key), found, numbers) for key, item in pairs)
+        return Node("namedtuple", fields, children, nesting.type_name_of(cls))
     found.append(_encoded(value, path))
     return Node("leaf", type_name=look_of(found[-1]))
 
@@ -102,7 +107,7 @@ def _encoded(value: Row, path: Path, encoder: Callable[[Row], Leaf] = leaves.enc
 
 
 def look_of(leaf: Leaf) -> str:
-    """The marks of a leaf's column, beyond its shape."""
+    """The kind, the dtype and the timezone of a leaf, as text."""
     zone = leaf.meaning.timezone
     return f"{leaf.kind} {leaf.dtype}" + (f" in {zone}" if zone else "")
 
@@ -110,19 +115,19 @@ def look_of(leaf: Leaf) -> str:
 # -- rows that nest as is known
 
 
-def leaves_like(tree: Node, row: Row) -> list[Found]:
+def leaves_like(tree: Node, row: Row) -> list[LeafOrBlank]:
     """The leaves of a row that nests as `tree` does, in the order of the tree.
 
     Raises:
         SchemaError: it nests differently, or holds something that cannot be kept; named with its path.
     """
-    found: list[Found] = []
+    found: list[LeafOrBlank] = []
     _leaves_like(tree, row, (), found)
     return found
 
 
-def filled(column: Column, found: Found) -> Leaf:
-    """A leaf as it is; zeros, or nothing, for one that is blank."""
+def filled(column: Column, found: LeafOrBlank) -> Leaf:
+    """A leaf as it is; for a blank one, a leaf of zeros or without elements."""
     if isinstance(found, Leaf):
         return found
     shape = column.shape
@@ -131,7 +136,7 @@ def filled(column: Column, found: Found) -> Leaf:
     return Leaf(column.kind, column.dtype, np.zeros(shape, column.storage), column.meaning)
 
 
-def _leaves_like(node: Node, value: Row, path: Path, found: list[Found]) -> None:
+def _leaves_like(node: Node, value: Row, path: Path, found: list[LeafOrBlank]) -> None:
     if node.kind == "leaf":
         found.append(_single(value, path))
     elif node.kind == "nullable":
@@ -168,7 +173,7 @@ def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]
             not isinstance(value, tuple)
             or getattr(cls, "_fields", None) != node.keys
             or len(value) != len(node.keys)
-            or type_name_of(cls) != node.type_name
+            or nesting.type_name_of(cls) != node.type_name
         ):
             _nests_differently(node, value, path)
         return zip(node.keys, value, strict=True)
@@ -198,7 +203,7 @@ def _advice(path: Path, option: str) -> str:
 # -- the items of lists of varying length
 
 
-def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]) -> None:
+def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[LeafOrBlank]) -> None:
     """Adds the leaves of all items of a list, one leaf for each column."""
     if node.kind == "leaf":
         found.append(_stacked(items, path))
@@ -228,7 +233,7 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
             _items_like(child, column, (*path, key), found)
 
 
-def _stacked(items: Sequence[Row], path: Path) -> Found:
+def _stacked(items: Sequence[Row], path: Path) -> LeafOrBlank:
     types = set(map(type, items))
     if len(types) == 1 and types <= leaves.NUMBERS.keys():
         return _encoded(items, path, leaves.encode_numbers)
@@ -237,6 +242,8 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     if not there:
         return Blank(len(items))
     first = there[0]
+    if leaves.is_ragged_kind(first.kind):
+        return first  # which fits no column of arrays
     for leaf in there:
         _check_alike(first, leaf, path)
     if not first.array.size and len(items) > leaves.MOST_EMPTY:
@@ -249,7 +256,7 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     return Leaf(first.kind, first.dtype, np.stack(arrays), first.meaning)
 
 
-def _texts(items: Sequence[Row], path: Path) -> list[Found]:
+def _texts(items: Sequence[Row], path: Path) -> list[LeafOrBlank]:
     lengths: list[int] = []
     found: list[Leaf] = []
     for item in items:
@@ -325,21 +332,17 @@ class Learner:
         ragged = {*ragged, *(name[: at.start()] for name in unused for at in re.finditer(ITEMS, name))}
         look = _declared(self._look, (), ragged, nullable, unused)
         if unused:
-            names = [path_name(path) for path in leaf_paths(self._rows[0][0])]
+            names = leaf_names(self._rows[0][0])
             option = "nullable" if unused <= {*nullable} else "ragged"
             raise SchemaError(
                 f"{option}={sorted(unused)} are not columns of the row; its columns are {names}"
             )
         tree = _settled(look, (), in_list=False)
-        found: list[Sequence[Found]] = [
+        found: list[Sequence[LeafOrBlank]] = [
             held if own == look else leaves_like(tree, _row_of(own, iter(held))) for own, held in self._rows
         ]
-        columns = [
-            _column(path_name(path), column, in_list or path_name(path) in ragged)
-            for path, in_list, column in zip(
-                leaf_paths(tree), _in_lists(tree, False), zip(*found, strict=True), strict=True
-            )
-        ]
+        named = zip(leaf_names(tree), _in_lists(tree, False), zip(*found, strict=True), strict=True)
+        columns = [_column(name, held, in_list or name in ragged) for name, in_list, held in named]
         return (
             tree,
             tuple(columns),
@@ -354,7 +357,7 @@ def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:
         yield from _in_lists(child, in_list or node.kind == "varying")
 
 
-def _column(name: str, found: Sequence[Found], in_list: bool) -> Column:
+def _column(name: str, found: Sequence[LeafOrBlank], in_list: bool) -> Column:
     there = [leaf for leaf in found if isinstance(leaf, Leaf)]
     if not there:
         raise SchemaError(
@@ -366,7 +369,7 @@ def _column(name: str, found: Sequence[Found], in_list: bool) -> Column:
     column = leaves.column_of(name, first, varies)
     if column.is_ragged:
         dims = {leaf.array.ndim for leaf in there}
-        ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
+        ndim = dims.pop() if dims == {1} else max(2, *dims)
         column = replace(column, shape=None, ndim=ndim)
     if first.kind == "decimal":
         column = replace(column, meaning=Meaning(scale=max(leaf.meaning.scale or 0 for leaf in there)))
@@ -477,7 +480,7 @@ def _said(look: Node) -> str:
 
 
 def _settled(look: Node, path: Path, in_list: bool) -> Node:
-    """The nodes of what all rows look like."""
+    """The tree of a schema, made from the look that all rows have."""
     if look.kind == "unknown":
         raise SchemaError(
             f"at {path_name(path)!r}: all lists in it are empty, so what they hold is unknown; pass schema="

@@ -38,7 +38,7 @@ _IN_FILES = {__name__: "torchyoga.compound"}  # what manifests call a module, wh
 
 
 class Mark(str):
-    """A part of a path that is no key, and that no key is written like."""
+    """A part of a path that is not a key, and is written as no key is."""
 
     __slots__ = ()
 
@@ -90,11 +90,6 @@ class Node:
     def num_leaves(self) -> int:
         """Leaves of this node and of all below it."""
         return sum(child.num_leaves for child in self.children) if self.kind != "leaf" else 1
-
-    @cached_property
-    def num_nodes(self) -> int:
-        """This node and all below it."""
-        return 1 + sum(child.num_nodes for child in self.children)
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -244,7 +239,7 @@ def readable_name(name: str) -> str:
 def spelled(tree: Node, names: Sequence[str]) -> list[str]:
     """Names of columns and containers as the schema has them; they may be given with keys as they are.
 
-    Those of which there are none, or several, are left as they are.
+    A name that fits none of them, or several, is left as it is.
     """
     keys = frozenset(tree.keys)
     if all(name in keys and _key_name(name) == name for name in names):

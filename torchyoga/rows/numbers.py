@@ -1,7 +1,7 @@
 """Numbers -> how many, smallest, largest, mean, spread and a histogram; values -> how often each comes.
 
 What is known of parts adds up. Sums of ints are exact, whatever their size, so their statistics do not depend
-on how rows are cut into blocks and parts. Those of floats are float64, merged as Chan, Golub and LeVeque do
+on how rows are cut into blocks and parts. Sums of floats are float64, merged as Chan, Golub and LeVeque do
 ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979): the last bits of a mean
 depend on that.
 

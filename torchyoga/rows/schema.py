@@ -16,7 +16,7 @@ from ..process.messages import escaped, in_columns
 from . import node as nesting
 from .column import Column, is_ragged_kind
 from .learning import Learner
-from .node import MAX_COLUMNS, MAX_NODES, WRAPPERS, Node, Path, path_name
+from .node import MAX_COLUMNS, WRAPPERS, Node, Path, path_name
 from .types import Json, Row
 
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "c": "complex", "M": "datetime64", "m": "timedelta64"}
@@ -124,7 +124,7 @@ def type_text(kind: str, dtype: str, words: Sequence[str] | None = None) -> str:
 
 
 def _dtype(text: str) -> str:
-    """A dtype of NumPy by its name, without NumPy; that of torch's is one."""
+    """The name of a NumPy dtype, found without NumPy; a torch dtype is a name already."""
     letter, size = text[1:2], text[2:]
     if text[:1] not in "<|=" or letter not in _LETTERS:
         return "bool" if text == "|b1" else text.lstrip("<|=")
@@ -154,7 +154,7 @@ class Schema:
         packed: of rows that are packs of documents, the columns that have a value for each token, and
             `PACK_LENGTHS`, the tokens of each document; all others have a value for each document. It is not
             written to manifests.
-        layout: of such packs, "transformers" if their batches are what its models take; else "".
+        layout: of packs, "transformers" if their batches are what its models take; else "".
 
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
@@ -170,15 +170,14 @@ class Schema:
     layout: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        names = nesting.leaf_names(self.tree)
-        if [column.name for column in self.columns] != names:
-            raise ValueError(f"the columns {[c.name for c in self.columns]} are not the leaves {names}")
+        names = [column.name for column in self.columns]
+        leaves = map(path_name, nesting.leaf_paths(self.tree))  # one by one: forged ones may be very long
+        if self.tree.num_leaves != len(names) or any(a != b for a, b in zip(names, leaves, strict=True)):
+            raise ValueError(f"the columns {names!r:.200} are not the leaves of the tree")
         if len(set(names)) != len(names):
             # As where all of a row may be None, and also what a key `value` has.
             raise SchemaError("two columns have the same name; call none of the keys 'value'")
         _check_wrappers(self.tree, iter(self.columns), 0)
-        if self.tree.num_nodes > MAX_NODES:
-            raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
 
     @staticmethod
     def of(row: Row, ragged: Collection[str] = (), nullable: Collection[str] = ()) -> Schema:

@@ -400,7 +400,7 @@ class Statistics:
         Only its form is looked at: notes of parts and manifests, where it is kept, have checksums.
 
         Raises:
-            ValueError, TypeError, KeyError: it is not that of such a column.
+            ValueError, TypeError, KeyError: it is not of a column of this type.
         """
         found = Statistics(column, in_list)
         found.rows, found.nulls, found.others = checked_counts(

@@ -11,8 +11,8 @@ To make room, the cache deletes the files that were opened longest ago; processe
 reading it, and release it when they next open a file. So processes that die leave nothing behind.
 
 An index is a few arrays of numbers and a little JSON, kept under the place of its file, so that the index of
-a file that was written anew replaces the older one. It is believed only if it is whole, and of the file as it
-is now; whatever is wrong with it, or with the cache, it is made anew, and nothing is said.
+a file that was written again replaces the older one. It is read only if it is whole, and of the file as it is
+now; else, or if the cache cannot be read, it is made again, without a message.
 
 A kept index is the magic, a uint32 of the bytes of its head, the head in JSON, the arrays one after the
 other, each of them from a multiple of 8 bytes on, and the CRC-32 of all before it.
@@ -235,6 +235,7 @@ class Cache:
         stem, _, suffix = key.partition(".")
         name = f"{stem}-{secrets.token_hex(4)}.{suffix}"
         self.make("parts")
+        self.find(key)  # used now, so that its second name is not taken for a forgotten download
         with self._advising():
             self.root.link(f"files/{key}", f"parts/{name}")
         try:
@@ -373,7 +374,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _alone_making_room(self) -> Iterator[None]:
-        """Holds the lock of whoever makes room; BusyError if another process holds it for too long."""
+        """Holds the lock for making room; BusyError if another process holds it for too long."""
         lock = self._filelock("room")
         try:
             self._acquire(lock, _ROOM_SECONDS)
@@ -464,7 +465,7 @@ def kept_index(
     """The index of a file: as it is kept in a cache, or made now and kept there.
 
     Any number of processes may ask for it: each of those that find none makes it. One that is damaged, of
-    another kind or of the file as it was before is made anew; a cache that cannot be read or written is no
+    another kind or of the file as it was before is made again; a cache that cannot be read or written is no
     error. If the file changes while the index is made, that is not kept.
 
     Args:

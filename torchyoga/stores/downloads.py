@@ -410,7 +410,7 @@ class _PartFile:
         self.at += len(piece)
 
     def restart(self) -> None:
-        """Begins anew."""
+        """Discards the bytes so far."""
         self._file.truncate(0)
         self._file.seek(0)
         self.crc = self.at = 0
@@ -701,7 +701,7 @@ class ShardDownloads(Downloads[int]):
                 return None
             packed.seek(0)
             try:
-                with self.cache.root.create_anew(f"parts/{unfinished}") as file:
+                with self.cache.root.recreate(f"parts/{unfinished}") as file:
                     file.writelines(unpacked(packed, how))
             except BaseException as error:
                 self.cache.drop(unfinished)

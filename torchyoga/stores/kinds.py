@@ -337,7 +337,7 @@ class Memory(Kind):
 
     @classmethod
     def renew(cls) -> None:
-        """Makes the lock anew, in a forked child."""
+        """Makes a new lock in a forked child."""
         cls.lock = threading.RLock()
 
     def found(self, info: Info) -> ObjectInfo:

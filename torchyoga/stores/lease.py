@@ -93,7 +93,7 @@ class Lease:
         self._seconds = seconds
         self._timeout = timeout
         self._deletes = deletes
-        self._token = secrets.token_hex(8)
+        self._token, self._process = secrets.token_hex(8), os.getpid()
         self._holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
         self._stop = threading.Event()
         self._life: threading.Thread | None = None
@@ -106,6 +106,8 @@ class Lease:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child, whose parent holds it
         self._stop.set()
         if self._life is not None:
             self._life.join(self._seconds)

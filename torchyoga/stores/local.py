@@ -220,7 +220,7 @@ class LocalStore(Store):
         try:
             holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
-            with contextlib.suppress(OSError, YogaError), self._root.create_anew(f"{name}.holder") as file:
+            with contextlib.suppress(OSError, YogaError), self._root.recreate(f"{name}.holder") as file:
                 file.write(holder.encode())
             yield
         finally:
@@ -345,7 +345,7 @@ class LocalStore(Store):
     def _copy(self, to: Root, entry: FileEntry, held: LocalPaths) -> None:
         part = f"{entry.name.partition('.')[0]}.part"
         try:
-            with held(entry) as path, open(path, "rb") as source, to.create_anew(part) as target:
+            with held(entry) as path, open(path, "rb") as source, to.recreate(part) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
                 target.flush()
                 os.fsync(target.fileno())

@@ -255,7 +255,7 @@ class Objects:
         return sorted({name.strip("/") for _, name in self._within(folder, paths)})
 
     def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Those of the paths that lie below a folder, and their names within it."""
+        """The paths that lie below a folder, and their names within it."""
         kind, path = self._at(folder)
         base = kind.fs._strip_protocol(path).rstrip("/") + "/"
         return ((path, kind.decoded(path.removeprefix(base))) for path in paths if path.startswith(base))

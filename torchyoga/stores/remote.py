@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptError, ExistsError, LostError, NotFoundError, RemoteError, YogaError
@@ -259,7 +260,7 @@ class RemoteStore(Store):
         sealed(manifest)
         opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
-        named = manifest.named_anew(build) if hosts is None or lease.may_be_deleted else manifest
+        named = manifest.renamed(build) if hosts is None or lease.may_be_deleted else manifest
         folder = folder_of(id, version)
         present = self._remote.find(folder)
         self.refuse_foreign(id, version, present)
@@ -445,8 +446,10 @@ class RemoteStore(Store):
 
 def _in_turn(items: Iterable[S], call: Callable[[S], T], at_once: int, name: str) -> Iterator[T]:
     """The results of `call` for each item, in order; the calls are made by some threads of this name."""
+    left = iter(items)  # some at a time: a forged note may be said to be one of a hundred million
     with ThreadPoolExecutor(at_once, thread_name_prefix=name) as pool:
-        yield from pool.map(call, items)
+        while some := [*islice(left, 64 * at_once)]:
+            yield from pool.map(call, some)
 
 
 def _crc_of(path: str, entry: FileEntry) -> int:

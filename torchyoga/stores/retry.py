@@ -209,7 +209,8 @@ def names_bucket(error: Exception) -> bool:
 
 def _described(error: BaseException) -> str:
     # A server may have led to an address that is signed, or that has a password.
-    text = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", f"{type(error).__name__}: {error}")
+    text = f"{type(error).__name__}: {error}"[:10_000]  # a server may send any number of letters
+    text = re.sub(r"(?<=://)[^\s/@]+@|\?[^\s'\")>]*=[^\s'\")>]*", "", text)
     return " ".join(text.split())[:300]
 
 

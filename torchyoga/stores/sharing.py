@@ -57,7 +57,7 @@ class Sharing:
     # -- looking
 
     def outlines(self) -> tuple[dict[str, Outline], dict[str, CorruptError]]:
-        """Those of the versions that a look shows, and the errors of those whose manifest is damaged."""
+        """The outlines of the versions that a look shows, and the errors of damaged manifests."""
         self._look()
         reads = {place[0]: self._known.get(place) for place in (self._last or {}).items()}
         whole = {version: read for version, read in reads.items() if isinstance(read, Outline)}
@@ -70,7 +70,7 @@ class Sharing:
         return {*one.files}.union(*(self._inside.get(place) or () for place in new))
 
     def unnamed(self, names: Iterable[str]) -> set[str]:
-        """Those of some files that no manifest names. Hold the locks of the versions in whose folders they
+        """The files among some that no manifest names. Hold the locks of the versions in whose folders they
         lie, and have listed them since.
 
         If a manifest is damaged, or versions come and go all the time, all count as named.
@@ -86,7 +86,8 @@ class Sharing:
         return set()
 
     def perhaps_unnamed(self, names: Iterable[str]) -> set[str]:
-        """Those of which the looks so far, or else a first one, show no name. No lock is needed."""
+        """The files among some that no look so far, or else a first one, has shown in a manifest. No lock is
+        needed."""
         left = set(names)
         if left and self._last is None:
             self._look()
@@ -258,7 +259,7 @@ class Sharing:
 
         Args:
             old: those that may go, and their bytes, by version.
-            condemned: gives them anew for a version, while its lock is held.
+            condemned: lists them again for a version, while its lock is held.
             dry_run: delete nothing.
         """
         left = self.perhaps_unnamed(chain.from_iterable(old.values()))

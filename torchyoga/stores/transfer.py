@@ -131,8 +131,8 @@ class Transfer:
         self._known = _Arrived()
         self._moves: Moves = {}
 
-    def history(self) -> Transfer:
-        """This transfer of a version with those that it was made from, as `Storage.copy` describes it.
+    def history(self) -> None:
+        """Makes this a transfer of a version with those that it was made from, see `Storage.copy`.
 
         Raises:
             NotFoundError, CorruptError, ExistsError: as `Storage.copy`.
@@ -155,7 +155,6 @@ class Transfer:
             )
         for name in self._here if self._missing else ():
             self._known.add(self._here[name], there[name])
-        return self
 
     def alone(self, manifest: Manifest, progress: bool | None) -> VersionRef:
         """Copies this version with all its files, and returns the copy. Hold the lock of that.

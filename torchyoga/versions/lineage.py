@@ -123,7 +123,7 @@ class Lineage:
         return Lineage(
             commit=commit if commit and _COMMIT.fullmatch(commit) else None,
             code=code if code and _CODE.fullmatch(code) else None,
-            source=source if source and len(source.encode()) <= MOST_SOURCE else None,
+            source=source if source and len(source.encode(errors="replace")) <= MOST_SOURCE else None,
             dirty=data["dirty"] if type(data.get("dirty")) is bool else None,
             packages={
                 name: version

@@ -220,7 +220,7 @@ class Staging:
 
     def new_file(self, name: str) -> str:
         """The path of a new, empty file."""
-        self.root.create_anew(name).close()
+        self.root.recreate(name).close()
         return str(self.path / name)
 
     def crc_of(self, name: str) -> int | None:

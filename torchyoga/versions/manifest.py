@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from ..errors import CorruptError
 from ..process.digests import json_digest
 from ..process.lazy import cached_property, later
+from ..rows.node import MAX_COLUMNS
 from ..rows.schema import Schema
 from ..rows.types import Json
 from .columns import MOST_GROUPS, ColumnGroup, Keys, fingerprint_of, groups_of, list_of, refuse_unfit
@@ -52,7 +53,8 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
 # is not ours, and would take minutes to parse.
 _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
-_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+# Also one without an end, else each quote in it would be tried as the beginning of another.
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _DAMAGE = ValueError, TypeError, KeyError, AttributeError, RecursionError  # what parsing raises
 # Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
@@ -221,7 +223,7 @@ class Manifest:
         pieces = (piece for piece in every.pieces if piece.place_in(self.version) in places)
         return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
 
-    def named_anew(self, build: str) -> Manifest:
+    def renamed(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
         # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.
         names = {
@@ -351,7 +353,7 @@ class Manifest:
         """The statistics that were recorded, of all columns or of some; nothing is read.
 
         Raises:
-            CorruptError: they are not those of such columns.
+            CorruptError: they are damaged, or of other columns.
         """
         assert self.schema is not None
         schema, given = self.schema, self.stats
@@ -403,7 +405,7 @@ class Manifest:
         Raises:
             CorruptError: it is cut, changed, of a later format, or not a manifest at all.
         """
-        with telling_damage():
+        with damage_of_manifest():
             content = content_of(text)
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             if not all(isinstance(value, str) and value.encode() for value in texts.values()):
@@ -430,15 +432,14 @@ class Manifest:
                     raise ValueError(f"a group of its columns does not have {manifest.num_rows} rows")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
-            pieces = pieces_of(manifest.files)
             _refuse_forged(manifest)
-            if manifest.fingerprint != fingerprint_of(schema, pieces, manifest.groups):
+            if manifest.fingerprint != fingerprint_of(schema, pieces_of(manifest.files), manifest.groups):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
 
 
 @contextmanager
-def telling_damage() -> Iterator[None]:
+def damage_of_manifest() -> Iterator[None]:
     """Whatever parsing a manifest raises is a CorruptError."""
     try:
         yield
@@ -447,7 +448,7 @@ def telling_damage() -> Iterator[None]:
 
 
 @contextmanager
-def telling_damage_of(piece: FileEntry) -> Iterator[None]:
+def damage_of(piece: FileEntry) -> Iterator[None]:
     """Whatever reading a list raises is a CorruptError, unless the store cannot be reached."""
     try:
         yield
@@ -482,7 +483,7 @@ def _parent_or_list(data: Json) -> Parent | FileEntry:
 
 def _files_in(of: Manifest, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[FileEntry]:
     """The files of a list of a version; CorruptError if it is damaged or missing."""
-    with telling_damage_of(piece):
+    with damage_of(piece):
         index = piece.index
         text = entries_of(read(piece), index["digest"], of.id, "files", index["entries"])
         found = [*map(FileEntry.from_json, text)]
@@ -492,7 +493,7 @@ def _files_in(of: Manifest, read: Callable[[FileEntry], bytes], piece: FileEntry
 
 def parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[Parent]:
     """The parents of a list; CorruptError if it is damaged or missing."""
-    with telling_damage_of(piece):
+    with damage_of(piece):
         index = piece.index
         text = entries_of(read(piece), index["digest"], id, "parents", index["entries"])
         return [*map(Parent.from_json, text)]
@@ -542,7 +543,7 @@ def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
     found, every = tuple(map(tuple, given)), [key for keys in given for key in keys]
     keys = schema.tree.keys if schema is not None and schema.tree.kind == "dict" else ()
     is_sound = keys and sorted(map(repr, every)) == sorted(map(repr, keys))
-    if found and not (is_sound and len(found) <= MOST_GROUPS):
+    if found and not (is_sound and len(found) <= MOST_GROUPS and len(keys) <= MAX_COLUMNS):
         raise ValueError(f"its {len(found)} groups do not have each key of its rows once: {every!r:.200}")
     return found
 
@@ -645,7 +646,7 @@ class Outline:
 
     def inside(self, read: Callable[[FileEntry], bytes], entry: FileEntry) -> tuple[DataFile, ...]:
         """The data files of one of its lists; CorruptError if that is damaged or missing."""
-        with telling_damage_of(entry):
+        with damage_of(entry):
             found = entries_of(read(entry), entry.index["digest"], self.id, "files", entry.index["entries"])
             return tuple(_file(data["name"], data["of"], data["nbytes"]) for data in found)
 
@@ -656,7 +657,7 @@ class Outline:
         Raises:
             CorruptError: it is cut, changed, of a later format, or not a manifest at all.
         """
-        with telling_damage():
+        with damage_of_manifest():
             content = content_of(text, refuse_twice=False)  # for readers do
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             lineage, num_rows = content.get("lineage", {}), content["rows"]

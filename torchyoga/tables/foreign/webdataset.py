@@ -166,7 +166,7 @@ class _Samples(ChangedRows[Row]):
     @property
     def info(self) -> Json:
         """The shards and samples that are left out."""
-        return stored_ref.told_of(self.left_out)
+        return stored_ref.info_of_left_out(self.left_out)
 
     @property
     def _keeps_rows(self) -> bool:
