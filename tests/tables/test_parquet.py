@@ -251,17 +251,14 @@ def test_a_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
     assert yoga.from_parquet(here).fingerprint != yoga.from_parquet(there).fingerprint
 
 
-def test_footers_are_read_once(tmp_path: Path) -> None:
+def test_footers_are_read_once_and_parsed_once_on_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path)
     first = yoga.from_parquet(path)
     with calls_of(pq.read_metadata) as read:
         assert ids(yoga.from_parquet(path)) == ids(pickle.loads(pickle.dumps(first))) == list(range(N))
     assert not read
-
-
-def test_a_footer_is_parsed_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path)
-    first = yoga.from_parquet(path)
     monkeypatch.setattr(footers, "described", lambda footer: pytest.fail("it was parsed again"))
     monkeypatch.setattr(footers, "_known", footers._Known())  # as in another process
     again = yoga.from_parquet(path)
