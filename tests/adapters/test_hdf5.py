@@ -158,6 +158,8 @@ PADDED = np.zeros(
 PADDED["a"], PADDED["b"] = RNG.integers(0, 99, PADDED.shape), RNG.random(PADDED.shape)
 TEXTS = [text.encode() for text in ("", "abc", "Grüße", "日本" * 50, "a\n", *map(str, range(N - 5)))]
 
+RAGGED = np.array([np.arange(i % 5, dtype=np.int32) for i in range(N)], object)
+
 WAYS: dict[str, Callable[[Any], None]] = {
     "contiguous": of(IMAGES),
     "chunked by rows": of(IMAGES, chunks=(4, 6, 5)),
@@ -216,6 +218,7 @@ WAYS: dict[str, Callable[[Any], None]] = {
     "texts, gzip": of(TEXTS, dtype=h5py.string_dtype(), chunks=(4,), compression="gzip"),
     "texts of fixed length": of(TEXTS, dtype=h5py.string_dtype("utf-8", 400)),
     "texts as bytes": of(np.array(TEXTS)),
+    "arrays of varying length": create(h5py.vlen_dtype(np.int32), write=RAGGED),
     "compound": of(RECORDS),
     "compound, chunked": of(RECORDS, chunks=(5,)),
     "compound, gzip": of(RECORDS, compression="gzip", shuffle=True),
@@ -287,15 +290,8 @@ def test_text_of_fixed_length_ends_where_its_padding_begins(padding: int, tmp_pa
 
 
 def test_arrays_of_varying_length_are_ragged(tmp_path: Path) -> None:
-    rows = [np.arange(i % 5, dtype=np.int32) for i in range(N)]
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        dataset = file.create_dataset("x", (N,), h5py.vlen_dtype(np.int32))
-        for i, row in enumerate(rows):
-            dataset[i] = row
-    ref = yoga.from_hdf5(path, {"tokens": "x"})
-    assert_rows_equal(list(ref), [{"tokens": row} for row in rows])
-    check_source(lambda: ref, [{"tokens": row} for row in rows], tmp_path / "storage")
+    ref = yoga.from_hdf5(written(tmp_path / "x.h5", WAYS["arrays of varying length"]), {"tokens": "x"})
+    check_source(lambda: ref, [{"tokens": row} for row in RAGGED], tmp_path / "storage")
 
 
 def test_names_of_columns(tmp_path: Path) -> None:
