@@ -326,10 +326,3 @@ def test_texts_that_are_views_may_be_in_others_beside_nulls(
         whole = pa.array(given["c"].to_pylist(), kind)  # nor slices of structs with views
         pq.write_table(pa.table({"c": whole}), tmp_path / "x.parquet")
         assert yoga.from_parquet(tmp_path / "x.parquet").to_arrow().to_pylist() == given.to_pylist()
-
-
-def test_texts_that_are_views_are_filtered(tmp_path: Path) -> None:
-    texts = pa.array([None if n % 3 == 0 else str(n) for n in range(9)], VIEWED)
-    pq.write_table(pa.table({"n": range(9), "t": texts}), tmp_path / "x.parquet", row_group_size=4)
-    for filters in ([("t", "==", "4")], [("n", "==", 4)]):
-        assert list(yoga.from_parquet(tmp_path / "x.parquet", filters=filters)["t"]) == ["4"]

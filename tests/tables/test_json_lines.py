@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.tables.foreign import json_lines
-from torchyoga.testing import check_dataref
+from torchyoga.testing import assert_rows_equal, check_dataref
 
 ROWS = [
     {
@@ -65,14 +65,6 @@ def test_any_text_and_any_ends_of_lines(texts: list[str], end: str) -> None:
         path = Path(folder, "texts.jsonl")
         path.write_bytes(end.join(map(json.dumps, texts)).encode())
         assert list(yoga.from_jsonl(path)) == texts
-
-
-def test_a_schema_may_be_given(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.jsonl", [{"x": [1, 2], "y": 3}, {"x": [], "y": 4}])
-    schema = yoga.Schema.of({"x": np.zeros(1, np.int16), "y": 0.5}, ragged=["x"])
-    row = yoga.from_jsonl(path, schema)[0]
-    assert (row["x"].dtype, row["x"].tolist(), row["y"]) == (np.int16, [1, 2], 3.0)
-    assert yoga.from_jsonl(path, schema)[1]["x"].shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -210,19 +202,20 @@ def test_what_a_schema_cannot_hold_is_an_error(value: str, like: Any, tmp_path: 
 
 def test_what_a_schema_can_hold(tmp_path: Path) -> None:
     rows = [
-        {"a": 0.1, "b": [[1, 2.7]], "c": 7, "d": [True]},
-        {"a": 2, "b": [[1e30, 3]], "c": -7, "d": [False]},
+        {"a": 0.1, "b": [[1, 2.7]], "c": 7, "d": [True], "e": [1, 2]},
+        {"a": 2, "b": [[1e30, 3]], "c": -7, "d": [False], "e": []},
     ]
     path = written(tmp_path / "x.jsonl", rows)
     with open(path, "a") as file:
-        file.write('{"a": NaN, "b": [[Infinity, -0.0]], "c": 0, "d": [true]}\n')
+        file.write('{"a": NaN, "b": [[Infinity, -0.0]], "c": 0, "d": [true], "e": [3]}\n')
     like = {"a": np.float16(1), "b": np.zeros((1, 2), np.float32), "c": np.int8(1), "d": np.ones(1, np.bool_)}
-    found = list(yoga.from_jsonl(path, yoga.Schema.of(like)))
+    found = list(yoga.from_jsonl(path, yoga.Schema.of({**like, "e": np.zeros(1, np.int16)}, ragged=["e"])))
     assert [(row["a"], row["c"]) for row in found[:2]] == [(np.float16(0.1), 7), (np.float16(2), -7)]
     assert np.isnan(found[2]["a"])
     assert found[0]["b"].tolist() == np.array([[1, 2.7]], np.float32).tolist()
     assert found[2]["b"].tolist() == [[np.inf, 0]]
     assert [row["d"].tolist() for row in found] == [[True], [False], [True]]
+    assert_rows_equal([row["e"] for row in found], [np.array(ids, np.int16) for ids in ([1, 2], [], [3])])
 
 
 def test_ints_beside_fractions_keep_all_digits_or_are_an_error(tmp_path: Path) -> None:

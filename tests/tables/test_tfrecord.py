@@ -208,9 +208,7 @@ def test_any_messages_are_what_protocol_buffers_say(made: tuple[list[dict[str, A
 
 
 def varint(number: int) -> bytes:
-    return bytes([*(number >> 7 * n & 127 | 128 for n in range((number.bit_length() - 1) // 7)), 0])[
-        :-1
-    ] + bytes([number >> 7 * ((number.bit_length() - 1) // 7) & 127 if number else 0])
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
 def field(number: int, body: bytes, wire: int = 2) -> bytes:
@@ -244,12 +242,11 @@ ODD = {
 def test_what_writers_do_not_write_is_read_all_the_same(odd: str, tmp_path: Path) -> None:
     data, values = ODD[odd]
     assert list(Example.FromString(data).features.feature["a"].int64_list.value) == values
-    others = [message(a=[n, 200 + n]) for n in range(20)]
+    usual = [[n, 200 + n] for n in range(20)]
+    others = [message(a=some) for some in usual]
     ref = yoga.from_tfrecord(write(tmp_path / "x.tfrecord", [*others, data, *others]))
     assert ref[20]["a"].tolist() == values
-    assert [row["a"].tolist() for row in ref] == [[n, 200 + n] for n in range(20)] + [values] + [
-        [n, 200 + n] for n in range(20)
-    ]
+    assert [row["a"].tolist() for row in ref] == [*usual, values, *usual]
 
 
 FORGED = {
