@@ -153,13 +153,6 @@ def noisy(row: Any) -> Any:
     return {"ids": row["ids"] + np.int32(np.random.randint(1000)), "k": row["k"]}
 
 
-def test_epochs_of_a_loader_have_other_batches(ref: DataRef) -> None:
-    loader = yoga.DataLoader(ref.token_batches("ids", 48), batch_size=None, seed=7)
-    one, other = ([batch["k"].tolist() for batch in loader] for _ in range(2))
-    assert one != other
-    assert sorted(sum(one, [])) == sorted(sum(other, []))
-
-
 def test_over_other_views_and_with_fewer_columns(ref: DataRef) -> None:
     some = yoga.concat([ref[10:40], ref.where("k", lambda k: k >= 70)])
     batches = some.token_batches("ids", 30)
