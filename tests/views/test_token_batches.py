@@ -132,6 +132,9 @@ def test_batches_are_padded_rows(ref: DataRef, options: dict[str, Any]) -> None:
         assert len(rows) * width <= 36
         seen += rows
     assert sorted(seen) == list(range(len(ROWS)))
+    later = [row for batch in batches.in_epoch(5) for row in batch["k"].tolist()]
+    assert sorted(later) == sorted(seen)
+    assert later != seen
     assert len(batches.in_epoch(5)) == len(batches)
     assert repr(batches).startswith("<batches of ")
     assert f": {len(batches)} rows" in repr(batches)
