@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import configparser
-import importlib.util
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,18 +17,11 @@ import yaml
 import torchyoga
 
 ROOT = Path(__file__).parents[1]
+CONFIG = configparser.ConfigParser()
+CONFIG.read(ROOT / "setup.cfg")
+release = SimpleNamespace(**runpy.run_path(str(ROOT / "release" / "release.py")))
 # What packages of PyPI are called on conda-forge.
 ON_CONDA = {"torch": "pytorch", "lmdb": "python-lmdb", "xxhash": "python-xxhash", "isal": "python-isal"}
-
-
-@pytest.fixture(scope="module")
-def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "release" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def git(root: Path, *arguments: str) -> None:
@@ -53,7 +46,7 @@ def clean(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_clean_checkout_is_tagged_once(release: ModuleType, clean: Path) -> None:
+def test_a_clean_checkout_is_tagged_once(clean: Path) -> None:
     assert release.hindrances(clean) == []
     git(clean, "config", "user.name", "a")
     git(clean, "config", "user.email", "a@b.c")
@@ -71,7 +64,7 @@ def test_a_clean_checkout_is_tagged_once(release: ModuleType, clean: Path) -> No
         ("changes/7.fix.md", "mended\n", "1 fragments, such as 7.fix.md"),
     ],
 )
-def test_what_hinders_is_said(release: ModuleType, clean: Path, path: str, text: str, said: str) -> None:
+def test_what_hinders_is_said(clean: Path, path: str, text: str, said: str) -> None:
     (clean / path).write_text(text)
     found = release.hindrances(clean)
     assert "1 files are not committed" in " ".join(found)
@@ -80,12 +73,12 @@ def test_what_hinders_is_said(release: ModuleType, clean: Path, path: str, text:
     assert said in release.hindrances(clean)[0]
 
 
-def test_other_branches_are_not_released(release: ModuleType, clean: Path) -> None:
+def test_other_branches_are_not_released(clean: Path) -> None:
     git(clean, "checkout", "-q", "-b", "other")
     assert "this is branch 'other'" in release.hindrances(clean)[0]
 
 
-def test_what_was_built_is_all_there_is(release: ModuleType, tmp_path: Path) -> None:
+def test_what_was_built_is_all_there_is(tmp_path: Path) -> None:
     wheel = tmp_path / "torchyoga-1.2.3-py3-none-any.whl"
     wheel.write_bytes(bytes(10))
     with pytest.raises(ValueError, match="should hold"):
@@ -97,9 +90,7 @@ def test_what_was_built_is_all_there_is(release: ModuleType, tmp_path: Path) -> 
         release.check_built(tmp_path, "1.2.3")
 
 
-def test_a_release_switches_how_to_install_it_and_no_other_line_says_it(
-    release: ModuleType, clean: Path
-) -> None:
+def test_a_release_switches_how_to_install_it_and_no_other_line_says_it(clean: Path) -> None:
     said = {page: (ROOT / page).read_text() for page in release.PAGES}
     (stage,) = {
         number for number, text in enumerate(release.INSTALL) if any(text in page for page in said.values())
@@ -133,8 +124,6 @@ def test_a_release_switches_how_to_install_it_and_no_other_line_says_it(
 
 
 def test_extras_that_are_named_exist() -> None:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
     files = [*(ROOT / "torchyoga").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
     named = {
         extra
@@ -143,13 +132,11 @@ def test_extras_that_are_named_exist() -> None:
         for extra in extras.split(",")
     }
     assert named
-    assert named <= set(config["options.extras_require"])
+    assert named <= set(CONFIG["options.extras_require"])
 
 
-def test_there_is_one_version_number(release: ModuleType) -> None:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    assert config["metadata"]["version"] == "attr: torchyoga.__version__"
+def test_there_is_one_version_number() -> None:
+    assert CONFIG["metadata"]["version"] == "attr: torchyoga.__version__"
     assert release.version_of(ROOT) == torchyoga.__version__
     assert f'{{% set version = "{torchyoga.__version__}" %}}' in recipe_text()
 
@@ -159,17 +146,15 @@ def recipe_text() -> str:
 
 
 def test_the_recipe_needs_what_the_package_needs() -> None:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
     wanted = set()
-    for line in config["options"]["install_requires"].split("\n"):
+    for line in CONFIG["options"]["install_requires"].split("\n"):
         if name := line.partition(";")[0].strip():
             package, bound = re.fullmatch(r"([a-z0-9-]+)(>=.*)", name).groups()  # type: ignore[union-attr]
             wanted.add(f"{ON_CONDA.get(package, package)} {bound}")
     text = re.sub(r"^{%.*%}$", "", recipe_text(), flags=re.MULTILINE)
     recipe = yaml.safe_load(re.sub(r"{{.*?}}", "x", text))
-    assert set(recipe["requirements"]["run"]) == wanted | {f"python {config['options']['python_requires']}"}
-    scripts = config["options.entry_points"]["console_scripts"].split("\n")
+    assert set(recipe["requirements"]["run"]) == wanted | {f"python {CONFIG['options']['python_requires']}"}
+    scripts = CONFIG["options.entry_points"]["console_scripts"].split("\n")
     assert recipe["build"]["entry_points"] == [line for line in scripts if line]
 
 

@@ -125,14 +125,12 @@ def test_links_within_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 
 @pytest.mark.rest
-def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+def test_nothing_is_loaded_from_elsewhere_and_every_picture_says_what_it_shows(
+    pages: dict[Path, Page],
+) -> None:
     for path, page in pages.items():
         assert not [file for file in page.files if urlsplit(file).netloc], path
-
-
-@pytest.mark.rest
-def test_every_picture_says_what_it_shows(pages: dict[Path, Page]) -> None:
-    assert not [path.name for path, page in pages.items() if page.without_alt]
+        assert not page.without_alt, path
 
 
 @pytest.mark.rest

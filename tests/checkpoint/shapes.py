@@ -14,14 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from becoming import finish
 from torch import nn
 
 import torchyoga as yoga
@@ -282,7 +283,7 @@ def serve() -> dict[str, Any] | None:
             if not child and "code" in order:
                 return order  # type: ignore[no-any-return]
             if not child:
-                _run(order, rank)
+                finish(partial(_run, order, rank))
             children.append(child)
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         print(json.dumps(codes), flush=True)
@@ -290,24 +291,14 @@ def serve() -> dict[str, Any] | None:
 
 
 def _run(order: dict[str, Any], rank: int) -> None:
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        signal.alarm(order.get("patience", 120))
-        world = order.get("world", 1)
-        order = {**order, "log": f"{order['log']}-{rank}", **order.get("only", {}).get(str(rank), {})}
-        os.environ["WORLD_SIZE"] = str(world)
-        if world > 1 or order["shape"] == "sharded":
-            dist.init_process_group("gloo", f"file://{order['meeting']}", rank=rank, world_size=world)
-        {**SHAPES, "sharded": sharded}[order["shape"]](Program(order))
-        code = 0
-    except SystemExit as leaving:
-        code = int(str(leaving.code))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    os.setpgid(0, 0)
+    signal.alarm(order.get("patience", 120))
+    world = order.get("world", 1)
+    order = {**order, "log": f"{order['log']}-{rank}", **order.get("only", {}).get(str(rank), {})}
+    os.environ["WORLD_SIZE"] = str(world)
+    if world > 1 or order["shape"] == "sharded":
+        dist.init_process_group("gloo", f"file://{order['meeting']}", rank=rank, world_size=world)
+    {**SHAPES, "sharded": sharded}[order["shape"]](Program(order))
 
 
 class Server:
@@ -315,8 +306,10 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        paths = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__], env={**os.environ, "PYTHONPATH": paths}, **pipes
         )
 
     def run(self, shape: str, folder: Path, log: Path, **order: Any) -> list[int]:

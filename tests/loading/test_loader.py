@@ -407,25 +407,6 @@ def test_what_a_cache_should_keep_does_not_depend_on_a_resume() -> None:
     assert advised(1, sampler.state_dict()) == advised(1)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=2, shuffle=True, seed=0)
-    whole = rows_of(loader)
-    loader.set_epoch(0)
-    iterator = iter(loader)
-    got = []
-    for _ in range(4):
-        got.append(next(iterator))
-        time.sleep(0.01)  # so that the thread is at work
-
-    def goes_on() -> None:
-        assert rows_of(got) + rows_of(iterator) == whole
-
-    assert status_of_child(goes_on) == 0
-    assert rows_of(got) + rows_of(iterator) == whole
-
-
 class Interrupted(Downloaded):
     """Ctrl-C arrives while some of its rows are read or announced, once for each."""
 
@@ -499,26 +480,33 @@ def test_a_batch_that_was_made_but_not_counted_comes_again(monkeypatch: pytest.M
     loader.prove()
 
 
-@pytest.mark.quick("lmdb-False", "hdf5-True")
+def collated(rows: Any) -> Any:
+    return torch.utils.data.default_collate(list(rows))
+
+
+WORKERS: dict[str, Any] = {"num_workers": 2, "collate_fn": collated}
+
+
+@pytest.mark.quick("*-thread", "lmdb-workers", "hdf5-persistent")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
-    ref: yoga.DataRef, persistent: bool
+@pytest.mark.parametrize(
+    "options", [{}, WORKERS, {**WORKERS, "persistent_workers": True}], ids=["thread", "workers", "persistent"]
+)
+def test_a_child_forked_in_the_middle_goes_on_and_leaves_workers_to_its_parent(
+    ref: yoga.DataRef, options: dict[str, Any]
 ) -> None:
-    def coll(rows: Any) -> Any:
-        return torch.utils.data.default_collate(list(rows))
-
-    loader = yoga.DataLoader(
-        ref, batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent, collate_fn=coll
-    )
+    loader = yoga.DataLoader(ref, batch_size=2, shuffle=True, seed=0, **options)
     whole = rows_of(loader)
     loader.set_epoch(0)
     iterator: Any = iter(loader)
-    got = [next(iterator), next(iterator)]
+    got = []
+    for _ in range(4):
+        got.append(next(iterator))
+        time.sleep(0.01)  # so that the thread is at work
 
     def goes_on() -> None:
-        assert rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10]
+        assert rows_of(got) + rows_of(iterator) == whole
 
     def begins_again() -> None:
         nonlocal iterator

@@ -470,7 +470,6 @@ def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref:
     subprocess.run(command, env=environment, check=True, timeout=PATIENCE)
 
 
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
 def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
     ring = Ring.made(1)
     worker = pickle.loads(pickle.dumps(ring))

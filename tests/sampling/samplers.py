@@ -180,6 +180,11 @@ def plain(batch: Any) -> Any:
     return [column.tolist() if hasattr(column, "tolist") else column for column in batch]
 
 
+def rows_of(loader: Any) -> list[int]:
+    """The numbers of the rows of an epoch, in their order."""
+    return [row for batch in loader for row in batch[0].tolist()]
+
+
 def endlessly(loader: Any) -> Iterator[Any]:
     while True:
         yield from loader

@@ -29,6 +29,7 @@ from samplers import (
     endlessly,
     loader_of,
     plain,
+    rows_of,
     seed_all,
 )
 from starts import FRESH_STARTS
@@ -65,10 +66,7 @@ def test_resumed_from_every_batch_twice_by_small_states(name: str) -> None:
 @pytest.mark.quick("tasks", "ours within")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_stopped_and_continued_with_other_workers(name: str) -> None:
-    if name == "singly":
-        options: Any = {}
-    else:
-        options = {"prefetch_factor": 3}
+    options: Any = {} if name == "singly" else {"prefetch_factor": 3}
     whole = loader_of(name)
     seed_all()
     expected = [plain(batch) for _ in range(3) for batch in whole]
@@ -313,17 +311,17 @@ def test_a_sampler_that_fails_ends_no_epoch(error: type[BaseException], workers:
 def test_epochs_advance_and_set_epoch_reaches_the_sampler() -> None:
     sampler = ByLength()
     loader = yoga.DataLoader(Noisy(), 5, sampler=sampler, seed=3)
-    orders = [[row for batch in loader for row in batch[0].tolist()] for _ in range(3)]
+    orders = [rows_of(loader) for _ in range(3)]
     assert sampler.epoch == 2
     for epoch in range(3):
         alone = ByLength()
         alone.set_epoch(epoch)
         assert list(alone) == orders[epoch]
     loader.set_epoch(1)
-    assert [row for batch in loader for row in batch[0].tolist()] == orders[1]
+    assert rows_of(loader) == orders[1]
     sampler.set_epoch(0)  # called by trainers, and by loops that know only the sampler
     assert sampler.epoch == 0
-    assert [row for batch in loader for row in batch[0].tolist()] == orders[0]
+    assert rows_of(loader) == orders[0]
     assert loader.state_dict()["epoch"] == 1
     assert copy.deepcopy(sampler).epoch == pickle.loads(pickle.dumps(sampler)).epoch == 0
     copied = copy.deepcopy(sampler)
@@ -570,7 +568,7 @@ def test_torchs_own_samplers_become_ours() -> None:
         yoga.DataLoader(Noisy(), 4, sampler=theirs),
         yoga.DataLoader(Noisy(), batch_sampler=BatchSampler(theirs, 4, False)),
     ):
-        assert [row for batch in loader for row in batch[0].tolist()] == expected
+        assert rows_of(loader) == expected
         assert isinstance(loader.sampler, yoga.ResumableSampler)
         assert loader.prove.__self__ is loader
     torch.manual_seed(2)
@@ -579,7 +577,7 @@ def test_torchs_own_samplers_become_ours() -> None:
     found = yoga.DataLoader(Noisy(), 4, sampler=RandomSampler(Noisy()))
     assert [plain(batch) for batch in found] == shuffled
     found = yoga.DataLoader(Noisy(), 4, sampler=SequentialSampler(Noisy()), num_replicas=2, rank=0)
-    assert [row for batch in found for row in batch[0].tolist()] == list(range(0, ROWS, 2))
+    assert rows_of(found) == list(range(0, ROWS, 2))
     assert isinstance(found.sampler, yoga.ResumableSampler)
 
 
@@ -589,7 +587,7 @@ def test_torchs_distributed_sampler_is_elastic_and_its_set_epoch_followed() -> N
         return samplers, [yoga.DataLoader(Noisy(), size, sampler=sampler) for sampler in samplers]
 
     whole = loaders(1, 4)[1][0]
-    orders = [[row for batch in whole for row in batch[0].tolist()] for _ in range(3)]
+    orders = [rows_of(whole) for _ in range(3)]
     samplers, ranks = loaders(2, 3)
     for sampler in samplers:
         sampler.set_epoch(1)
@@ -600,16 +598,14 @@ def test_torchs_distributed_sampler_is_elastic_and_its_set_epoch_followed() -> N
     samplers, (later,) = loaders(1, 5)
     later.load_state_dict(state)
     samplers[0].set_epoch(1)
-    rest = [row for batch in later for row in batch[0].tolist()]
-    assert [row for pair in zip(*got, strict=True) for row in pair] + rest == orders[1]
+    assert [row for pair in zip(*got, strict=True) for row in pair] + rows_of(later) == orders[1]
     assert later.prove()
     samplers[0].set_epoch(1)  # the epoch has no rows left
-    again = [row for batch in later for row in batch[0].tolist()]
-    assert again == orders[1]
+    assert rows_of(later) == orders[1]
     fresh = DistributedSampler(Noisy(), 1, 0, seed=5)
     fresh.set_epoch(2)
     loader = yoga.DataLoader(Noisy(), 4, sampler=fresh)
-    assert [row for batch in loader for row in batch[0].tolist()] == orders[2]
+    assert rows_of(loader) == orders[2]
 
 
 def test_subclasses_are_foreign() -> None:
@@ -622,20 +618,13 @@ def test_subclasses_are_foreign() -> None:
             return (row for row in super().__iter__() if row % 2 == 0)
 
     loader = yoga.DataLoader(Noisy(), 4, sampler=Backwards(Noisy(), 2, 0))
-    assert [row for batch in loader for row in batch[0].tolist()] == list(Backwards(Noisy(), 2, 0))
+    assert rows_of(loader) == list(Backwards(Noisy(), 2, 0))
     check_resume(lambda: yoga.DataLoader(Noisy(), 4, sampler=Backwards(Noisy(), 2, 0), seed=1))
     check_resume(lambda: yoga.DataLoader(Noisy(), 4, sampler=Even(ROWS, 1, 0, seed=2), seed=1))
 
 
 def test_on_several_ranks_torchs_samplers_draw_different_rows_and_others_give_a_warning() -> None:
-    orders = [
-        [
-            row
-            for batch in loader_of("weighted", num_replicas=2, rank=rank, seed=3)
-            for row in batch[0].tolist()
-        ]
-        for rank in (0, 1)
-    ]
+    orders = [rows_of(loader_of("weighted", num_replicas=2, rank=rank, seed=3)) for rank in (0, 1)]
     assert orders[0] != orders[1]
     with pytest.warns(UserWarning, match="there are 2 ranks, and Tasks does not say that it heeds them"):
         next(iter(loader_of("tasks", num_replicas=2, rank=1)))

@@ -7,6 +7,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -244,10 +245,6 @@ def torchs_loader(shape: Shape, rank: int, is_batched: bool = False) -> Rank:
     return Rank(torch.utils.data.DataLoader(data, batch_sampler=batches), batches)  # type: ignore[arg-type]
 
 
-def torchs_loader_of_batches(shape: Shape, rank: int) -> Rank:
-    return torchs_loader(shape, rank, is_batched=True)
-
-
 def look(chance: random.Random, rank: Rank, held: list[Any], may_hold: bool) -> None:
     """Does some things that are to change nothing."""
     for _ in range(chance.choice([0, 0, 1, 1, 2, 4])):
@@ -310,7 +307,7 @@ def trained(seed: int, make: Callable[[Shape, int], Rank], is_quiet: bool) -> li
     return found
 
 
-LOADERS = [our_loader, foreign_loader, torchs_loader, torchs_loader_of_batches]
+LOADERS = [our_loader, foreign_loader, torchs_loader, partial(torchs_loader, is_batched=True)]
 
 
 @pytest.mark.slow("foreign_loader-*")

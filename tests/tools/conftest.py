@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,10 @@ def storage(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHYOGA_STORAGE", raising=False)
     return yoga.Storage("storage")
+
+
+@pytest.fixture(scope="module")
+def shown(storage: yoga.Storage) -> Iterator[str]:
+    """The address of a view of the storage of a module."""
+    with yoga.view(storage) as found:
+        yield found.url

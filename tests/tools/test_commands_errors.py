@@ -12,29 +12,26 @@ from commanding import parsed, run, said
 import torchyoga as yoga
 
 
+@pytest.mark.damages("a manifest is cut on purpose")
 def test_errors_have_kinds(storage: yoga.Storage) -> None:
+    (storage.path / "numbers" / "1" / "manifest.json").write_text("{")
     for arguments, kind in (
+        (["info", "numbers", "1"], "CorruptError"),
         (["info", "nosuch"], "NotFoundError"),
         (["info"], "UsageError"),
         (["nosuch"], "UsageError"),
         (["head", "images", "-c", "nosuch"], "KeyError"),
         (["rm", "images", "@prod"], "YogaError"),
     ):
-        assert json.loads(run(*arguments, "--json").stdout)["kind"] == kind
+        found = run(*arguments, "--json")
+        assert json.loads(found.stdout)["kind"] == kind
+        assert found.exit_code == (1 if kind == "CorruptError" else 2)
 
 
 def test_json_behind_two_dashes_is_an_argument(storage: yoga.Storage) -> None:
     found = run("info", "--", "--json")
     assert found.exit_code == 2
     assert not found.stdout
-
-
-@pytest.mark.damages("a manifest is cut on purpose")
-def test_damage_is_json_too(storage: yoga.Storage) -> None:
-    (storage.path / "numbers" / "1" / "manifest.json").write_text("{")
-    found = run("info", "numbers", "1", "--json")
-    assert found.exit_code == 1
-    assert json.loads(found.stdout)["kind"] == "CorruptError"
 
 
 def test_files_are_named_as_they_were_asked_for(storage: yoga.Storage, tmp_path: Path) -> None:

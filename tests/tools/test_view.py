@@ -16,13 +16,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from coding.decoders import file_of
 from commanding import ENVIRONMENT, hears_ctrl_c, run
-from damaged import flip
 from own import Made
 from viewing import ask, links
 from waiting import eventually
@@ -57,13 +56,6 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> yoga.Storage:
     return storage
 
 
-@pytest.fixture(scope="module")
-def shown(storage: yoga.Storage) -> Iterator[str]:
-    """The address of a view."""
-    with yoga.view(storage) as found:
-        yield found.url
-
-
 def test_from_the_list_to_a_value(shown: str) -> None:
     start = ask(shown)
     assert (start.status, start.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -92,16 +84,6 @@ def test_an_image_is_opened_as_it_is(shown: str, storage: yoga.Storage) -> None:
     text = ask(shown + "file?id=pets&version=1.0&row=0&name=jpeg")
     assert text.headers["content-type"] == "text/plain; charset=utf-8"
     assert text.text.endswith("no image")
-
-
-@pytest.mark.parametrize(
-    ("where", "count"), [("label = 3", 50), ('text = "row 17"', 1), ("score > 0.998", 1), ("score = nan", 50)]
-)
-def test_filters(shown: str, where: str, count: int) -> None:
-    for text in (quote(where), quote_plus(where)):
-        found = ask(f"{shown}rows?id=pets&version=1.1&where={text}")
-        assert found.status == 200
-        assert f"{count} row{'s' * (count != 1)} found" in found.text
 
 
 @pytest.mark.parametrize(
@@ -259,29 +241,6 @@ def test_a_filter_looks_at_rows_for_a_bounded_time(monkeypatch: pytest.MonkeyPat
         page = ask(shown.url + "rows?where=n+%3D+-1")
         assert "There may be more further on." in page.text
         assert links(page, "rows?")
-
-
-def test_a_version_that_is_removed_meanwhile(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    storage.submit([{"x": 1}], "a", "1")
-    with yoga.view(storage) as shown:
-        assert ask(shown.url + "rows?id=a&version=1").status == 200
-        storage.remove("a", "1")
-        assert ask(shown.url + "rows?id=a&version=1").status == 404
-        storage.submit([{"x": 7777}], "a", "1")
-        assert "7777" in ask(shown.url + "rows?id=a&version=1").text
-
-
-@pytest.mark.damages("one byte of a file")
-def test_a_damaged_version_is_said_to_be(tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    storage.submit([{"x": np.arange(1000)}], "a", "1")
-    for path in tmp_path.rglob("*.mdb"):
-        flip(path, np.arange(500, 504).tobytes())
-    with yoga.view(storage) as shown:
-        found = ask(shown.url + "rows?id=a&version=1")
-    assert found.status == 500
-    assert "It is damaged" in found.text
 
 
 def test_closing_ends_its_threads_and_its_port(storage: yoga.Storage) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from own import Epochal, Mapped, Own
 from records import in_a_version
+from sampling.samplers import drawn, seed_all
 from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
@@ -39,15 +40,10 @@ SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
 ref = in_a_version(ROWS, SCHEMA)
 
 
-def of_all_three() -> tuple[float, ...]:
-    """A number of each generator."""
-    return random.random(), float(np.random.rand()), float(torch.rand(()))
-
-
 def numbers_drawn(row: Any) -> Any:
     """At the top level, so that spawned workers find it."""
-    drawn = of_all_three()
-    return {"id": row["id"], "x": row["x"] + np.float32(drawn[0]), "drawn": drawn}
+    numbers = drawn()
+    return {"id": row["id"], "x": row["x"] + np.float32(numbers[0]), "drawn": numbers}
 
 
 def noisy(c: Any, draw: Draw) -> Any:
@@ -111,22 +107,16 @@ def test_map_draws_what_an_uncached_dataset_draws(ref: yoga.DataRef) -> None:
     assert len(set(found)) == 12, "a row that comes twice is made with other random numbers"
 
 
-def seed_all() -> None:
-    random.seed(1)
-    np.random.seed(1)
-    torch.manual_seed(1)
-
-
 def test_random_numbers_outside_are_left_alone(ref: yoga.DataRef) -> None:
     for view in (VIEWS["map"](ref), VIEWS["map_batches"](ref)):
         seed_all()
-        expected = of_all_three()
+        expected = drawn()
         seed_all()
         for _ in yoga.DataLoader(view, 4, seed=1, collate_fn=listed):
             pass
         for _ in view.stream(shuffle=True):
             pass
-        assert of_all_three() == expected
+        assert drawn() == expected
 
 
 def test_without_seeds_the_generators_decide(ref: yoga.DataRef) -> None:

@@ -63,18 +63,15 @@ LAWS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
     "of two": lambda base: yoga.concat([base[:9], base]).packed("ids", 16).columns(["ids", "rows"]),
     "two": lambda base: yoga.concat([base.packed("ids", 16), base.packed("ids", 20, seed=1)]),
     "column": lambda base: base.where("label", lambda y: y % 3 > 0).packed("ids", 16)["ids"],
+    "with workers": lambda base: base.packed("ids", 16, labels="ids", along=["mask"]),
 }
 
 
-@pytest.mark.quick("lmdb-pieces")
+@pytest.mark.quick("lmdb-pieces", "lmdb-with workers")
 @pytest.mark.parametrize("name", LAWS)
 def test_the_laws_of_views(ref: yoga.DataRef, name: str) -> None:
-    check_view(LAWS[name], ref[:40])
-
-
-@pytest.mark.quick("lmdb")
-def test_the_laws_of_views_with_workers(ref: yoga.DataRef) -> None:
-    check_view(lambda base: base.packed("ids", 16, labels="ids", along=["mask"]), ref, workers=2)
+    with_workers = name == "with workers"
+    check_view(LAWS[name], ref if with_workers else ref[:40], workers=2 if with_workers else 0)
 
 
 @pytest.mark.parametrize("epoch", [0, 3])
