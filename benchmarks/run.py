@@ -1,6 +1,6 @@
 """One run, one table: torchyoga against the limit of the machine and the naive way.
 
-    make bench        (more than an hour; 5 GB of temporary files, deleted at the end)
+    make bench        (40 minutes to more than an hour; 5 GB of temporary files, deleted at the end)
     python benchmarks/run.py --only mixtures,packs
 
 Each part writes its table when it is measured.
