@@ -309,6 +309,12 @@ def wrong() -> dict[str, tuple[str, bytes, str]]:
         "cut": ("matrix", whole[:-4], "an array of"),
         "header": ("matrix", whole[:40], "not an array as numpy.save"),
         "objects": ("matrix", whole.replace(b"'<f4'", b"'|O' "), "not an array as numpy.save"),
+        # At this dtype NumPy ends the process.
+        "unit": (
+            "matrix",
+            whole.replace(b"'<f4'", b"'<M8[s/0]'").replace(b" " * 5 + b"\n", b"\n"),
+            "not an array",
+        ),
         "text": ("matrix", b"hello", "not an array as numpy.save"),
         "no zip": ("packed", b"hello", "not an array as numpy.savez_compressed"),
         "bomb": ("packed", packed(np.zeros(10**7, np.uint16)), "more than its shape needs"),

@@ -12,6 +12,7 @@ import torch
 from ..process.messages import warn_user
 from ..process.seeding import sampler_seed, seeder
 from ..sampling.ranks import Processes
+from ..sampling.user_sampler import check_place
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 _HAS_MPS = torch.backends.mps.is_available()
@@ -113,8 +114,7 @@ def _listed(value: Any) -> Any:
 def _arrays(value: Any, kind: str) -> Any:
     """A state as NumPy takes it: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
     if isinstance(value, dict):
-        if not 0 <= value.get("pos", 0) <= 624 or value.get("buffer_pos", 0) < 0:
-            raise ValueError("a place beside the words of a generator, which NumPy would read")
+        check_place(value)
         return {name: _arrays(part, kind) for name, part in value.items()}
     words = np.uint32 if kind == "MT19937" else np.uint64
     return np.array(value, words) if isinstance(value, list) else value

@@ -37,6 +37,7 @@ from torch.utils.data import (
 from ..errors import StateError
 from ..order.place import Place
 from ..process.seeding import OwnGenerators
+from ..rows.column import is_valid
 from ..rows.types import Array, Index, Json
 
 END = object()  # in place of a batch that an epoch does not have
@@ -549,9 +550,7 @@ def put_back(generator: _Generator | list[Any], found: Json) -> None:
             version, words, gauss = found["random"]
             generator.setstate((version, tuple(_unpacked(words).tolist()), gauss))
         else:
-            state = _untree(found["numpy"])
-            if not isinstance(state, dict):
-                raise TypeError
+            state: Any = _untree({**found["numpy"]})  # TypeError if it is not a dict
             if isinstance(generator, np.random.RandomState):
                 generator.set_state(state)
             else:
@@ -565,6 +564,12 @@ def put_back(generator: _Generator | list[Any], found: Json) -> None:
         ) from error
 
 
+def check_place(state: Mapping[str, Any]) -> None:
+    """Raises ValueError if a NumPy generator would draw from memory beside its words in this state."""
+    if not 0 <= state.get("pos", 0) <= 624 or state.get("buffer_pos", 0) < 0:
+        raise ValueError("a place beside the words of a generator, which NumPy would read")
+
+
 def _tree(value: object) -> object:
     if isinstance(value, dict):
         return {name: _tree(one) for name, one in value.items()}
@@ -575,8 +580,7 @@ def _tree(value: object) -> object:
 
 def _untree(value: object) -> object:
     if isinstance(value, dict):
-        if not 0 <= value.get("pos", 0) <= 624 or value.get("buffer_pos", 0) < 0:
-            raise ValueError("a place beside the words of a generator, which NumPy would read")
+        check_place(value)
         return _unpacked(value) if "base85" in value else {name: _untree(one) for name, one in value.items()}
     return value
 
@@ -590,4 +594,6 @@ def _packed(array: Array) -> dict[str, str]:
 
 def _unpacked(found: Mapping[str, str]) -> Array:
     data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
+    if not is_valid("ndarray", found["dtype"]):  # at some other texts NumPy ends the process
+        raise ValueError(f"an array of {found['dtype']!r:.40}")
     return np.frombuffer(data, np.dtype(found["dtype"]))

@@ -25,7 +25,8 @@ def npy_header(value: bytes | memoryview) -> tuple[int, _Header] | None:
         return None
     width = 2 if value[6] == 1 else 4
     start = 8 + width + int.from_bytes(value[8 : 8 + width], "little")
-    if start > min(len(value), LONGEST_HEADER):
+    # A dtype such as "<M8[s/0]" makes NumPy end the process; those that it writes have no slash.
+    if start > min(len(value), LONGEST_HEADER) or b"/" in bytes(value[:start]):
         return None
     found = _header_in(bytes(value[:start]))
     return None if found is None else (start, found)
