@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pickle
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import lmdb
@@ -31,6 +34,16 @@ class NaiveLmdb(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         with self.env.begin(buffers=True) as transaction:
             return pickle.loads(transaction.get(b"%d" % index))
+
+
+def save(figure: Any, path: Path, **options: Any) -> None:
+    """Saves a picture in docs/images, and gives it its colours for dark pages."""
+    import matplotlib.pyplot as plt
+
+    figure.savefig(path, metadata={"Date": None}, **options)
+    plt.close(figure)
+    add = "import pictures; pictures.add_dark_colours()"
+    subprocess.run([sys.executable, "-c", add], cwd=path.parents[1], check=True)
 
 
 def write_naive(path: str, images: np.ndarray, labels: np.ndarray) -> None:

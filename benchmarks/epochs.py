@@ -28,7 +28,7 @@ import numpy as np
 import performance
 import torch
 import torch.utils.data
-from common import NaiveLmdb, write_pickled
+from common import NaiveLmdb, save, write_pickled
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
@@ -370,8 +370,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
     axes.set_ylabel("share of a loop by hand")
     axes.legend(fontsize=7, ncols=2)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def write_page(found: list[dict[str, Any]]) -> None:

@@ -453,6 +453,7 @@ def draw(found: Rates, ways: list[str]) -> None:
     """The picture: the better of 0 and 2 workers, first epoch and later ones."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
+    from common import save
 
     mpl.rcParams |= {"svg.hashsalt": "torchyoga", "font.size": 10, "font.family": "sans-serif"}
     figure, axes = plt.subplots(figsize=(9, 3.4))
@@ -471,7 +472,7 @@ def draw(found: Rates, ways: list[str]) -> None:
     axes.set_xlabel("rows a second: first epoch dark, the next one light; the better of 0 and 2 workers")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    figure.savefig(PICTURE, bbox_inches="tight", facecolor="white", metadata={"Date": None})
+    save(figure, PICTURE, bbox_inches="tight", facecolor="white")
 
 
 if __name__ == "__main__":

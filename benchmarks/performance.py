@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils.data
-from common import BATCH, NaiveLmdb, interleaved, ratio, take_limit, verdict, write_naive
+from common import BATCH, NaiveLmdb, interleaved, ratio, save, take_limit, verdict, write_naive
 from sparse import write_sparse
 
 import torchyoga as yoga
@@ -487,5 +487,4 @@ def draw(points: list[dict[str, Any]]) -> None:
         axes.grid(alpha=0.3)
     left.legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(DOCS / "images" / "performance.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, DOCS / "images" / "performance.svg")

@@ -402,9 +402,6 @@ def write(name: str, found: Any) -> None:
         table = found if name == "reading" else [performance.HEADING, *found]
         performance.put_tables({name: performance.as_table(table)})
         show(table)
-    if name in ("epochs", "curve"):  # their pictures have no colours for dark pages yet
-        add = "import pictures; pictures.add_dark_colours()"
-        subprocess.run([sys.executable, "-c", add], cwd=performance.DOCS, check=True)
 
 
 def show(table: list[list[Any]]) -> None:
