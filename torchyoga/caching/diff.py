@@ -292,13 +292,7 @@ def _pairs(old: Ints, new: Ints) -> Ints:
 
 
 def _repeated(side: Side, rows: Ints, count: int) -> ValueError:
-    """An error that names some of the keys that occur twice in a dataset.
-
-    Args:
-        side: the dataset.
-        rows: a row of each of some of these keys.
-        count: how many such keys were found.
-    """
+    """An error that names keys which occur twice in a side, those of some `rows` out of `count`."""
     texts = side.key_texts(np.sort(rows[:_NAMED]))
     more = f" and {count - len(texts):,} more" if count > len(texts) else ""
     named = ", ".join(map(repr, side.keys))

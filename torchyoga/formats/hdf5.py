@@ -419,8 +419,8 @@ def _bfloat16() -> h5t.TypeID:
 
 def _refuse_what_hdf5_cannot_hold(column: Column) -> None:
     layout = _layout_of(column, "values")
-    if len(layout.item_shape) + 1 > _MOST_DIMENSIONS or layout.item_bytes > _LARGEST_CHUNK:
-        is_large = layout.item_bytes > _LARGEST_CHUNK
+    is_large = layout.item_bytes > _LARGEST_CHUNK
+    if is_large or len(layout.item_shape) + 1 > _MOST_DIMENSIONS:
         advice = "make several rows of each" if is_large else "reshape them, or use format='lmdb'"
         raise SchemaError(
             f"column {column.name!r}: HDF5 holds rows of up to {_MOST_DIMENSIONS - 1} dimensions and 4 GiB, "

@@ -381,6 +381,7 @@ def _descriptor() -> int:
 
 Bytes = npt.NDArray[np.uint8]
 _OWN_READ = 8 * 2**20  # bytes; the allocator keeps memory for smaller reads, so that it is not new each time
+_UNLOCKED_READ = 2 * 2**20  # bytes; smaller ones keep Python's lock
 _LOCKED_ITEMS = 500  # NumPy keeps Python's lock while it picks no more than these
 _MOST_BYTES = 2**62
 
@@ -489,7 +490,7 @@ class _Range:
     def picked(self, places: Ints, row_bytes: int) -> Bytes:
         """Copies of rows, by NumPy; of many bytes without Python's lock, as several items each."""
         size = row_bytes
-        if len(places) * row_bytes >= 2 * PIECE:
+        if len(places) * row_bytes >= _UNLOCKED_READ:
             while len(places) * row_bytes // size <= _LOCKED_ITEMS and not size % 2:
                 size //= 2
             places = places[:, None] + np.arange(0, row_bytes, size)

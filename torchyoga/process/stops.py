@@ -46,12 +46,10 @@ class Stops:
         if threading.current_thread() is not threading.main_thread():
             warn_user("signals reach the main thread only, and this is another one; none will save")
             return
-        for name in self.names:
-            number = getattr(signal, name, None)
-            if number is not None:
-                _listening.setdefault(int(number), []).append(self)
-                if signal.getsignal(number) is not _note:
-                    _before[number] = signal.signal(number, _note) or signal.SIG_DFL
+        for number in filter(None, (getattr(signal, name, None) for name in self.names)):
+            _listening.setdefault(int(number), []).append(self)
+            if signal.getsignal(number) is not _note:
+                _before[number] = signal.signal(number, _note) or signal.SIG_DFL
 
     def leave(self) -> None:
         """Makes them do what they did before; one that came, and was not answered, does it now."""

@@ -126,13 +126,7 @@ class AutoMeter(Meter):
         return True
 
     def _wanted(self, pace: float, costs: Costs, delivery: Any) -> int:
-        """The number of workers from now on.
-
-        Args:
-            pace: seconds of a batch.
-            costs: of a batch.
-            delivery: of this iteration.
-        """
+        """The number of workers from now on, if a batch takes `pace` seconds and has these costs."""
         number, left = self._setting.number, delivery.iteration.num_steps - delivery.iteration.taken
         if number in self._costs and _are_others(costs, self._costs[number]):
             self._paces, self._costs = {}, {}

@@ -258,13 +258,7 @@ def with_column(schema: Schema, name: str) -> Schema:
 
 
 def _rest_of(schema: Schema, of: Projection, name: str) -> Projection | None:
-    """Some columns of rows that get one more at the end; None if what they become is not that projection.
-
-    Args:
-        schema: how the rows look before.
-        of: some of their columns, and the one that is added.
-        name: of the latter.
-    """
+    """Columns of rows that become the projection `of` once `name` is added to them; None if none do."""
     names = [schema.columns[number].name for number in of.columns if number < len(schema.columns)]
     # What says where values are, or how long, comes with them.
     names = [one for one in names if not one.endswith((VALID, LENGTHS))]

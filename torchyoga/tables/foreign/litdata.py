@@ -317,12 +317,7 @@ def _value(name: str, how: str, where: str) -> records.RecordValue:
 
 
 def _heads(numbers: str, part: records.ValuePart) -> Iterator[records.ArrayGroup]:
-    """The heads of arrays: a number for the dtype, the number of dimensions, and these.
-
-    Args:
-        numbers: the dtype of these.
-        part: some arrays.
-    """
+    """The heads of arrays: their dtype, the number of dimensions, and these, as numbers of one dtype."""
     heads = part.head(np.arange(len(part.addresses)), 0, 8, numbers).astype(np.int64)
     keys = heads[:, 0] << 32 | heads[:, 1]
     for key in np.unique(keys).tolist():

@@ -425,10 +425,9 @@ class IndexedFolder:
         name, about = stored.name, there.get(stored.name)
         if not verify:
             stored = replace(stored, hashes=(), raw_hashes=())
-        is_known = bool(stored.sent) or (about is not None and about.nbytes is not None)
-        has_state = about is not None and about.state is not None
-        is_known = is_known and bool(stored.hashes or stored.raw_hashes or has_state)
-        if not is_known and not (there and about is None):
+        has_size = bool(stored.sent or (about is not None and about.nbytes is not None))
+        has_tag = bool(stored.hashes or stored.raw_hashes or (about is not None and about.state is not None))
+        if not (has_size and has_tag) and not (there and about is None):
             about = self.remote.find_one(name)  # listings of the web say neither sizes nor tags
         if about is None and (there or not stored.sent):
             raise CorruptError(f"{self.where(name)} is missing though the index names it; write it again")

@@ -249,8 +249,8 @@ def _of_path(path: str) -> Iterator[Located]:
 
 def _leads_back(folder: str, name: str) -> bool:
     """True for a link in a folder to that folder, or to one that it lies in, which has no end."""
-    target = os.path.realpath(os.path.join(folder, name))
-    return os.path.join(os.path.realpath(folder), "").startswith(os.path.join(target, ""))
+    link, here = os.path.join(folder, name), os.path.join(os.path.realpath(folder), "")
+    return os.path.islink(link) and here.startswith(os.path.join(os.path.realpath(link), ""))
 
 
 def _neighbours(path: str) -> str:

@@ -152,14 +152,13 @@ def columns_of(ref: DataRef, total: int, seed: int, most_rows: int = _MOST_ROWS)
 
 
 def _source(stats: TableStats, is_kept: bool) -> str:
-    if is_kept:
-        return f"Statistics of all {count_of(stats.rows, 'row')}, made when the version was built."
-    if stats.rows_read < stats.rows:
+    if stats.rows_read < stats.rows and not is_kept:
         return (
             f"Statistics of {stats.rows_read:,} rows, drawn at random from {stats.rows:,}: this dataset "
             "keeps none, and reading all of it would take long."
         )
-    return f"Statistics of all {count_of(stats.rows, 'row')}, counted for this page."
+    how = "made when the version was built" if is_kept else "counted for this page"
+    return f"Statistics of all {count_of(stats.rows, 'row')}, {how}."
 
 
 def _card(stats: ColumnStats, kind: str, classes: Sequence[str]) -> ColumnCard:
