@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import BaseContext
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from ..tables.interchange import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared, show_to_accelerate
 from .delivery import Delivery, Pipeline
-from .plan import ChosenNumber, EpochIndices, first_number, way_of
+from .plan import ChosenNumber, EpochIndices, Way, first_number, way_of
 
 if TYPE_CHECKING:
     from ..tools import auto_meter as _auto_meter
@@ -114,6 +114,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         True
     """
 
+    _taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
+
     def __init__(
         self,
         dataset: MapStyle | Dataset[Row],
@@ -148,9 +150,9 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         check_appended(appended)
         dataset = _with_random_access(dataset)
         number = first_number(num_workers, {"worker_init_fn": worker_init_fn, **torch_arguments})
-        is_auto = isinstance(number, ChosenNumber)
         torchs = {
-            "num_workers": usable_cpus() if is_auto else number,  # torch checks what is given for workers
+            # torch checks what is given for workers
+            "num_workers": usable_cpus() if isinstance(number, ChosenNumber) else number,
             "collate_fn": collate_fn,
             "pin_memory": pin_memory,
             "timeout": timeout,
@@ -159,31 +161,15 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             **torch_arguments,
         }
         choice = _Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
-        order = {
-            "num_replicas": num_replicas,
-            "rank": rank,
-            "group": group,
-            "remainder": remainder,
-            "seed": seed,
-            "start_offset": start_offset,
-            "shuffle_window": shuffle_window,
-            "locality": locality,
-        }
+        order = _Order(num_replicas, rank, group, remainder, seed, start_offset, shuffle_window, locality)
         self._indices = indices = choice.indices_of(dataset, order, generator)
         if appended is not None:
             indices.cursor.appended = appended
         indices.seed_rows = seed_rows = indices.seed_rows if seed_rows is None else seed_rows
         read = flattened(dataset)
         ways = partial(way_of, dataset, read, choice.is_single, indices.is_known_ahead, seed_rows, torchs)
-        way = ways(number)
-        source = dataset if read is None else read
-        plan = EpochIndices(indices, way, choice.batch_size or 1, choice.drop_last, source, choice.seen_by)
-        # A sampler that draws when it is asked would draw others, if it were asked ahead.
-        follows_meter = is_auto and indices.is_known_ahead
-        self._meter = (_auto_meter.AutoMeter if follows_meter else _meter.Meter)(plan.watch.by_name)
-        self._pipeline = Pipeline(plan, Quiet(is_asked=seed_rows is None), self._meter, ways)
+        self._plan(choice, ways, number, dataset if read is None else read)
         self._accelerated = Accelerated()
-        self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         super().__init__(
             cast("Dataset[BatchT]", dataset),
             batch_size=choice.batch_size if choice.batch_sampler is None else 1,
@@ -195,6 +181,17 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         self.num_workers = number
         self._show(choice, torch_arguments.get("prefetch_factor"))
+
+    def _plan(self, choice: _Choice, ways: Callable[[int], Way], number: int, source: MapStyle) -> None:
+        """Decides how batches are made by so many workers, and who counts what that takes."""
+        indices = self._indices
+        plan = EpochIndices(
+            indices, ways(number), choice.batch_size or 1, choice.drop_last, source, choice.seen_by
+        )
+        # A sampler that draws when it is asked would draw others, if it were asked ahead.
+        follows_meter = isinstance(number, ChosenNumber) and indices.is_known_ahead
+        self._meter = (_auto_meter.AutoMeter if follows_meter else _meter.Meter)(plan.watch.by_name)
+        self._pipeline = Pipeline(plan, Quiet(is_asked=indices.seed_rows is None), self._meter, ways)
 
     def _show(self, choice: _Choice, prefetch_factor: int | None) -> None:
         """Shows trainers, Lightning first, and states what they look for in attributes."""
@@ -385,6 +382,19 @@ class _OwnBatchSampler(ResumableBatchSampler):
     """
 
 
+class _Order(NamedTuple):
+    """The arguments of a loader that decide the order of rows and the rank of each, as of a sampler."""
+
+    num_replicas: int | None
+    rank: int | None
+    group: Group | None
+    remainder: Remainder
+    seed: int | None
+    start_offset: int
+    shuffle_window: int
+    locality: Locality
+
+
 @dataclass
 class _Choice:
     """The source of a loader's indices.
@@ -426,14 +436,12 @@ class _Choice:
         """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
-    def indices_of(
-        self, dataset: MapStyle, order: Mapping[str, Any], generator: torch.Generator | None
-    ) -> Indices:
+    def indices_of(self, dataset: MapStyle, order: _Order, generator: torch.Generator | None) -> Indices:
         """The indices, by a sampler of ours where that gives the same as the one passed.
 
         Args:
             dataset: the loader's.
-            order: the arguments of a `ResumableSampler`.
+            order: the loader's arguments of a `ResumableSampler`.
             generator: gives the seed.
 
         Raises:
@@ -444,11 +452,10 @@ class _Choice:
         ours: ResumableSampler | None = None
         foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
         if self.sampler is not None:
-            names = ("start_offset", "shuffle_window", "locality")
-            ours = resumable(self.sampler, dataset, *(order[name] for name in names))
+            ours = resumable(self.sampler, dataset, order.start_offset, order.shuffle_window, order.locality)
         elif self.batch_sampler is None:
             shuffle = False if self.shuffle is None else self.shuffle
-            ours = kind_for(shuffle)(dataset, shuffle=shuffle, **order)
+            ours = kind_for(shuffle)(dataset, shuffle=shuffle, **order._asdict())
             ours.draws_from = generator
         if ours is None:
             assert foreign is not None
@@ -456,8 +463,8 @@ class _Choice:
             indices: Indices = RedrawnIndices(
                 dataset,
                 UserSampler(foreign, self.batch_size, self.drop_last, self.batch_sampler is not None),
-                seed=order["seed"],
-                ranks=Ranks(order["num_replicas"], order["rank"], order["group"]),
+                seed=order.seed,
+                ranks=Ranks(order.num_replicas, order.rank, order.group),
                 draws_from=generator,
                 fingerprint=getattr(dataset if read is None else read, "fingerprint", None),
             )
