@@ -58,7 +58,7 @@ def test_files_are_kept_as_they_are(photos: yoga.DataRef) -> None:
     assert (codec.name, dict(codec.parameters)) == ("jpeg", {"quality": 90})
 
 
-@pytest.mark.parametrize("library", ["simplejpeg", "imagecodecs", "PIL"])
+@pytest.mark.parametrize("library", ["simplejpeg", "PIL"])
 def test_jpegs_come_out_as_pillow_decodes_them(photos: yoga.DataRef, library: str) -> None:
     with only("jpeg", library):
         assert libraries.used_for("jpeg").startswith(library)
@@ -141,7 +141,7 @@ def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
                 assert {*CHINA.shape[:2]} <= {*ref.decoded()[0].shape}
 
 
-@pytest.mark.parametrize("library", ["simplejpeg", "imagecodecs", "PIL"])
+@pytest.mark.parametrize("library", ["simplejpeg", "PIL"])
 def test_a_cut_jpeg_is_an_error_whoever_decodes(library: str) -> None:
     with only("jpeg", library):
         data = file_of(CHINA)[:-300]
@@ -537,12 +537,6 @@ def test_what_cannot_be_encoded_is_said(
         (lambda: yoga.codecs.image(crop="random"), "needs a size"),
         (lambda: yoga.codecs.image(size=0), "size must be in"),
         (lambda: yoga.codecs.image(size=8, crop="middle"), "crop must be one of"),  # type: ignore[arg-type]
-        (lambda: yoga.codecs.image(device="cuda"), "device needs a size"),
-        (lambda: yoga.codecs.image(size=8, device="cpu"), "must be a CUDA device"),
-        (
-            lambda: yoga.codecs.image(size=8, device="cuda", mode="unchanged"),
-            "device decodes to mode='rgb' or 'gray', found 'unchanged'",
-        ),
         (lambda: yoga.codecs.image(on_error=3), "on_error needs a size"),
         (lambda: yoga.codecs.image(size=8, on_error=300), "on_error must be in"),
         (
@@ -624,6 +618,6 @@ def test_a_library_that_another_thread_is_loading_is_there(monkeypatch: pytest.M
 
 def test_missing_libraries_are_named() -> None:
     with only("zstd", "no_such_module"):
-        assert yoga.codecs.available()["zstd"] == []
+        assert libraries.used_for("zstd") == ""
         with pytest.raises(SchemaError, match=r"pip install 'torchyoga\[zstd\]'"):
             libraries.library("zstd")

@@ -5,6 +5,5 @@ from __future__ import annotations
 from .decoders import audio, text
 from .encoders import flac, jpeg, png, zstd
 from .images import image
-from .libraries import available
 
-__all__ = ["audio", "available", "flac", "image", "jpeg", "png", "text", "zstd"]
+__all__ = ["audio", "flac", "image", "jpeg", "png", "text", "zstd"]

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.functional import interpolate
 
 from ..errors import CorruptError
 from ..process.numbers import as_int
@@ -24,20 +22,9 @@ from ..rows.column import Codec, Column
 from ..rows.types import Ints
 from ..views.changed import Draw
 from . import pictures
-from .decoder import (
-    Bytes,
-    Decoded,
-    Decoder,
-    RowError,
-    Run,
-    check_is_bytes,
-    form_of,
-    noted_size,
-    of_one_shape,
-    ragged,
-)
-from .libraries import library, used_for
-from .pictures import Header, Pixels, is_whole_jpeg
+from .decoder import Bytes, Decoded, Decoder, Run, check_is_bytes, form_of, noted_size, of_one_shape, ragged
+from .libraries import used_for
+from .pictures import Header, Pixels
 
 Crop = Literal["center", "random"]
 Layout = Literal["chw", "hwc"]
@@ -61,7 +48,6 @@ def image(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     on_error: Literal["raise"] | int = "raise",
     max_pixels: int = pictures.MOST_PIXELS,
-    device: str | torch.device | None = None,
 ) -> Decoder:
     """Decodes images: pass it to `DataRef.decoded`.
 
@@ -88,9 +74,6 @@ def image(
         on_error: a value, 0 to 255, for all pixels of an image that cannot be decoded; such images are
             counted, with a warning. "raise", the default, raises CorruptError.
         max_pixels: an image whose header says more is an error before it is decoded.
-        device: "cuda" decodes JPEG images there, a batch at once, by torchcodec, then crops
-            and resizes them there. Pixels differ from the processor's by a few levels, and `exact` has no
-            effect. Batches lie in host memory as ever; `yoga.to_device` moves them.
 
     Raises:
         ValueError: an argument is out of range.
@@ -122,14 +105,6 @@ def image(
         if shape is None:
             raise ValueError("on_error needs a size: a value for all pixels of an image of unknown shape")
         on_error = as_int("on_error", on_error, 0, 255)
-    if device is not None:
-        device = torch.device(device)
-        if device.type != "cuda":
-            raise ValueError(f"device must be a CUDA device or None, found {str(device)!r}")
-        if shape is None:
-            raise ValueError("device needs a size: images of unlike shapes make no batch there")
-        if mode in ("rgba", "unchanged"):
-            raise ValueError(f"device decodes to mode='rgb' or 'gray', found {mode!r}; leave device out")
     return _Image(
         shape,
         crop,
@@ -142,7 +117,6 @@ def image(
         ratio,
         on_error,
         max_pixels,
-        None if device is None else str(device),
         is_chosen=mode is not None,
     )
 
@@ -160,8 +134,7 @@ class _Image(Decoder):
     ratio: tuple[float, float]
     on_error: Literal["raise"] | int
     max_pixels: int
-    device: str | None
-    # Not in the text that fingerprints are made of, which stays as it was before there were these.
+    # Not in the text that fingerprints are made of.
     is_chosen: bool = field(default=True, repr=False)  # the mode, by whoever called or by the column
     kept: tuple[int, str] = field(default=(3, "|u1"), repr=False)  # channels and dtype of "unchanged"
 
@@ -180,9 +153,8 @@ class _Image(Decoder):
     def libraries(self) -> list[str]:
         """The libraries that decode, with their versions."""
         resizing = [] if self.size is None else [used_for("resizing")]
-        there = [] if self.device is None else [used_for("jpeg on cuda"), f"torch {torch.__version__}"]
         here = [used_for("jpeg"), used_for("png"), used_for("other images"), *resizing]
-        return list(dict.fromkeys([*there, *here]))
+        return list(dict.fromkeys(here))
 
     def learned(self, column: Column, values: Iterable[Bytes]) -> Decoder:
         """With the channels and bits that a column notes, or else the first image that can be read has."""
@@ -228,10 +200,6 @@ class _Image(Decoder):
         boxes = self._boxes(headers, draw)
         flips = self._flips(len(values), draw)
         lost = self._lost(run)
-        # In another mode it is a column of PNG, as its codec notes.
-        if self.device is not None and self.mode in ("rgb", "gray"):
-            self._decode_there(torch.device(self.device), values, headers, boxes, flips, out, failed, lost)
-            return Data(out), failed
 
         def one(i: int) -> None:
             found = headers[i]
@@ -248,38 +216,6 @@ class _Image(Decoder):
         for i in failed:
             out[i] = self.on_error
         return Data(out), failed
-
-    def _decode_there(
-        self,
-        device: torch.device,
-        values: Sequence[Bytes],
-        headers: Sequence[Header | None],
-        boxes: Ints,
-        flips: npt.NDArray[np.bool_],
-        out: npt.NDArray[np.uint8],
-        failed: set[int],
-        lost: Callable[[int, str], None] | None,
-    ) -> None:
-        """Decodes to `out` by way of a device."""
-        assert self.size is not None
-        found = pixels_on(device, decoder_on(device), values, headers, self.mode == "gray", lost)
-        parts = torch.zeros(
-            (len(values), 1 if self.mode == "gray" else 3, *self.size), dtype=torch.uint8, device=device
-        )
-        for i, pixels in found.items():
-            if isinstance(pixels, CorruptError):
-                if self.on_error == "raise":
-                    raise RowError(i, str(pixels)) from pixels.__cause__
-                failed.add(i)
-                continue
-            about = headers[i]
-            assert about is not None
-            part = part_on(pixels, about.turn, boxes[i], self.size)
-            parts[i] = part.flip(2) if flips[i] else part
-        for i in failed:
-            parts[i] = int(self.on_error)
-        parts = parts.permute(0, 2, 3, 1) if self.layout == "hwc" else parts
-        torch.from_numpy(out).copy_(parts)
 
     def _lost(self, run: Run) -> Callable[[int, str], None] | None:
         """Hears what the pixels of an image lack; None if that is as the caller wants it."""
@@ -508,97 +444,3 @@ def random_parts(sizes: Ints, draw: Draw, scale: tuple[float, float], ratio: tup
         aspects = sizes[none, 1] / sizes[none, 0]
         found[none] = middle(sizes[none], 1, np.clip(aspects, *ratio))
     return found
-
-
-BatchDecoder: TypeAlias = "Callable[[Sequence[Bytes], bool], list[torch.Tensor | None]]"
-
-
-@lru_cache(8)
-def decoder_on(device: torch.device) -> BatchDecoder:
-    """What decodes the files of JPEG images at once on a device, by torchcodec and nvJPEG.
-
-    It is called with files and whether they are to be grey, and gives the pixels of each, (C, H, W) of uint8
-    and not turned; None where there are none.
-
-    Raises:
-        RuntimeError: no such device is here.
-        SchemaError: no library for it is here.
-    """
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(
-            f"image(device={str(device)!r}) needs a CUDA device, and torch finds none here; leave device out "
-            "to decode on the processor"
-        )
-    decode = library("jpeg on cuda").decode_jpeg
-
-    def batch(values: Sequence[Bytes], is_gray: bool) -> list[torch.Tensor | None]:
-        files = [torch.from_numpy(np.frombuffer(value, np.uint8).copy()) for value in values]
-        try:
-            return list(decode(files, mode="GRAY" if is_gray else "RGB", device=device))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # of several it does not say which one failed
-            return [None] if len(values) == 1 else [batch([value], is_gray)[0] for value in values]
-
-    return batch
-
-
-def pixels_on(
-    device: torch.device,
-    batch: BatchDecoder,
-    values: Sequence[Bytes],
-    headers: Sequence[Header | None],
-    is_gray: bool,
-    lost: Callable[[int, str], None] | None = None,
-) -> dict[int, torch.Tensor | CorruptError]:
-    """The pixels of images by their place, (C, H, W) on a device and not turned, or why there are none.
-
-    What is no plain JPEG, or is cut, is decoded on the processor.
-
-    Args:
-        device: where to.
-        batch: what decodes there.
-        values: the files of images.
-        headers: what their headers say; None to leave one out.
-        is_gray: grey instead of colors.
-        lost: hears the place of an image, and what of it these pixels lack.
-    """
-    found: dict[int, torch.Tensor | CorruptError] = {}
-    plain = [
-        i
-        for i, about in enumerate(headers)
-        if about is not None and about.format == "jpeg" and about.is_plain and is_whole_jpeg(values[i])
-    ]
-    if plain:
-        for i, pixels in zip(plain, batch([values[i] for i in plain], is_gray), strict=True):
-            if pixels is not None:
-                found[i] = pixels
-    for i, about in enumerate(headers):
-        if about is not None and i not in found:
-            try:
-                here = pictures.decode(values[i], about, is_gray, lost=lost and partial(lost, i))
-                found[i] = torch.from_numpy(np.ascontiguousarray(here)).to(device).permute(2, 0, 1)
-            except CorruptError as error:
-                found[i] = error
-    return found
-
-
-def part_on(pixels: torch.Tensor, turn: int, box: Ints, size: tuple[int, int]) -> torch.Tensor:
-    """(C, H, W) uint8 a part of an image in another size, linear and antialiased.
-
-    Args:
-        pixels: (C, H, W) uint8, as they are stored.
-        turn: an orientation of EXIF.
-        box: (4,) top, left, height and width of the part, once the image is turned.
-        size: height and width of what is wanted.
-    """
-    if turn >= 5:
-        pixels = pixels.transpose(1, 2)
-    across = [axis for axis, turns in ((1, (3, 4, 7, 8)), (2, (2, 3, 6, 7))) if turn in turns]
-    pixels = pixels.flip(across) if across else pixels
-    top, left, height, width = box.tolist()
-    part = pixels[:, top : top + height, left : left + width]
-    if (height, width) == size:
-        return part
-    scaled = interpolate(part[None].float(), size, mode="bilinear", antialias=True)
-    return scaled[0].round().clamp(0, 255).byte()

@@ -23,7 +23,6 @@ _BITS_PER_SAMPLE = 258  # a tag of TIFF
 _NOTES = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")  # chunks of PNG that may hold EXIF
 _MOST_SEGMENTS, _MOST_CHUNKS = 64, 4096
 _IMAGE_MARKERS = frozenset({*range(0xC0, 0xC4), 0xDA, 0xD9})  # behind which nothing is noted
-_ENDING = 1024  # bytes in which the end of a JPEG is marked; cameras write a little more behind it
 
 
 class Header(NamedTuple):
@@ -161,11 +160,6 @@ def _has_exif(data: bytes | memoryview) -> bool:
     return True
 
 
-def is_whole_jpeg(data: bytes | memoryview) -> bool:
-    """True if a JPEG has its end: of what is cut, some decoders make up the rest."""
-    return b"\xff\xd9" in bytes(data[-_ENDING:])
-
-
 def _turn_of(image: Any) -> int:
     """How Pillow turns an image while it loads it, which it does with TIFF files; 1 if not at all."""
     found = image.getexif().get(_ORIENTATION, 1) if image.format == "TIFF" else 1
@@ -247,31 +241,25 @@ def decode(
 def _decode_jpeg(
     data: bytes | memoryview, is_gray: bool, least: tuple[int, int] | None, into: Pixels | None
 ) -> Pixels | None:
-    name = used_for("jpeg").partition(" ")[0]
-    if name == "simplejpeg":
-        height, width = least or (0, 0)
-        jpeg = library("jpeg")
+    if not used_for("jpeg").startswith("simplejpeg"):
+        return None
+    height, width = least or (0, 0)
+    jpeg = library("jpeg")
+    try:
+        pixels: Pixels = jpeg.decode_jpeg(
+            data,
+            colorspace="GRAY" if is_gray else "RGB",
+            min_height=height,
+            min_width=width,
+            buffer=into if least is None else None,
+        )
+    except ValueError as error:
         try:
-            pixels: Pixels = jpeg.decode_jpeg(
-                data,
-                colorspace="GRAY" if is_gray else "RGB",
-                min_height=height,
-                min_width=width,
-                buffer=into if least is None else None,
-            )
-        except ValueError as error:
-            try:
-                jpeg.decode_jpeg_header(data)
-            except ValueError:  # which refuses more than what cannot be decoded
-                return None
-            raise CorruptError(f"it cannot be decoded: {error}") from None
-        return pixels if into is None or least is not None else into
-    if is_gray or name == "PIL":
-        return None
-    if not is_whole_jpeg(data):  # of what is cut, it would decode the beginning
-        return None
-    decoded = library("jpeg").jpeg8_decode(bytes(data), outcolorspace="rgb")
-    return np.asarray(decoded)
+            jpeg.decode_jpeg_header(data)
+        except ValueError:  # which refuses more than what cannot be decoded
+            return None
+        raise CorruptError(f"it cannot be decoded: {error}") from None
+    return pixels if into is None or least is not None else into
 
 
 def _decode_png(data: bytes | memoryview) -> Pixels | None:
