@@ -22,6 +22,7 @@ from torch import nn
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, StateError, YogaError
 from torchyoga.files.checksum import crc32
+from torchyoga.sampling.user_sampler import state_as_json
 
 
 def loader_of(length: int = 12, batch_size: int = 2, **arguments: Any) -> Any:
@@ -335,12 +336,17 @@ def test_generators_that_this_process_does_not_take_are_refused(tmp_path: Path) 
     place = json.loads((step / "rank-0.json").read_text())
     before = place["generators"]["before"]
     numpy = before["numpy"]
+    few, negative = (state_as_json(words) for words in (np.ones(1, np.uint8), np.full(625, -1)))
+    # At such a dtype NumPy ends the process.
+    damaged = {"dtype": "|u1", "base85": "xx"}, {"dtype": "<M8[s/0]", "base85": few["base85"]}
     odd_generators: list[Any] = [
-        *({**before, "python": odd} for odd in (None, [3, [1], None], [3, [-1] * 625, None])),
-        *({**before, "torch": odd} for odd in (None, 5, "zz", "00", [3])),
+        *({**before, "python": odd} for odd in (None, [3, [1], None], [3, few, None], [3, negative, None])),
+        *({**before, "torch": odd} for odd in (None, 5, "zz", few, negative, [3], *damaged)),
         *({**before, "numpy": {**numpy, "state": odd}} for odd in (None, [], {"key": [10**30], "pos": 0})),
+        *({**before, "numpy": {**numpy, "state": {"key": odd, "pos": 0}}} for odd in (few, *damaged)),
         {**before, "numpy": {**numpy, "state": {**numpy["state"], "pos": 625}}},
         {**before, "numpy": {**numpy, "buffer_pos": -1}},
+        {**before, "numpy": ["MT19937", numpy["state"]["key"], 10**6]},
     ]
     changes: list[dict[str, Any]] = [
         *({"generators": {**place["generators"], "before": odd}} for odd in odd_generators),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,17 @@ import torch
 from ..process.messages import warn_user
 from ..process.seeding import sampler_seed, seeder
 from ..sampling.ranks import Processes
-from ..sampling.user_sampler import check_place
+from ..sampling.user_sampler import STATE_ERRORS, state_as_json, state_of
 
 _DEVICES = ("cuda", "xpu")  # modules of torch that have a generator for each device
 _HAS_MPS = torch.backends.mps.is_available()
-_SETTERS: Any = {"python": random.setstate, "numpy": np.random.set_state, "torch": torch.set_rng_state}
-_SETTERS |= {"mps": torch.mps.set_rng_state} if _HAS_MPS else {}
+_SETTERS: dict[str, Callable[[Any], object]] = {
+    "python": random.setstate,
+    "numpy": lambda state: np.random.set_state({**state}),  # of a tuple it would not look at the place
+    "torch": lambda state: torch.set_rng_state(torch.from_numpy(state)),
+}
+if _HAS_MPS:
+    _SETTERS["mps"] = lambda state: torch.mps.set_rng_state(torch.from_numpy(state))
 
 
 def taken() -> dict[str, Any]:
@@ -25,14 +30,14 @@ def taken() -> dict[str, Any]:
     states: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
-        "torch": torch.get_rng_state(),
+        "torch": torch.get_rng_state().numpy(),
     }
     for name in _DEVICES:
         module = getattr(torch, name)
         if module.is_initialized():
-            states[name] = module.get_rng_state_all()
+            states[name] = {str(n): state.numpy() for n, state in enumerate(module.get_rng_state_all())}
     if _HAS_MPS:
-        states["mps"] = torch.mps.get_rng_state()
+        states["mps"] = torch.mps.get_rng_state().numpy()
     return states
 
 
@@ -42,14 +47,14 @@ def put_back(states: Mapping[str, Any]) -> None:
         _SETTERS[name](states[name])
     for name in _DEVICES:
         module = getattr(torch, name)
-        if module.is_available():
-            for device, state in enumerate(states.get(name, ())[: module.device_count()]):
-                module.set_rng_state(state, device)
+        for device, state in states.get(name, {}).items() if module.is_available() else ():
+            if int(device) < module.device_count():
+                module.set_rng_state(torch.from_numpy(state), int(device))
 
 
 def as_json(states: Mapping[str, Any]) -> dict[str, Any]:
-    """States that `taken` gave, as JSON: numbers in lists, and those of torch as text."""
-    return {name: _listed(state) for name, state in states.items()}
+    """States that `taken` gave, as JSON."""
+    return {name: state_as_json(state) for name, state in states.items()}
 
 
 def from_json(states: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -60,24 +65,12 @@ def from_json(states: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     now = taken()
     try:
-        found = _found(states or {})
+        found: dict[str, Any] = state_of(states or {})
         put_back(found)
-    except (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
+    except STATE_ERRORS as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
         put_back(now)
-    return found
-
-
-def _found(states: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, state in states.items():
-        if name == "python":
-            found[name] = tuple(tuple(part) if isinstance(part, list) else part for part in state)
-        elif name == "numpy":
-            found[name] = _arrays(state, state["bit_generator"])
-        else:
-            found[name] = _tensor(state) if isinstance(state, str) else [_tensor(one) for one in state]
     return found
 
 
@@ -95,26 +88,3 @@ def seed_anew(ranks: Processes, saved_ranks: int, seed: int, step: int) -> None:
             f"saved by {saved_ranks} ranks, continued by {ranks.size}: rows are exact, random numbers of the "
             "model are others than they would have been"
         )
-
-
-def _tensor(text: str) -> torch.Tensor:
-    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _listed(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_listed(part) for part in value]
-    if isinstance(value, torch.Tensor):
-        return value.numpy().tobytes().hex()
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _arrays(value: Any, kind: str) -> Any:
-    """A state as NumPy takes it: lists are arrays of 32 bits for a Mersenne twister, else of 64."""
-    if isinstance(value, dict):
-        check_place(value)
-        return {name: _arrays(part, kind) for name, part in value.items()}
-    words = np.uint32 if kind == "MT19937" else np.uint64
-    return np.array(value, words) if isinstance(value, list) else value

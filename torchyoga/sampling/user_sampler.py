@@ -49,6 +49,8 @@ _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
 _Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
 _MOST_BYTES = 2**16  # of a generator's state
+# What is raised where a state is damaged, or a generator does not take it.
+STATE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, zlib.error)
 _MOST_SHUFFLED = 2**14  # bytes of a list that is kept like a generator
 
 
@@ -526,13 +528,12 @@ def written(generator: _Generator | list[Any]) -> Json:
     if isinstance(generator, list):
         return {"list": _packed(np.array(generator))}
     if isinstance(generator, torch.Generator):
-        return {"torch": _packed(generator.get_state().numpy())}
+        return {"torch": state_as_json(generator.get_state().numpy())}
     if isinstance(generator, random.Random):
-        version, words, gauss = generator.getstate()
-        return {"random": [version, _packed(np.array(words, np.uint32)), gauss]}
+        return {"random": state_as_json(generator.getstate())}
     if isinstance(generator, np.random.RandomState):
-        return {"numpy": _tree(generator.get_state(legacy=False))}
-    return {"numpy": _tree(generator.bit_generator.state)}
+        return {"numpy": state_as_json(generator.get_state(legacy=False))}
+    return {"numpy": state_as_json(generator.bit_generator.state)}
 
 
 def put_back(generator: _Generator | list[Any], found: Json) -> None:
@@ -545,17 +546,14 @@ def put_back(generator: _Generator | list[Any], found: Json) -> None:
         if isinstance(generator, list):
             generator[:] = map(type(generator[0]), _unpacked(found["list"]).tolist())
         elif isinstance(generator, torch.Generator):
-            generator.set_state(torch.from_numpy(_unpacked(found["torch"]).copy()))
+            generator.set_state(torch.from_numpy(state_of(found["torch"])))
         elif isinstance(generator, random.Random):
-            version, words, gauss = found["random"]
-            generator.setstate((version, tuple(_unpacked(words).tolist()), gauss))
+            generator.setstate(state_of(found["random"]))
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state({**state_of(found["numpy"])})  # TypeError if it is not a dict
         else:
-            state: Any = _untree({**found["numpy"]})  # TypeError if it is not a dict
-            if isinstance(generator, np.random.RandomState):
-                generator.set_state(state)
-            else:
-                generator.bit_generator.state = state
-    except (LookupError, TypeError, ValueError, OverflowError, RuntimeError, zlib.error) as error:
+            generator.bit_generator.state = {**state_of(found["numpy"])}
+    except STATE_ERRORS as error:
         kinds = sorted(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise StateError(
             f"the state of a generator does not fit: it is of {kinds}, the sampler has a "
@@ -564,25 +562,33 @@ def put_back(generator: _Generator | list[Any], found: Json) -> None:
         ) from error
 
 
-def check_place(state: Mapping[str, Any]) -> None:
-    """Raises ValueError if a NumPy generator would draw from memory beside its words in this state."""
-    if not 0 <= state.get("pos", 0) <= 624 or state.get("buffer_pos", 0) < 0:
+def state_as_json(state: Any) -> Any:
+    """A state of a generator of Python's or NumPy's, the words of torch's, or a dict of such, as JSON."""
+    if isinstance(state, dict):
+        return {name: state_as_json(one) for name, one in state.items()}
+    if isinstance(state, tuple):  # of `random`
+        version, words, gauss = state
+        return [version, _packed(np.array(words, np.uint32)), gauss]
+    if isinstance(state, np.ndarray):
+        return _packed(state)
+    return state.item() if isinstance(state, np.generic) else state
+
+
+def state_of(found: Any) -> Any:
+    """The state that `state_as_json` was given.
+
+    Raises:
+        Exception: one of `STATE_ERRORS`: it is damaged, or NumPy's generator would draw from memory beside
+            its words.
+    """
+    if isinstance(found, list):
+        version, words, gauss = found
+        return version, tuple(_unpacked(words).tolist()), gauss
+    if not isinstance(found, dict):
+        return found
+    if not 0 <= found.get("pos", 0) <= 624 or found.get("buffer_pos", 0) < 0:
         raise ValueError("a place beside the words of a generator, which NumPy would read")
-
-
-def _tree(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _tree(one) for name, one in value.items()}
-    if isinstance(value, np.ndarray):
-        return _packed(value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _untree(value: object) -> object:
-    if isinstance(value, dict):
-        check_place(value)
-        return _unpacked(value) if "base85" in value else {name: _untree(one) for name, one in value.items()}
-    return value
+    return _unpacked(found) if "base85" in found else {name: state_of(one) for name, one in found.items()}
 
 
 def _packed(array: Array) -> dict[str, str]:
@@ -596,4 +602,4 @@ def _unpacked(found: Mapping[str, str]) -> Array:
     data = zlib.decompressobj().decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     if not is_valid("ndarray", found["dtype"]):  # at some other texts NumPy ends the process
         raise ValueError(f"an array of {found['dtype']!r:.40}")
-    return np.frombuffer(data, np.dtype(found["dtype"]))
+    return np.array(np.frombuffer(data, np.dtype(found["dtype"])))
