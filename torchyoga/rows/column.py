@@ -248,8 +248,7 @@ DECODE: Mapping[str, Callable[[Any, Meaning], Row]] = {
 
 
 MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
-# Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
-_FEWEST_DIMENSIONS, _MOST_DIMENSIONS = 31, 63
+MOST_DIMENSIONS = 31  # of a row: NumPy allows 32 before its version 2, and a block of rows has one more
 _LARGEST_ROW = 2**40  # bytes
 
 # torch types that NumPy lacks are kept as their bits.
@@ -306,13 +305,6 @@ class Leaf(NamedTuple):
     dtype: str  # a NumPy dtype string, or a torch dtype name for tensors
     array: Array  # its own copy of the data, of storage_dtype(kind, dtype)
     meaning: Meaning = PLAIN
-
-
-def most_dimensions(wanted: int = _MOST_DIMENSIONS) -> int:
-    """The most dimensions that NumPy allows for a row; it is not asked if `wanted` are few."""
-    if wanted <= _FEWEST_DIMENSIONS or np.__version__.startswith("1."):
-        return _FEWEST_DIMENSIONS
-    return _MOST_DIMENSIONS
 
 
 def item_bytes(kind: str, dtype: str) -> int:
@@ -419,9 +411,10 @@ def _encode_array(kind: str, value: Array) -> Leaf:
 
 
 def _refuse_size(itemsize: int, shape: tuple[int, ...]) -> None:
-    most = most_dimensions(len(shape))
-    if len(shape) > most:
-        raise SchemaError(f"{len(shape)} dimensions cannot be kept, a row may have {most}; reshape it")
+    if len(shape) > MOST_DIMENSIONS:
+        raise SchemaError(
+            f"{len(shape)} dimensions cannot be kept, a row may have {MOST_DIMENSIONS}; reshape it"
+        )
     if is_too_large(itemsize, shape):
         raise SchemaError(f"a row of shape {shape} is too large; make several rows of it")
 
@@ -568,7 +561,7 @@ class Column:
                 f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of at "
                 "least 0"
             )
-        most = most_dimensions(self.ndim) + self.is_ragged  # ragged rows never lie side by side
+        most = MOST_DIMENSIONS + self.is_ragged  # ragged rows never lie side by side
         if not 0 <= self.ndim <= most or is_too_large(item_bytes(self.kind, self.dtype), self.shape or ()):
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape!s:.200} are too large")
         if (self.kind == "decimal") != (self.meaning.scale is not None) or not 0 <= (
