@@ -276,11 +276,14 @@ def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
     sparse = member("s.x", 3, pax_headers={"GNU.sparse.major": "1", "GNU.sparse.name": "s.x"})
     (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))
     old = bytearray(tar([(member("u.x", 512, type=tarfile.GNUTYPE_SPARSE), b"d" * 512)], "gnu"))[: 2 * 512]
+    (tmp_path / "zold.tar").write_bytes(bytes(old) + tar([("v.x", b"2")]))
+    with pytest.warns(UserWarning, match="is a sparse file"):
+        assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
     old[482] = 1  # one more header, behind which the bytes begin
     whole = summed(old)
     (tmp_path / "zold.tar").write_bytes(whole[:512] + bytes(512) + whole[512:] + tar([("v.x", b"2")]))
-    with pytest.warns(UserWarning, match="is a sparse file"):
-        assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
+    with pytest.raises(CorruptError, match=r"1 of 2 shards are bad.*'u.x' is a sparse file of many pieces"):
+        yoga.webdataset(tmp_path)
 
 
 def test_cut_shards_keep_what_is_whole(shards: Path) -> None:

@@ -78,8 +78,8 @@ def members(read: Read, size: int) -> Iterator[Member]:
         if b"size" in extended:
             nbytes = _decimal(extended[b"size"], body)
         name = name or short_name
-        if kind == b"S":
-            body = _behind_map(read, block, body)
+        if kind == b"S" and block[482]:  # more headers come before the bytes
+            raise CorruptError(f"its member {name!r:.200} is a sparse file of many pieces")
         has_body = kind not in b"123456"
         if has_body and nbytes > size - body:
             raise CorruptError(
@@ -184,17 +184,6 @@ def _refuse_global(records: dict[bytes, bytes], at: int) -> None:
         if key in (b"path", b"size") or key.startswith(b"GNU.sparse."):
             name = key.decode(errors="replace")
             raise CorruptError(f"it is damaged at byte {at}: a header for all members says {name!r}")
-
-
-def _behind_map(read: Read, block: bytes, body: int) -> int:
-    """Where the bytes of a sparse file of old GNU tar begin: behind more headers."""
-    more = block[482]
-    while more:
-        block = read(body, _BLOCK)
-        if len(block) < _BLOCK:
-            raise CorruptError(f"it is cut: it ends at byte {body + len(block)}, within a header")
-        more, body = block[504], body + _BLOCK
-    return body
 
 
 def _check_end(read: Read, at: int, size: int) -> None:
