@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -54,15 +53,14 @@ def used_for(purpose: str) -> str:
     return next(iter(here_for(purpose)), "")
 
 
-def library(purpose: str, names: Sequence[str] = ()) -> Any:
-    """The best library for a purpose, loaded, or the best of some.
+def library(purpose: str) -> Any:
+    """The best library for a purpose, loaded.
 
     Raises:
         SchemaError: none is here; says which extra installs one.
     """
-    for found in here_for(purpose):
+    if found := used_for(purpose):
         module = found.partition(" ")[0]
-        if not names or module in names:
-            return importlib.import_module("PIL.Image" if module == "PIL" else module)
+        return importlib.import_module("PIL.Image" if module == "PIL" else module)
     extra = _EXTRAS.get(purpose, "images")
     raise SchemaError(f"no library for {purpose} is installed; pip install 'torchyoga[{extra}]'")

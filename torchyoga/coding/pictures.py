@@ -329,13 +329,12 @@ def decode_unchanged(
 
 def _wide_colors(data: bytes | memoryview, found: Header) -> npt.NDArray[np.uint16]:
     """(H, W, 3) or (H, W, 4) colors of more than 8 bits each, of which Pillow would keep 8."""
-    try:
-        cv2 = library("resizing", ["cv2"])
-    except SchemaError:
+    if not used_for("resizing").startswith("cv2"):
         raise SchemaError(
             f"an image has colors of {found.bits} bits each, of which Pillow keeps 8; pip install "
             "opencv-python-headless, or pass mode='rgb' for the upper 8"
-        ) from None
+        )
+    cv2 = library("resizing")
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise CorruptError("it cannot be decoded: it is cut or damaged, or OpenCV does not know its format")
