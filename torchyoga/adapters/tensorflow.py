@@ -36,7 +36,7 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, Data, bounds_of, joined
 from ..rows.collector import block_of
-from ..rows.column import Column
+from ..rows.column import TEXT_KINDS, Column
 from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
@@ -591,7 +591,6 @@ class _Export:
 
 
 _COMPOUNDS = {type_name_of(cls): cls for cls in (RaggedParts, SparseParts, StringParts)}
-_TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 _ANY_RANK = -1  # of rows whose numbers of dimensions differ
 _EMPTY = -2  # of rows that hold nothing, and cross as a byte each
 
@@ -614,7 +613,7 @@ def _dtype(column: Column) -> tf.DType:
     Raises:
         SchemaError: it has none.
     """
-    if column.kind in _TEXT_KINDS or column.storage.kind in "SU":
+    if column.kind in TEXT_KINDS or column.storage.kind in "SU":
         return tf.string
     if column.kind == "tensor" and column.dtype == "bfloat16":
         return tf.bfloat16
@@ -639,7 +638,7 @@ def _signature(column: Column, rank: int | None) -> list[tf.TensorSpec]:
     if column.kind == "none":
         return []
     dtype = _dtype(column)
-    if column.kind in _TEXT_KINDS:
+    if column.kind in TEXT_KINDS:
         return [tf.TensorSpec([None], dtype)]
     if column.shape is not None:
         return [
@@ -655,7 +654,7 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Array]:
     """The arrays that `_signature` describes."""
     if column.kind == "none":
         return
-    if column.kind in _TEXT_KINDS:
+    if column.kind in TEXT_KINDS:
         texts = np.empty(len(data.part("offsets")) - 1, object)
         texts[:] = data.texts()
         yield texts
@@ -690,7 +689,7 @@ def _batched(column: Column, rank: int | None, parts: Iterator[tf.Tensor]) -> _P
     if column.kind == "none":
         return None
     values = next(parts)
-    if not column.is_ragged or column.kind in _TEXT_KINDS:
+    if not column.is_ragged or column.kind in TEXT_KINDS:
         return values
     ragged = tf.RaggedTensor.from_row_splits(values, next(parts), validate=False)
     return ragged if rank is None else _Shaped(ragged, next(parts))

@@ -25,7 +25,6 @@ both. The clocks of machines may be wrong by days.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import secrets
@@ -35,10 +34,10 @@ import time
 from typing import NamedTuple
 
 from ..errors import BusyError, LostError, RemoteError
+from ..process.messages import log
 from ..process.threads import begin_thread
 from .objects import Objects
 
-_log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
 _CLAIM = re.compile(r"[0-9]{8}\.json")
 _FIRST_POLL, _LONGEST_POLL = 0.1, 2.0  # seconds
@@ -118,7 +117,7 @@ class Lease:
             try:
                 self._remote.write(self._name(self.number), self._text(self.number, is_given_up=True))
             except RemoteError as failure:
-                _log.warning("%s: other builders will wait %.0f s: %s", self._what, self._seconds, failure)
+                log.warning("%s: other builders will wait %.0f s: %s", self._what, self._seconds, failure)
 
     def check(self) -> None:
         """Raises LostError if another holder has taken over, because this one gave no sign of life."""
@@ -167,7 +166,7 @@ class Lease:
             ):
                 self.deleter = 0 if claim is None else claim.deleter
                 if claim is not None and not claim.is_given_up:
-                    _log.warning("%s: taking over from %s, which is silent", self._what, claim.holder)
+                    log.warning("%s: taking over from %s, which is silent", self._what, claim.holder)
                 if self._claim(last + 1):
                     self._remote.delete(self._name(number) for number in claims)
                     return
@@ -181,7 +180,7 @@ class Lease:
                     "longer (timeout=), or stop that process"
                 )
             if waited >= notice:
-                _log.warning("waiting for %s: %s (%.0f s so far)", claim.holder, self._what, waited)
+                log.warning("waiting for %s: %s (%.0f s so far)", claim.holder, self._what, waited)
                 notice = min(2 * notice, notice + 60.0)
             time.sleep(min(poll, max(0.0, self._timeout - waited)))
             poll = min(2 * poll, _LONGEST_POLL, self._seconds / 4)
@@ -214,7 +213,7 @@ class Lease:
             try:
                 self._remote.write(self._name(self.number), self._text(self.number))
             except Exception as error:
-                _log.warning("%s: no sign of life could be written: %s", self._what, error)
+                log.warning("%s: no sign of life could be written: %s", self._what, error)
 
     # -- claims
 
