@@ -33,7 +33,7 @@ print(*(path for path in loaded() - own if not brought & set(path.split("/"))), 
 # Packages with native parts that `make test` installs; wheels made for Linux may take these from the system.
 NATIVE = {
     "media": "soundfile cv2 imagecodecs simplejpeg skimage PIL.Image",
-    "tables": "pyarrow.parquet duckdb polars pandas",
+    "tables": "pyarrow.parquet polars pandas",
     "others": "lmdb h5py hdf5plugin zstandard obstore isal xxhash sklearn torch",
 }
 OF_THE_SYSTEM = r"/(ld-linux[-\w]*|lib(c|m|mvec|dl|rt|pthread|util|gcc_s|stdc\+\+|z))[-.\d]*\.so[.\d]*$"

@@ -25,7 +25,7 @@ BEHIND_THE_WALL = re.findall(
     stores.Store stores.TagEntry stores.VersionLog stores.cleaned stores.directory_of stores.freed
     stores.is_url stores.log_of stores.moves_of stores.newest stores.opened stores.refuse_tagged
     stores.removed stores.store_of stores.tag_history stores.tagged stores.tagged_manifest
-    stores.tags_of stores.untagged tables.answer tables.tables_of versions.Lineage versions.Manifest
+    stores.tags_of stores.untagged versions.Lineage versions.Manifest
     versions.natural views.RowView
     """,
 )

@@ -25,7 +25,7 @@ from torchyoga.tools.commands.group import COMMANDS
 # Those of storages; others, such as doctor, are run where they are tested.
 OF_STORAGES = [
     *("append", "check", "compact", "convert", "copy", "delete-rows", "diff", "gc", "head", "info", "log"),
-    *("ls", "query", "rm", "stats", "tag"),
+    *("ls", "rm", "stats", "tag"),
 ]
 DIFFERENT = {"diff"}  # whose exit code is 1 if versions differ, as in its examples
 

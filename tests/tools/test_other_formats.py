@@ -68,8 +68,6 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     stats = parsed("stats", place)
     assert (stats["path"], stats["rows"]) == (place, len(expected))
     assert len(stats["columns"]) == len(expected.stats())
-    (count,) = parsed("query", "select count(*) from t", place)["rows"]
-    assert count == [len(expected)]
     assert len(expected) == parsed("convert", place, "--to", "made@1.0")["rows"]
     storage = yoga.Storage("storage")
     made = storage.fetch("made", "1.0")
@@ -152,8 +150,6 @@ def test_ids_of_the_storage_come_before_paths() -> None:
     write_mds(OLD)
     assert parsed("head", "old")["total"] == parsed("head", "old@1.0")["total"] == 1
     assert parsed("head", "./old")["total"] == 12
-    both = parsed("query", 'select (select count(*) from old) a, (select count(*) from "./old") b')
-    assert both["rows"] == [[1, 12]]
 
 
 def test_files_of_other_libraries_are_appended_and_measured() -> None:

@@ -30,7 +30,6 @@ _SECTIONS = {  # by file: each command, and what it does
         "info": "show what a version is: rows, columns, files, how it was made",
         "head": "show the first rows of a version",
         "stats": "show statistics of each column",
-        "query": "answer a question in SQL about rows",
         "log": "show the versions of a dataset, the newest first",
         "diff": "show which rows and columns differ between two versions",
         "report": "write a page that shows a dataset",

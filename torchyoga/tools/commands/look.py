@@ -1,4 +1,4 @@
-"""`yoga ls`, `info`, `head`, `stats`, `query`, `log`, `diff`, `report`, `view`: what there is."""
+"""`yoga ls`, `info`, `head`, `stats`, `log`, `diff`, `report`, `view`: what there is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +30,6 @@ _COUNT = click.IntRange(1, 10_000)
 _COUNT.name = "number of rows; a version is named by ID@VERSION, or by --version"  # the end of an error
 _NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
 _MOST_OFTEN = 10  # values of a column, in JSON
-_ALIAS = "t"  # the table of a version that is named beside the query
 
 
 @places.storage_command("ls")
@@ -304,69 +302,6 @@ def _short(value: object) -> str:
     if isinstance(value, str):
         value = value_text(_NO_FRACTION.sub("", value))
     return short(value_text(value) if isinstance(value, bytes) else str(value), 30)
-
-
-@places.storage_command("query")
-@click.argument("sql")
-@places.id_argument(required=False)
-@places.version_argument()
-@click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10**6), help="Most rows to print."
-)
-def query(sql: str, id: str | None, version: str | None, limit: int, asked: Asked) -> None:
-    """Answer a question in SQL about rows, by DuckDB.
-
-    Tables are ids: the newest version, "images@prod" or "images@1.0", in double quotes. A version that is
-    named behind the query is the table t. Instead of an id there may be a path or URL of files of another
-    library. Only the columns that the query needs are read, batch by batch; the
-    column row is the number of a row. A query reads nothing else, neither files nor the network.
-
-    \b
-    Examples:
-      yoga query "select label, count(*) from images group by label"
-      yoga query "select row, text from t where label = 2 limit 3" images@prod
-      yoga query 'select max(label) from "images@1.0"' --json
-      yoga query "select count(*) from t" s3://bucket/shards
-    """
-    missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"yoga query needs {' and '.join(missing)}, not installed here; pip install 'torchyoga[query]'"
-        )
-    from ...tables.sql import answer, tables_of
-
-    names = tables_of(sql)
-    if id is not None and _ALIAS not in map(str.casefold, names):
-        raise click.UsageError(
-            f"{id} is the table {_ALIAS} in a query that names it, but this one reads none of it"
-        )
-    refs = {
-        name: places.shown(asked.storage, id, version)
-        if id is not None and name.casefold() == _ALIAS
-        else places.shown(asked.storage, name)
-        for name in names
-    }
-    result = answer(sql, {name: one.ref for name, one in refs.items()}, limit)
-    is_stored = any("id" in one.plain for one in refs.values())
-    plain = {
-        "storage": places.opened(asked.storage).url if is_stored else None,
-        "tables": {name: one.plain for name, one in refs.items()},
-        "columns": result.columns,
-        "rows": result.rows,
-        "is_cut": result.is_cut,
-    }
-    lines = [tuple(map(value_text, row)) for row in result.rows]
-    titles = [short(name) for name in result.columns]
-    right = [
-        title
-        for title, *values in zip(titles, *result.rows, strict=True)
-        if all(isinstance(value, (int, float, type(None))) for value in values)
-    ]
-    notes = [f"the first {count_of(len(lines), 'row')}; --limit shows more"] if result.is_cut else []
-    if titles[:1] == ["explain_key"]:  # a drawing of several lines
-        asked.write(plain, [str(text) for row in result.rows for text in row[1:]])
-    else:
-        asked.write(plain, [Table(titles, lines, right), *notes] if lines else "no rows")
 
 
 @places.storage_command("log", places.id_argument())
