@@ -1,11 +1,10 @@
-"""`yoga doctor` as a program: around a training program, and of files of another library."""
+"""`yoga doctor` as a program: around a training program."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from children import run_program
-from commanding import ENVIRONMENT, hears_ctrl_c, parsed, process, said
-from golden.foreign_rows import FOREIGN
+from commanding import ENVIRONMENT, hears_ctrl_c, process, said
 
 from docs import ROOT
 
@@ -263,16 +261,14 @@ def test_without_a_folder_in_the_variable_nothing_of_the_doctor_is_loaded(folder
 def test_the_examples_of_the_help_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"^ +yoga (doctor\b.*)$", said("doctor", "--help"), re.MULTILINE)
-    assert len(examples) == 3
+    assert len(examples) == 2
     page = (ROOT / "docs" / "measure.md").read_text()
     assert all(f"$ yoga {line}\n" in page for line in examples)
     Path("train.py").write_text("import torchyoga")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
-    for line in examples[:2]:
+    for line in examples:
         assert "no loader was iterated" in said(*line.split())
     written = json.loads(Path("found.json").read_text())
     assert "no loader was iterated" in written["left_out"]["the program"]
     assert written["exit_code"] == 0
-    shutil.copytree(FOREIGN / "mds" / "gz", "shards")
-    assert parsed(*examples[2].removesuffix(" --json").split())["measured"]["batch"]

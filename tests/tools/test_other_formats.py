@@ -80,18 +80,6 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     assert "Ref" not in re.sub("<[^>]*>", "", text)  # it has the name of the files, not of a class
 
 
-@pytest.mark.parametrize(
-    "name", ["mds", *(pytest.param(name, marks=pytest.mark.soak) for name in FORMATS if name != "mds")]
-)
-def test_the_doctor_examines_the_rows_under_a_path(name: str) -> None:
-    written, place, _ = FORMATS[name]
-    WRITTEN[written].write(OLD)
-    plain = parsed("doctor", place, "--seconds", "3")
-    assert plain["exit_code"] == 0
-    assert "batch" in plain["measured"]
-    assert "broken-rows" not in [one["name"] for one in plain["findings"]]
-
-
 def test_folders_wildcards_first_bytes_and_names_of_formats() -> None:
     write_lines(Path(), each=COUNT)
     Path("00.jsonl").rename("b.data")

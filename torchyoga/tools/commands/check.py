@@ -92,14 +92,12 @@ def doctor(
 
     PROGRAM runs as usual, with its input, signals and exit code, and the loaders that it iterates are
     examined when it ends; it must import torchyoga. What is found comes after what PROGRAM prints; --output
-    writes it to a file as well. In place of PROGRAM may stand a path or URL of files of another library,
-    whose rows are examined; then the exit code is 1 if something is wrong, which is always proved.
+    writes it to a file as well.
 
     \b
     Examples:
       yoga doctor -- python train.py --epochs 1
       yoga doctor --output found.json -- python train.py
-      yoga doctor shards --json
     """
     if not program:
         raise click.UsageError(f"name what to examine, such as {ctx.command_path} -- python train.py", ctx)
@@ -107,28 +105,14 @@ def doctor(
         raise click.UsageError(f"--output {output}: there is no directory {Path(output).parent}", ctx)
     if program[0].endswith(".py") and not os.access(program[0], os.X_OK):
         raise click.UsageError(f"write {ctx.command_path} -- python {' '.join(program)}", ctx)
-    if len(program) == 1 and _is_data(program[0]):
-        from ...loading.loader import DataLoader
-        from ..doctor.examination import doctor
+    from ..doctor.program import ran
 
-        # Rows of any length are no fault of the files: how they are collated is up to a program.
-        loader = DataLoader(places.shown(asked.storage, *program).ref, 64, collate_fn=list)
-        diagnosis = doctor(loader, seconds=seconds)
-        code = int(any(one.severity == "wrong" for one in diagnosis.findings))
-    else:
-        from ..doctor.program import ran
-
-        try:
-            code, diagnosis = ran(program, seconds)
-        except OSError as error:
-            raise click.UsageError(f"{program[0]} cannot be run: {error.strerror or error}", ctx) from None
+    try:
+        code, diagnosis = ran(program, seconds)
+    except OSError as error:
+        raise click.UsageError(f"{program[0]} cannot be run: {error.strerror or error}", ctx) from None
     plain = {**diagnosis.to_dict(), "exit_code": code}
     if output is not None:
         Path(output).write_text(json.dumps(jsonable(plain), indent=2), encoding="utf-8")
     asked.write(plain, diagnosis.text(shutil.get_terminal_size().columns))
     ctx.exit(code)
-
-
-def _is_data(text: str) -> bool:
-    """True for a URL, and for a path that cannot be run."""
-    return "://" in text or (places.is_path(text) and (os.path.isdir(text) or not os.access(text, os.X_OK)))

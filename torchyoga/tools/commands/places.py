@@ -171,7 +171,7 @@ def known_versions(store: Store, id: str) -> list[str]:
     what = f"the storage holds {_near(id, ids)}" if ids else "the storage holds no datasets"
     if os.path.isdir(id):
         what += f"; to look into the directory {id!r}, name it with --storage"
-    elif "/" in id and not is_path(id):
+    elif "/" in id and not _is_path(id):
         what += f"; and there is no file or folder {id!r}"
     raise NotFoundError(f"there is no dataset {id!r} in {store.name}: {what}")
 
@@ -251,8 +251,8 @@ def is_place(url: str, name: str) -> bool:
     if "://" in name:
         return True
     id, sign, tag = name.rpartition(_SIGN)
-    is_tagged = bool(sign and id) and not is_path(name) and is_path(id)
-    if not (name.startswith(("/", "./", "../", "~")) or is_path(name) or is_tagged):
+    is_tagged = bool(sign and id) and not _is_path(name) and _is_path(id)
+    if not (name.startswith(("/", "./", "../", "~")) or _is_path(name) or is_tagged):
         return "/" in name and not (is_url(url) or os.path.isdir(os.path.expanduser(url)))
     with suppress(NotFoundError):  # a storage that is not there has no ids
         store = versions_in(url)
@@ -263,7 +263,7 @@ def is_place(url: str, name: str) -> bool:
     return True
 
 
-def is_path(text: str) -> bool:
+def _is_path(text: str) -> bool:
     """True if there is something under a path: a file, a folder, what a wildcard finds, Megatron's files."""
     path = os.path.expanduser(text)
     return os.path.exists(path) or os.path.exists(f"{path}.idx") or (has_magic(path) and bool(glob(path)))
