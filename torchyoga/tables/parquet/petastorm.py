@@ -11,7 +11,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
@@ -39,19 +39,18 @@ _UNISCHEMA = b"dataset-toolkit.unischema.v1"
 _ARRAYS = ("ndarray", "npz")
 _MOST_BYTES = 2**31  # of an unpacked array whose shape the schema does not say
 _SLACK = 2**16
-_PACKAGES = ("petastorm", "av.experimental.deepdrive.dataset_toolkit", "av.ml.dataset_toolkit")
 _CODECS = {
     "NdarrayCodec": "ndarray",
     "CompressedNdarrayCodec": "npz",
     "CompressedImageCodec": "image",
     "ScalarCodec": "scalar",
 }
-# The types of NumPy that a field may have, by their names then and now.
+# The types of NumPy that a field may have.
 _NUMBERS = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     *("float16", "float32", "float64", "bool_", "datetime64"),
 )
-_TEXTS = {"str_": "text", "unicode_": "text", "string_": "bytes", "bytes_": "bytes"}
+_TEXTS = {"str_": "text", "bytes_": "bytes"}
 _MOST_SCHEMA_BYTES = 64 * 2**20  # of a pickle
 
 
@@ -371,7 +370,7 @@ def _fields_of(pickled: bytes, where: str) -> dict[str, _Field]:
     if len(pickled) > _MOST_SCHEMA_BYTES:
         raise CorruptError(f"{where}: its schema is a pickle of {len(pickled)} bytes, which no schema needs")
     try:
-        found = _Restricted(io.BytesIO(pickled), encoding="latin1").load()
+        found = _Restricted(io.BytesIO(pickled)).load()
         listed = found.state["_fields"].values()
     except CorruptError as error:
         raise CorruptError(f"{where}: {error}") from None
@@ -407,8 +406,7 @@ class _Restricted(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         """A stand-in for a class; CorruptError for one that no Unischema needs."""
-        package, _, part = module.rpartition(".")
-        if package in _PACKAGES and part in ("unischema", "codecs"):
+        if module in ("petastorm.unischema", "petastorm.codecs"):
             return _stand_in(name)
         if module == "pyspark.sql.types" and name.endswith("Type"):
             return _stand_in(name)
@@ -419,14 +417,7 @@ class _Restricted(pickle.Unpickler):
                 return np.dtype(getattr(np, name)).str
             if name in _TEXTS:
                 return _TEXTS[name]
-        module = {"copy_reg": "copyreg", "__builtin__": "builtins"}.get(module, module)
-        known: dict[tuple[str, str], object] = {
-            ("collections", "OrderedDict"): OrderedDict,
-            ("decimal", "Decimal"): "decimal",
-            ("copyreg", "_reconstructor"): _reconstructed,
-            ("builtins", "object"): object,
-            ("builtins", "tuple"): tuple,
-        }
+        known = {("collections", "OrderedDict"): OrderedDict, ("decimal", "Decimal"): "decimal"}
         if (module, name) in known:
             return known[module, name]
         raise CorruptError(
@@ -437,13 +428,6 @@ class _Restricted(pickle.Unpickler):
 def _stand_in(name: str) -> type[_StandIn]:
     """A new class: whatever a pickle does to it is forgotten with it."""
     return type(name, (_StandIn,), {"kind": name})
-
-
-def _reconstructed(cls: Callable[..., object], base: type, state: object) -> object:
-    """Makes objects for pickles of Python 2."""
-    if not (isinstance(cls, type) and issubclass(cls, _StandIn)):
-        raise CorruptError(f"the pickled schema makes a {cls!r:.100}; nothing was run")
-    return cls(*state) if base is tuple and isinstance(state, tuple) else cls()
 
 
 def _restored(name: str, fields: object, values: tuple[object, ...]) -> _StandIn:
