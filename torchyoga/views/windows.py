@@ -602,17 +602,6 @@ class WindowsRef(Rebuilt):
         assert self._stacking is not None, "else there is no schema to project"
         return WindowsRef(self.whole, self._anchors, self._stacking.projected(of))
 
-    def lengths(self, rows: Ints) -> Ints:
-        """The lengths of a ragged column at the anchors, as the whole finds them."""
-        schema = self.schema
-        if schema is None or schema.tree.kind != "leaf" or not schema.columns[0].is_ragged:
-            return super().lengths(rows)  # says what is wrong
-        assert self._stacking is not None
-        assert self.whole.schema is not None
-        name = self.whole.schema.columns[self._stacking.sources[0].column].name
-        alone = self.whole._projected(Projection.at(self.whole.schema, name))
-        return alone.lengths(self.anchors(rows))
-
     @cached_property
     def _row_bytes(self) -> int:
         """Bytes of what is read for a window; 0 if the whole does not know."""
