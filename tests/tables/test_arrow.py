@@ -91,7 +91,7 @@ def path(request: pytest.FixtureRequest, table: pa.Table, tmp_path: Path) -> Pat
 def test_files_are_read_in_place_and_pickle_by_their_path(path: Path, table: pa.Table) -> None:
     ref = yoga.from_arrow(path)
     assert repr(list(ref)) == repr(list(yoga.from_arrow(table)))
-    check_dataref(yoga.from_arrow(path, nulls={"label": -1}))
+    check_dataref(ref.filled({"label": -1}))
     assert ref.file_starts.tolist() == [0, 300, 600, 900, 1000]
     sent = pickle.dumps(ref.columns(["ids", "x"]))
     assert len(sent) < 2000
@@ -116,21 +116,14 @@ def by_parquet(table: pa.Table, folder: Path, *columns: Any, **options: Any) -> 
 
 
 @pytest.mark.parametrize("way", ["arrow", "parquet"])
-def test_nulls_are_none_filled_masked_or_refused(way: str, tmp_path: Path) -> None:
+def test_nulls_are_none_filled_or_masked(way: str, tmp_path: Path) -> None:
     table = pa.table({"id": [1, None, 3, 4, 5], "y": [1.0, 2.0, 3.0, 4.0, 5.0]})
     read: Any = partial(yoga.from_arrow, table) if way == "arrow" else partial(by_parquet, table, tmp_path)
     assert [row["id"] for row in read()] == [1, None, 3, 4, 5]
     assert "nullable" not in read()["y"].schema.tree.kinds
-    assert [int(row["id"]) for row in read(nulls={"id": -1, "y": -1})] == [1, -1, 3, 4, 5]
-    masked = read(nulls="mask")[1]
+    assert [int(row["id"]) for row in read().filled({"id": -1, "y": -1})] == [1, -1, 3, 4, 5]
+    masked = read().masked()[1]
     assert (masked["id"], masked["id_is_valid"]) == (0, False)
-    with pytest.raises(errors.SchemaError, match="column 'id' has 1 nulls"):
-        read(nulls="error")
-    assert len(read(["y"], nulls="error")) == 5
-    with pytest.raises(KeyError, match="names \\['z'\\]"):
-        read(nulls={"z": 1})
-    with pytest.raises(TypeError, match="nulls is None"):
-        read(nulls="drop")
 
 
 def test_nulls_where_none_were_found_are_refused() -> None:

@@ -334,10 +334,15 @@ def test_what_is_found_in_none_of_the_groups_that_were_looked_at_is_refused(
 ) -> None:
     leave_levels()
     path = file_of(tmp_path, pa.array([[], [1], [None], [2], [], []], pa.list_(pa.int32())))
-    with pytest.raises(SchemaError, match=r"row group 2.*name it in nulls=, with a value"):
+    with pytest.raises(SchemaError, match=r"row group 2.*name it in nulls=, as in nulls=\['c{items}'\]"):
         list(yoga.from_parquet(path))
-    ref = yoga.from_parquet(path, nulls={"c{items}": 0})
-    assert [[*map(int, row["c"])] for row in ref] == [[], [1], [0], [2], [], []]
+    ref = yoga.from_parquet(path, nulls=["c{items}"])
+    assert [row["c"] for row in ref] == [[], [1], [None], [2], [], []]
+    assert [[*map(int, row["c"])] for row in ref.filled({"c{items}": 0})] == [[], [1], [0], [2], [], []]
+    with pytest.raises(KeyError, match=r"nulls= names \['d'\]"):
+        yoga.from_parquet(path, nulls=["d"])
+    with pytest.raises(TypeError, match=r"use ref\.filled"):
+        yoga.from_parquet(path, nulls={"c{items}": 0})  # type: ignore[arg-type]
 
 
 def test_levels_that_do_not_fit_are_not_used() -> None:

@@ -94,11 +94,7 @@ def test_lists_of_tables_are_filled_with_lists() -> None:
     )
     for name in table.column_names:
         expected = [[] if value is None else value for value in table[name].to_pylist()]
-        for ref in (
-            yoga.from_arrow(table).filled({name: []}),
-            yoga.from_arrow(table, nulls={name: []}),
-            yoga.from_arrow(table)[:3].filled({name: []}),
-        ):
+        for ref in (yoga.from_arrow(table).filled({name: []}), yoga.from_arrow(table)[:3].filled({name: []})):
             assert ref.to_arrow()[name].to_pylist() == expected
     (batch,) = yoga.DataLoader(
         yoga.from_arrow(table).filled({"ids": [9]}).columns(["ids"]), 3, collate_fn=yoga.jagged

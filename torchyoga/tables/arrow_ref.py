@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +117,6 @@ def polars_frame_of(table: pa.Table) -> Frame:
     return polars.from_arrow(table.cast(pa.schema(fields)))
 
 
-Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
 Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
 _SAMPLE = 64
 
@@ -129,12 +128,8 @@ class ArrowRef(StoredRef):
         name: what this is, for messages.
         plan: says what rows look like.
         batches: the chunks.
-        nulls: how many there are at each place, in all columns.
         remade: a function that makes this DataRef again, and its arguments, for pickling.
         info: what is known besides the rows.
-
-    Attributes:
-        nulls: as passed.
     """
 
     def __init__(
@@ -142,7 +137,6 @@ class ArrowRef(StoredRef):
         name: str,
         plan: ArrowPlan,
         batches: Sequence[pa.RecordBatch],
-        nulls: Mapping[str, int],
         remade: tuple[Callable[..., DataRef], tuple[object, ...]],
         info: Json | None = None,
     ) -> None:
@@ -152,7 +146,7 @@ class ArrowRef(StoredRef):
         self._numbering = Numbering()
         if self._batches:
             self._numbering.append(self._starts[:-1], len(self))
-        self.nulls, self._remade, self._info = nulls, remade, info or {}
+        self._remade, self._info = remade, info or {}
         self._alike: DataRef | None = None  # with its columns as they were: the content is the same
         pool = BufferPool()
         self._parts: list[tuple[GatheredPart, list[tuple[int, int]]]] = []
@@ -228,7 +222,6 @@ def from_arrow(
     data: Tabular | str | os.PathLike[str],
     columns: Sequence[str] | None = None,
     *,
-    nulls: Nulls = None,
     words: bool = False,
     decimals: Decimals = "error",
 ) -> DataRef:
@@ -240,8 +233,6 @@ def from_arrow(
             stream). A file is mapped, and a DataRef over it pickles by its path; one that is compressed is
             decompressed into memory.
         columns: names of the columns to keep, all by default.
-        nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
-            `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
         words: True gives the words of columns that are dictionaries, such as categories and enums of data
             frames; by default rows have their codes, and the schema has the words.
         decimals: decimals of more than 18 digits are an "error", "float" or "text".
@@ -260,49 +251,14 @@ def from_arrow(
 
     Example:
         >>> import pyarrow as pa
-        >>> ref = from_arrow(pa.table({"ids": [[1, 2], [3]], "label": [5, None]}), nulls={"label": -1})
-        >>> ref[1]["ids"], [int(row["label"]) for row in ref]
+        >>> ref = from_arrow(pa.table({"ids": [[1, 2], [3]], "label": [5, None]}))
+        >>> ref[1]["ids"], [int(row["label"]) for row in ref.filled({"label": -1})]
         (array([3]), [5, -1])
     """
     how = KeptColumns(None if columns is None else tuple(columns), words, decimals)
-    is_file = isinstance(data, (str, os.PathLike))
-    ref = _of_file(Path(data).expanduser().absolute(), how) if is_file else _of_table(table_of(data), how)
-    return without_nulls(ref, nulls, ref.nulls)
-
-
-def without_nulls(ref: DataRef, nulls: Nulls, counts: Mapping[str, int]) -> DataRef:
-    """A DataRef over a table, with what the caller wants in place of None.
-
-    Args:
-        ref: the DataRef; columns with nulls may be None.
-        nulls: see `from_arrow`.
-        counts: how many nulls there are at each place.
-
-    Raises:
-        SchemaError: there are nulls, and `nulls` is "error".
-        KeyError, ValueError: a fill is for a column that does not exist, or cannot hold it.
-    """
-    if nulls is None:
-        return ref
-    if nulls == "error":
-        if counts:
-            place, count = next(iter(counts.items()))
-            raise SchemaError(
-                f"column {place!r} has {count} nulls; pass nulls={{{place!r}: value}} to fill them, "
-                'nulls="mask" for a mask, or None for rows with None'
-            )
-        return ref
-    if nulls == "mask":
-        return ref.masked() if any("{items}" not in place for place in counts) else ref
-    if not isinstance(nulls, Mapping):
-        raise TypeError(f'nulls is None, "mask", "error" or a dict of values, found {nulls!r:.80}')
-    assert ref.schema is not None
-    names = {column.name.partition("{")[0] for column in ref.schema.columns}
-    unknown = [name for name in nulls if name.partition("{")[0] not in names]
-    if unknown:
-        raise KeyError(f"nulls names {unknown}, which are not columns; there are {sorted(names)[:20]}")
-    wanted = {name: value for name, value in nulls.items() if name in counts or f"{name}{{items}}" in counts}
-    return ref.filled(wanted) if wanted else ref
+    if isinstance(data, (str, os.PathLike)):
+        return _of_file(Path(data).expanduser().absolute(), how)
+    return _of_table(table_of(data), how)
 
 
 def table_of(data: Tabular) -> pa.Table:
@@ -366,7 +322,7 @@ def ref_over(
         batches = [batch.select(list(columns)) for batch in batches]
     found = found_in(batches)
     plan = plan_of(schema, found.nulls, None if how.words else found.words, how.decimals)
-    return ArrowRef(name, plan, batches, found.nulls, remade)
+    return ArrowRef(name, plan, batches, remade)
 
 
 def _of_file(path: Path, how: KeptColumns, identity: tuple[int, int] | None = None) -> ArrowRef:

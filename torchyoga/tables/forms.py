@@ -103,7 +103,7 @@ class Held(Form):
             if missing and not self.is_nullable:
                 raise SchemaError(
                     f"column {self.place!r} has {missing} nulls among {len(array)} values, and none were "
-                    f"expected; name it in nulls=, with a value to fill in, as in nulls={{{self.place!r}: 0}}"
+                    f"expected; name it in nulls=, as in nulls=[{self.place!r}]"
                 )
             present = valid
         yield from self.child.data(array, None if present is None or present.all() else present, bounds)

@@ -13,22 +13,19 @@ from ..rows.column import Codec, Meaning
 from ..rows.node import ITEMS, Path, path_name
 from ..rows.types import Ints, Row
 from .arrow import Decimals, found_in, plan_of
-from .arrow_ref import ArrowRef, Nulls, without_nulls
+from .arrow_ref import ArrowRef
 
 HuggingFace: TypeAlias = Any  # a datasets.Dataset
 _ENCODED = {"Image": "image", "Audio": "audio", "Video": "video", "Pdf": "pdf"}
 
 
-def from_huggingface(
-    dataset: HuggingFace, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
-) -> DataRef:
+def from_huggingface(dataset: HuggingFace, *, words: bool = False, decimals: Decimals = "error") -> DataRef:
     """A `datasets.Dataset` as a DataRef, read from the Arrow files that it has mapped.
 
     Args:
         dataset: the dataset. What `select`, `shuffle`, `filter` and the columns of its format leave is kept;
             formats such as "torch" change nothing else, because batches are tensors anyway. A dataset with
             a transform is read row by row through it.
-        nulls: see `from_arrow`.
         words: see `from_arrow`.
         decimals: see `from_arrow`.
 
@@ -56,8 +53,7 @@ def from_huggingface(
     if dataset.format["type"] == "custom":
         return HuggingFaceRef(dataset)
     whole, rows = _of_dataset(_plain(dataset), words, decimals), dataset._indices
-    ref = whole if rows is None else whole.select(rows.column(0).to_numpy().astype(np.int64))
-    return without_nulls(ref, nulls, whole.nulls)
+    return whole if rows is None else whole.select(rows.column(0).to_numpy().astype(np.int64))
 
 
 def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> ArrowRef:
@@ -76,7 +72,7 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> ArrowR
     info = {"features": dataset.features.to_dict()}
     if len(labels) == 1:
         info["classes"] = list(labels[0])
-    return ArrowRef("huggingface", plan, batches, nulls, (_of_dataset, (dataset, words, decimals)), info)
+    return ArrowRef("huggingface", plan, batches, (_of_dataset, (dataset, words, decimals)), info)
 
 
 def _columns(dataset: HuggingFace) -> list[str]:

@@ -30,7 +30,6 @@ from ...rows.node import VALID
 from ...rows.schema import Projection
 from ...rows.types import Array, Ints
 from ..arrow import Decimals
-from ..arrow_ref import Nulls, without_nulls
 from ..buffers import type_without_views
 from ..groups import RowGroups
 from .condition import Condition, Filters, unknown_name
@@ -110,12 +109,6 @@ class ParquetRef(StoredRef):
         """The thread that decodes the next row group before its rows are taken."""
         return self._groups
 
-    @property
-    def nulls(self) -> dict[str, int]:
-        """The places of its columns that may be null, and how many are, as far as is known."""
-        names = {column.name for column in self.schema.columns}
-        return {place: count for place, count in self._files.options.nulls.items() if place + VALID in names}
-
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the files' footers and the columns."""
@@ -145,7 +138,7 @@ def from_parquet(
     paths: Paths,
     columns: Sequence[str] | None = None,
     filters: Filters | None = None,
-    nulls: Nulls = None,
+    nulls: Sequence[str] = (),
     words: bool = False,
     decimals: Decimals = "error",
     cache_bytes: int | None = None,
@@ -176,8 +169,8 @@ def from_parquet(
             the others, the columns that it names are read now. An expression that names a column of floats
             skips none, for statistics leave out NaN, nor does one of uint64; terms with `!=`, `in` and
             `not in` on floats skip none either.
-        nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
-            `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
+        nulls: places that may be None though no group that was looked at has such, as in `["tags{items}"]`;
+            see below.
         words: dictionaries of words, such as pandas' categories, are codes, and the schema has their words,
             for which these columns are read now; True makes them text.
         decimals: decimals of more than 18 digits are an "error", "float" or "text".
@@ -192,7 +185,7 @@ def from_parquet(
 
     Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
     by its paths. Older writers do not say which are nulls within lists, and which are empty lists: then these
-    are looked for in a few groups; name a place in `nulls`, as in `{"tags{items}": 0}`, if it turns up later.
+    are looked for in a few groups; name a place in `nulls` if it turns up later.
 
     Raises:
         NotFoundError: a path names no file.
@@ -217,10 +210,15 @@ def from_parquet(
         >>> len(storage.submit(ref, "from-parquet", "1"))
         10
     """
-    named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
-    options = Options(named, decimals=decimals, are_codes=not words)
+    if isinstance(nulls, (str, Mapping)):
+        raise TypeError(f"nulls= takes a list of places, found {nulls!r:.80}; use ref.filled(...) for values")
+    options = Options(dict.fromkeys(nulls, 0), decimals=decimals, are_codes=not words)
     ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options, schema)
-    return without_nulls(ref, nulls, ref.nulls)
+    names = [column.name for column in ref.schema.columns]
+    unknown = [place for place in nulls if place + VALID not in names]
+    if unknown:
+        raise KeyError(f"nulls= names {unknown}, which are not there; there are {names[:20]}")
+    return ref
 
 
 def ref_of(
