@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import io
 import wave
-import webbrowser
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from coding.decoders import file_of
 from layout import HOSTILE, Open, check_layout, reached_by_keys
 
 import torchyoga as yoga
-from torchyoga.tools.view.view import opened_in_browser
 
 CLASSES = ["cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "Ankle boot", "yak"]
 
@@ -172,16 +171,13 @@ def test_sound_opens_in_the_player_of_the_browser(url: str, opened: Open) -> Non
     assert page.evaluate(f"[{player}.duration, {player}.error]") == [1, None]
 
 
-def test_the_file_that_the_command_opens_leads_to_the_view(
-    url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_leads_to_the_view(url: str, opened: Open, tmp_path: Path) -> None:
     """From a file, which is another site to the browser."""
-    files: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", files.append)
-    with opened_in_browser(url):
-        page = opened(files[0], allowed=("file://", url), offline=False)
-        page.wait_for_url(url)
-        assert "3 datasets" in page.inner_text("header")
+    file = tmp_path / "link.html"
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">')
+    page = opened(file.as_uri(), allowed=("file://", url), offline=False)
+    page.wait_for_url(url)
+    assert "3 datasets" in page.inner_text("header")
 
 
 def test_nothing_of_the_data_runs(url: str, opened: Open) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import json
 import os
 import re
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -269,25 +266,11 @@ def test_arguments(storage: yoga.Storage) -> None:
 
 
 @pytest.mark.rest
-def test_the_command_names_no_token_to_a_browser_and_ends_with_ctrl_c(
-    storage: yoga.Storage, tmp_path: Path
-) -> None:
-    """A browser that notes its arguments, and what is in the file that it is given."""
-    noted, browser = tmp_path / "noted", tmp_path / "browser"
-    browser.write_text(
-        f"#!{sys.executable}\n"
-        "import os, stat, sys, pathlib, urllib.request\n"
-        "path = urllib.request.url2pathname(sys.argv[1].removeprefix('file://'))\n"
-        "mode = stat.S_IMODE(os.stat(path).st_mode)\n"
-        f"part = pathlib.Path({str(noted)!r} + '.part')\n"
-        "part.write_text(f'{sys.argv[1:]}\\n{mode:o}\\n{path}\\n' + pathlib.Path(path).read_text())\n"
-        f"part.rename({str(noted)!r})\n"
-    )
-    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
+def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
     command = [sys.executable, "-m", "torchyoga", "view", "pets@prod", "--storage", storage.url, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hears_ctrl_c}
-    environment = {**os.environ, **ENVIRONMENT, "BROWSER": f"{browser} %s"}
-    with subprocess.Popen([*command, "--open"], text=True, env=environment, **pipes) as process:
+    environment = {**os.environ, **ENVIRONMENT}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         try:
             assert process.stdout is not None
             text = process.stdout.readline()
@@ -296,20 +279,13 @@ def test_the_command_names_no_token_to_a_browser_and_ends_with_ctrl_c(
             url = json.loads(text)["url"]
             assert "version=1.0" in url
             assert "Rows 0 to 49 of 990." in ask(url).text
-            eventually(noted.exists)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130
     assert "Traceback" not in errors
-    arguments, mode, path, *page = noted.read_text().splitlines()
-    token = urlsplit(url).path.split("/")[1]
-    assert len(token) > 20
-    assert token not in arguments
-    assert mode == "600"
-    assert f'content="0; url={html.escape(url)}"' in "\n".join(page)
-    assert not os.path.exists(path)
+    assert len(urlsplit(url).path.split("/")[1]) > 20
 
 
 def test_the_command_says_what_is_wrong(storage: yoga.Storage, shown: str) -> None:

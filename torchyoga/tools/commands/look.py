@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -418,8 +417,7 @@ def report(id: str, version: str | None, output: str, title: str | None, seed: i
 
 @places.storage_command("view", places.id_argument(required=False), places.version_argument())
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="To listen on; by default any.")
-@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
-def view(id: str | None, version: str | None, port: int, is_opened: bool, asked: Asked) -> None:
+def view(id: str | None, version: str | None, port: int, asked: Asked) -> None:
     """Page through rows in a browser: filter and sort them, open images, sound and texts.
 
     Without ID it begins with a list of the datasets; ID may be a path or URL of files of another library.
@@ -428,13 +426,12 @@ def view(id: str | None, version: str | None, port: int, is_opened: bool, asked:
     \b
     Examples:
       yoga view
-      yoga view images --open
+      yoga view images
       yoga view images@prod --json
       yoga view images 1.1 --port 8000 --storage storage
       yoga view s3://bucket/shards
     """
     from ... import view as begun
-    from ..view.view import opened_in_browser
 
     what: Storage | DataRef
     if id is not None and places.is_place(asked.storage, id):
@@ -444,5 +441,4 @@ def view(id: str | None, version: str | None, port: int, is_opened: bool, asked:
         id, version = (None, None) if id is None else places.placed(what, id, version)
     with begun(what, id, version, port=port) as server:
         asked.write({"url": server.url}, f"{server.url}\nCtrl-C ends it")
-        with opened_in_browser(server.url) if is_opened else nullcontext():
-            server.wait()
+        server.wait()

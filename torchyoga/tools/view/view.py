@@ -17,14 +17,9 @@ import os
 import re
 import secrets
 import sys
-import tempfile
 import threading
-import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
 
@@ -144,29 +139,6 @@ def view(
             shelf.opened(id, version)
             page = link("rows", id=id, version=version)
     return View(Server(Pages(shelf), port), page)
-
-
-@contextmanager
-def opened_in_browser(url: str) -> Iterator[None]:
-    """Opens an address in a browser without naming it on a command line, which all users can read.
-
-    The browser is given a file that leads there, which only this user can read; it is deleted at the end.
-    """
-    handle, name = tempfile.mkstemp(".html", "torchyoga-view-")  # of mode 0600
-    try:
-        with open(handle, "w", encoding="utf-8") as page:
-            escaped = html.escape(url)
-            page.write(
-                '<!doctype html><html lang="en"><meta charset="utf-8">'
-                '<meta name="referrer" content="no-referrer">'
-                f'<title>torchyoga</title><meta http-equiv="refresh" content="0; url={escaped}">'
-                f'<p><a href="{escaped}">Open the view</a></p></html>\n'
-            )
-        webbrowser.open(Path(name).as_uri())
-        yield
-    finally:
-        with suppress(OSError):
-            os.unlink(name)
 
 
 class Server(ThreadingHTTPServer):
