@@ -77,15 +77,8 @@ def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
 @click.option("--history", is_flag=True, help="All versions and tags, or VERSION and what it is made from.")
-@click.option("--dry-run", is_flag=True, help="With --history: only say what would be sent.")
 def copy(
-    id: str,
-    version: str | None,
-    target: str | None,
-    overwrite: bool,
-    history: bool,
-    dry_run: bool,
-    asked: Asked,
+    id: str, version: str | None, target: str | None, overwrite: bool, history: bool, asked: Asked
 ) -> None:
     """Copy a version to another directory or URL; each file is checked before it is sent.
 
@@ -101,8 +94,6 @@ def copy(
         version, target = None, version
     if target is None:
         raise click.UsageError("name the directory or URL to copy to, as in: yoga copy images 1.1 backup")
-    if dry_run and not history:
-        raise click.UsageError("--dry-run is about many versions; it needs --history")
     source = places.opened(asked.storage)
     if version is None and not os.path.isdir(target) and target in source.versions(id):
         raise click.UsageError(
@@ -116,17 +107,9 @@ def copy(
         return
     if version is not None or not source.versions(id):
         id, version = places.placed(source, id, version)
-    plain = {"storage": other.url, "id": id}
-    if dry_run:
-        sizes = source.copy(id, version, to=other, overwrite=overwrite, history=True, dry_run=True)
-        rows = [(short(name), bytes_text(nbytes)) for name, nbytes in sizes.items()]
-        count, total = count_of(len(sizes), "version"), bytes_text(sum(sizes.values()))
-        what = f"{count}, {total}, would be sent to {other.url}"
-        table = Table(("version", "bytes"), rows, right=("bytes",))
-        asked.write({**plain, "missing": sizes}, [table, what] if rows else what)
-        return
     sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    asked.write({**plain, "sent": [*sent]}, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
+    plain = {"storage": other.url, "id": id, "sent": [*sent]}
+    asked.write(plain, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
 
 
 @places.storage_command("gc", places.id_argument(required=False))
