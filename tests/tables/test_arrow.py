@@ -277,6 +277,10 @@ def test_offsets_that_lead_elsewhere(offsets: list[int]) -> None:
         list(yoga.from_arrow(forged))
     with pytest.raises(errors.CorruptError, match="offsets"):
         block_of(forged, plan_of(forged.schema))
+    outer = [None, pa.py_buffer(np.array([0, 2], "<i4"))]
+    within = pa.Array.from_buffers(pa.list_(pa.string()), 1, outer, children=[forged["c"].chunk(0)])
+    with pytest.raises(errors.CorruptError, match="is damaged"):
+        list(yoga.from_arrow(pa.table({"c": within})))
 
 
 def test_codes_beyond_a_dictionary() -> None:

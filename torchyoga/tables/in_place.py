@@ -294,9 +294,14 @@ class _Converted(GatheredPart):
 
     def __init__(self, form: Form, arrays: Sequence[pa.Array]) -> None:
         self._form, self._arrays = form, arrays
+        self._checked: set[int] = set()
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """These rows of the field, converted."""
+        for chunk in set(distinct(chunks).tolist()) - self._checked:
+            array = self._arrays[chunk]
+            _check(array.dictionary if isinstance(array, pa.DictionaryArray) else array)
+            self._checked.add(chunk)
         try:
             return self._data(self._array(chunks, places), present)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -330,6 +335,14 @@ class _Converted(GatheredPart):
         back[order] = np.arange(len(order))
         array = pieces[0] if len(pieces) == 1 else _joined(pieces)
         return _taken(array, back)
+
+
+def _check(array: pa.Array) -> None:
+    """Raises CorruptError if offsets within an array, which pyarrow's `take` trusts, lead elsewhere."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptError(f"a {array.type} of Arrow is damaged: {error}; write it again") from error
 
 
 def owned(data: Data) -> Data:
