@@ -20,6 +20,7 @@ from PIL import Image
 from viewing import Answered, ask, links
 
 import torchyoga as yoga
+from torchyoga.tools.view import shelf
 from torchyoga.tools.view.filter import Filter
 from torchyoga.tools.view.shelf import Shelf
 
@@ -177,6 +178,13 @@ def test_rows_are_sorted(shown: str, query: str, first: list[int]) -> None:
     assert numbers(page)[:3] == first
     assert f"Row {first[0]}" in ask(shown + links(page, "row?")[0]).text
     assert "Sorted by" in page.text
+
+
+def test_orders_of_many_rows_leave_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "_MOST_PLACES", 25)
+    opened = shelf.OpenRef(yoga.from_arrays({"a": np.arange(10)}))
+    assert [opened.sorted("a", order)[0] for order in (False, True, False)] == [{"a": 0}, {"a": 9}, {"a": 0}]
+    assert opened._order_by.cache_info().maxsize == 2
 
 
 def test_a_click_sorts_and_pages_keep_the_order(shown: str) -> None:

@@ -36,7 +36,7 @@ from .filter import Filter
 MOST_COLUMNS = 200  # in the table of rows
 _MOST_OPEN = 8  # versions, whose files stay mapped
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
-_MOST_ORDERS = 16  # by which a version is sorted, that are kept
+_MOST_ORDERS, _MOST_PLACES = 16, 2**26  # by which a version is sorted, that are kept; and rows in all of them
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
 _LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
@@ -64,7 +64,8 @@ class OpenRef:
     def __init__(self, ref: DataRef) -> None:
         self.whole, self.ref, self.is_remote = ref, _readable(ref), is_remote(ref)
         self.lock = nullcontext() if self.ref.is_thread_safe else threading.Lock()
-        self._order_by: Any = lru_cache(_MOST_ORDERS)(self.ref.order_by)
+        kept = max(1, min(_MOST_ORDERS, _MOST_PLACES // max(1, len(self.ref))))
+        self._order_by: Any = lru_cache(kept)(self.ref.order_by)
 
     @cached_property
     def names(self) -> list[str]:
