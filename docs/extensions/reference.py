@@ -190,7 +190,7 @@ GROUPS = {
         "Images, sound and text",
         "Columns that are kept encoded, and decoded into the batch.",
         "torchyoga.codecs",
-        ["image", "audio", "text", "jpeg", "png", "flac", "zstd", "available"],
+        ["image", "audio", "text", "jpeg", "png", "flac", "zstd"],
     ),
     "errors": Group(
         "Errors",
