@@ -347,11 +347,11 @@ def test_every_order_of_the_steps(
         (Case(("cacheable", "cacheable"), 1, 0, -86400.0), "first first, dead second"),
         (Case(("overwrite", "overwrite"), 1, 0), "first second, ExistsError second"),
         (Case(("overwrite", "overwrite"), 1, 0, is_deaf=True), "first second, ExistsError second"),
-        (Case(("submit", "remove"), 1, 1, kinds=("crash", "pause")), "first done, dead NotFoundError"),
+        (Case(("submit", "remove"), 1, 0, kinds=("crash", "pause")), "first done, dead NotFoundError"),
         (Case(("overwrite", "remove"), 1, 0), "first done, ExistsError done"),
         (Case(("submit", "clean"), 1, 1), "first done, dead done"),
         (Case(("overwrite", "clean"), 1, 1), "first done, dead done"),
-        (Case(("submit", "replacing"), 1, 1), "first second, dead second"),
+        (Case(("submit", "replacing"), 1, 0), "first second, dead second"),
     ],
     ids=str,
 )

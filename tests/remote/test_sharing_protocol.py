@@ -445,7 +445,7 @@ def names_of(value: object) -> str:
     ("acts", "num_faults", "num_turns"),
     [
         *((acts, 0, 1) for acts in FEW),
-        (("go_on", "remove"), 0, EVERY),
+        (("go_on", "remove"), 0, 2),
         (("go_on", "remove"), 1, 0),
         (("go_on", "sweep"), 0, 2),
         *(pytest.param(acts, 0, EVERY, marks=pytest.mark.soak) for acts in PAIRS),
