@@ -19,7 +19,6 @@ import torch
 from interrupting import pressed
 from loops import loader, resumed, rows
 from own import Mapped
-from starts import FRESH_STARTS
 from torch.utils.data import DistributedSampler
 from waiting import PATIENCE, at_once, eventually, running, switching_often
 
@@ -357,7 +356,7 @@ def _in_another_process(one: yoga.DataLoader, results: Any) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("method", FRESH_STARTS)
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_loader_goes_to_another_process(method: str) -> None:
     context = multiprocessing.get_context(method)
     results = context.Queue()
