@@ -328,7 +328,7 @@ def test_deleted_rows_read_back(rows: set[int]) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
-    "kills", [pytest.param(20, marks=pytest.mark.rest), pytest.param(10_000, marks=pytest.mark.soak)]
+    "kills", [pytest.param(10, marks=pytest.mark.rest), pytest.param(10_000, marks=pytest.mark.soak)]
 )
 @pytest.mark.parametrize("what", ["append", "delete_rows", "remove", "remove_last", "overwrite", "clean"])
 def test_kills_between_steps_lose_nothing(what: str, kills: int, tmp_path: Path) -> None:
