@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.quick("rows that draw", "rows of files", "a map that draws", "a list of rows")
+@pytest.mark.quick("rows that draw", "a map that draws", "a list of rows")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(6))
 @given(
