@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Open = Callable[..., Any]
@@ -12,6 +12,15 @@ _BEYOND = """() => [...document.querySelectorAll('body *')].filter(one => {
   return box.right > innerWidth + 1 && !one.closest('.scroll, pre, svg, .skip');
 }).map(one => one.tagName + '.' + one.className)"""
 _ACTIVE = "document.activeElement"
+
+
+def looks(page: Any, *widths: int) -> Iterator[tuple[int, str]]:
+    """Gives a page, whose layout is all CSS, each width and each scheme."""
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            yield width, scheme
 
 
 def check_layout(page: Any, width: int, scheme: str) -> None:

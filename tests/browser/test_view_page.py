@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coding.decoders import file_of
-from layout import HOSTILE, Open, check_layout, reached_by_keys
+from layout import HOSTILE, Open, check_layout, looks, reached_by_keys
 
 import torchyoga as yoga
 
@@ -85,17 +85,14 @@ def hostile_pages(url: str, opened: Open) -> list[str]:
     return [first, second, second.replace("/rows?", "/row?") + "&row=0"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_at_any_width(
-    url: str, opened: Open, violations: Callable[[Any], list[str]], scheme: str
-) -> None:
+def test_every_page_at_any_width(url: str, opened: Open, violations: Callable[[Any], list[str]]) -> None:
     for address in [*pages(url), *hostile_pages(url, opened)]:
-        for width in (390, 1440):
-            page = opened(address, width, scheme, allowed=url, offline=False)
+        page = opened(address, allowed=url, offline=False)
+        assert page.evaluate("document.scripts.length") == 0
+        for width, scheme in looks(page, 390, 1440):
             check_layout(page, width, scheme)
-            assert page.evaluate("document.scripts.length") == 0
-            assert violations(page) == [], (address, width)
-            page.close()
+            assert violations(page) == [], (address, width, scheme)
+        page.close()
 
 
 def test_from_the_start_to_an_image_and_back(url: str, opened: Open) -> None:
