@@ -24,10 +24,14 @@ TWO := -n 2 --dist worksteal
 THREE := -n 3 --dist worksteal
 # Tests and the programs that they start find compiled what one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Exhaustive tests and those of stores wait longer: for programs, leases, retries, servers that are slow on purpose.
+# Tests of stores wait longer: for leases, retries, servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal
-# One process for each backend of Keras, which come first; all other tests are dealt one by one.
-BACKENDS := -n 3 --dist loadgroup
+# The suites of the backends of Keras come first; all other tests are dealt one by one.
+BACKENDS := -n 2 --dist loadgroup
+# Of the parts of `make test-rest` two run at once: one works while the other waits. What each says is shown when it
+# ends, if this make can do so.
+PARTS := test-exhaustive test-remote test-frameworks test-trainers test-engines test-browser
+AT_ONCE := -j 2 $(if $(filter output-sync,$(.FEATURES)),-O)
 # TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
 # the other tests must not fork; trainers and engines need packages of their own.
 APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote --ignore=tests/engines \
@@ -40,7 +44,7 @@ EXTRAS_$(ENGINES_STAMP) := demo,test,engines
 EXTRAS_$(BROWSER_STAMP) := demo,test,report,browser
 EXTRAS_$(DOCS_STAMP) := demo,bench,docs
 
-.PHONY: release changelog demo test test-rest test-all test-engines test-browser test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
+.PHONY: release changelog demo test test-rest $(PARTS) test-all test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -53,14 +57,18 @@ demo: $(DEMO_STAMP)
 test: lint
 	$(RUN) -m pytest $(THREE) --hypothesis-profile quick -m "not rest and not soak" $(APART)
 
-# Exhaustive tests and all examples of laws, then stores, frameworks, engines and trainers.
-test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(DOCS_STAMP)
-	$(RUN) -m pytest $(WAITING) -m "(rest or hypothesis) and not soak" $(APART)
+# Exhaustive tests and all examples of laws, stores, frameworks, engines, trainers and pages in a browser.
+test-rest: $(STAMP) $(TRAINERS_STAMP) $(ENGINES_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP) $(AXE)
+	$(MAKE) $(AT_ONCE) $(PARTS)
+
+test-exhaustive: $(STAMP) $(DOCS_STAMP)
+	$(RUN) -m pytest $(THREE) -m "(rest or hypothesis) and not soak" $(APART)
+
+test-remote: $(STAMP)
 	$(RUN) -m pytest $(WAITING) tests/remote
+
+test-frameworks: $(STAMP)
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
-	$(MAKE) test-engines
-	$(MAKE) test-browser
-	$(MAKE) test-trainers
 
 test-all:
 	$(MAKE) test
