@@ -35,17 +35,18 @@ def main():
         pass
 
 main()
+print(sys.stdin.readline().strip(), sys.argv[1:], flush=True)
+if "wait" in sys.argv:
+    time.sleep(300)
 theirs = torch.utils.data.DataLoader(list(range(32)), 4)
 for batch in theirs:
     pass
 for batch in yoga.to_device(yoga.DataLoader(list(range(32)), 2), "cpu"):
     pass
-print(sys.stdin.readline().strip(), sys.argv[1:], flush=True)
-if "wait" in sys.argv:
-    time.sleep(300)
 sys.exit(3)
 """
-DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--seconds", "20"]
+DOCTOR = [sys.executable, "-m", "torchyoga", "doctor", "--json", "--seconds"]
+EACH = 7  # seconds for each loader
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def program(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
-def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [*DOCTOR, "--json", "--", sys.executable, str(program), *arguments]
+def begun(program: Path, *arguments: str, loaders: int = 1) -> subprocess.Popen[str]:
+    command = [*DOCTOR, str(EACH * loaders), "--", sys.executable, str(program), *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, **ENVIRONMENT}
     pipes["preexec_fn"] = hears_ctrl_c
@@ -64,7 +65,7 @@ def begun(program: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.rest
 def test_a_program_runs_as_it_does_alone_and_its_loaders_are_examined(program: Path) -> None:
-    with begun(program, "--lr", "1") as running:
+    with begun(program, "--lr", "1", loaders=3) as running:
         output, errors = running.communicate("hello\n", timeout=300)
     first, _, rest = output.partition("\n")
     assert first == "hello ['--lr', '1']"
@@ -180,7 +181,7 @@ for epoch in range(int(sys.argv[1])):
 @pytest.mark.rest
 def test_epochs_that_began_alike_had_the_same_order(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(EPOCHS)
-    quick = [*DOCTOR[:-1], "24", "--json", "--", sys.executable, str(tmp_path / "train.py")]
+    quick = [*DOCTOR, str(3 * EACH), "--", sys.executable, str(tmp_path / "train.py")]
     said = {"same": "generator stood", "anew": "generator stood", "never_set": "epoch is 0, as each of 2"}
     for epochs in (1, 2):
         found = json.loads(process(*quick, str(epochs)).stdout)["findings"]
@@ -224,7 +225,7 @@ main()
 def test_ranks_that_torchrun_starts_are_compared_row_by_row(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DISTRIBUTED)
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = process(*DOCTOR, "--json", "--", *run, str(tmp_path / "train.py"))
+    done = process(*DOCTOR, "20", "--", *run, str(tmp_path / "train.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["findings"]
     sharding = {(one["loader"], one["severity"]) for one in found if one["name"] == "not-sharded"}
@@ -243,7 +244,7 @@ def test_ranks_of_a_job_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "rank.py").write_text(textwrap.dedent(code))
     monkeypatch.chdir(tmp_path)
     job = 'RANK=0 WORLD_SIZE=2 "$0" rank.py & RANK=1 WORLD_SIZE=2 "$0" rank.py; wait'
-    found = json.loads(process(*DOCTOR, "--json", "--", "sh", "-c", job, sys.executable).stdout)
+    found = json.loads(process(*DOCTOR, str(EACH), "--", "sh", "-c", job, sys.executable).stdout)
     (finding,) = (one for one in found["findings"] if one["name"] == "not-sharded")
     assert finding["measured"] == "2 ranks begin with the same 16 rows, one after the other"
     assert finding["severity"] == "wrong"
