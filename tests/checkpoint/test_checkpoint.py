@@ -56,8 +56,8 @@ def test_killed_three_times(shape: str, device: str, server: Server, tmp_path: P
 @pytest.mark.parametrize(
     ("shape", "every"),
     [
-        pytest.param("nanogpt", 6, marks=pytest.mark.rest),
-        pytest.param("tutorial", 6, marks=pytest.mark.rest),
+        pytest.param("nanogpt", 9, marks=pytest.mark.rest),
+        pytest.param("tutorial", 9, marks=pytest.mark.rest),
         *(pytest.param(shape, 1, marks=pytest.mark.soak) for shape in SHAPES),
     ],
 )

@@ -76,7 +76,14 @@ OF_COLUMNS = ["append", "add", "add", "replace", "drop", *TIDYING]
 
 
 @pytest.mark.quick("*-rows")
-@pytest.mark.parametrize(("acts", "seeds"), [(OF_ROWS, 2), (OF_COLUMNS, 4)], ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    ("acts", "seeds"),
+    [
+        pytest.param(OF_ROWS, 2, id="rows"),
+        pytest.param(OF_COLUMNS, 2, id="columns"),
+        pytest.param(OF_COLUMNS, 8, id="columns often", marks=pytest.mark.soak),
+    ],
+)
 def test_any_history_gives_what_rows_give(
     acts: list[str], seeds: int, storage: Storage, tmp_path: Path
 ) -> None:
