@@ -242,7 +242,7 @@ class FunctionCode:
                 found.append(f"uses other code: {_some(other)}")
         changed = self.files.differing(entry.sources, entry.salt)
         if changed:
-            found.append(f"reads other files: {', '.join(changed[:_MOST_NAMED])}")
+            found.append(f"reads other files ({', '.join(changed[:_MOST_NAMED])})")
         return found
 
     def difference(self, manifest: Manifest) -> str:
