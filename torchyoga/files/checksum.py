@@ -128,6 +128,7 @@ def _products(a: Crcs, b: Crcs) -> Crcs:
 
 _CASTAGNOLI, _ALL = 0x82F63B78, 0xFFFFFFFF  # the first is bit-reversed
 _MASK = 0xA282EAD8
+_FOR_ONES = tuple(b"Td\x1fd")  # bytes that make a register of zeros one of ones, as a CRC begins with
 
 
 @cache
@@ -159,67 +160,55 @@ def crc32c_of_words(words: npt.NDArray[np.uint8]) -> Crcs:
         >>> crc32c_of_words(np.frombuffer(b"12345678", np.uint8)[None]).tolist() == [crc32c()(b"12345678")]
         True
     """
-    crcs: Crcs = _moved(words.copy(), np.uint32(_ALL)) ^ np.uint32(_ALL)
+    inverted = words.copy()
+    inverted[:, :4] ^= 255
+    crcs: Crcs = _registers(inverted) ^ np.uint32(_ALL)
     return crcs
 
 
 def by_numpy(data: bytes | npt.NDArray[np.uint8]) -> int:
     """The CRC-32C of bytes, without any other package."""
-    if not len(data):
-        return 0
-    count = 1 << (-(-len(data) // 8) - 1).bit_length()
-    words = np.zeros(8 * count, np.uint8)  # zeros before the first byte change nothing
-    words[-len(data) :] = np.frombuffer(data, np.uint8)
-    crcs, zeros = _moved(words.reshape(-1, 8), 0), 8
+    before = 8 + -len(data) % 8
+    words = np.zeros(before + len(data), np.uint8)  # zeros before the first byte change nothing
+    words[before - 4 : before] = _FOR_ONES
+    words[before:] = np.frombuffer(data, np.uint8)
+    crcs, zeros = _registers(words.reshape(-1, 8)), 8
     while len(crcs) > 1:
-        crcs, zeros = _advanced(crcs[0::2], zeros) ^ crcs[1::2], 2 * zeros
-    first = np.array([_ALL], np.uint32)
-    for place in range(len(data).bit_length()):
-        if len(data) >> place & 1:
-            first = _advanced(first, 1 << place)
-    return int(crcs[0] ^ first[0]) ^ _ALL
+        if len(crcs) % 2:
+            crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
+        crcs, zeros = _moved(crcs[0::2], zeros) ^ crcs[1::2], 2 * zeros
+    return int(crcs[0]) ^ _ALL
 
 
-def _moved(words: npt.NDArray[np.uint8], before: Any) -> Crcs:
-    """(N,) registers after each word (N, 8), from one before it on."""
-    if before:
-        words[:, :4] ^= np.array([before], "<u4").view(np.uint8)
-    registers: Crcs = np.bitwise_xor.reduce(
-        [_table(8 - place)[words[:, place]] for place in range(8)], axis=0
-    )
+def _registers(words: npt.NDArray[np.uint8]) -> Crcs:
+    """(N,) the register after each word (N, 8), if it was zero before."""
+    parts = [table[words[:, 7 - zeros]] for zeros, table in enumerate(_tables())]
+    registers: Crcs = np.bitwise_xor.reduce(parts, axis=0)
     return registers
 
 
 @cache
-def _table(zeros: int) -> Crcs:
-    """(256,) the register after a byte and zeros, `zeros` bytes in all."""
-    crcs = np.arange(256, dtype=np.uint32)
-    if zeros > 1:
-        return _advanced(_table(1), zeros - 1)
+def _tables() -> list[Crcs]:
+    """Eight tables (256,): the register after a byte and 0 to 7 zeros."""
+    first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        crcs = crcs >> np.uint32(1) ^ np.uint32(_CASTAGNOLI) * (crcs & np.uint32(1))
-    return crcs
+        first = first >> np.uint32(1) ^ np.uint32(_CASTAGNOLI) * (first & np.uint32(1))
+    found = [first]
+    while len(found) < 8:
+        found.append(found[-1] >> np.uint32(8) ^ first[found[-1] & np.uint32(255)])
+    return found
 
 
-def _advanced(crcs: Crcs, zeros: int) -> Crcs:
-    """Registers after so many bytes of zeros, a power of two or fewer than 8."""
-    if zeros >= 8 and not zeros & zeros - 1:
-        tables = _jumps(zeros)
-        parts = crcs[..., None].astype("<u4").view(np.uint8)
-        moved: Crcs = np.bitwise_xor.reduce([tables[n][parts[..., n]] for n in range(4)], axis=0)
-        return moved
-    for _ in range(zeros):
-        crcs = crcs >> np.uint32(8) ^ _table(1)[crcs & np.uint32(255)]
-    return crcs
+def _moved(crcs: Crcs, zeros: int) -> Crcs:
+    """Registers after so many bytes of zeros."""
+    parts = crcs[..., None].astype("<u4").view(np.uint8)
+    moved: Crcs = np.bitwise_xor.reduce([_jumps(zeros)[n][parts[..., n]] for n in range(4)], axis=0)
+    return moved
 
 
 @cache
 def _jumps(zeros: int) -> list[Crcs]:
-    """Four tables (256,) of what the bytes of a register are after so many zeros, a power of two."""
-    values = [np.arange(256, dtype=np.uint32) << np.uint32(8 * n) for n in range(4)]
+    """Four tables (256,): what each byte of a register becomes after 8, 16, 32, ... zeros."""
     if zeros == 8:
-        for _ in range(8):
-            values = [_advanced(some, 1) for some in values]
-        return values
-    half = zeros // 2
-    return [_advanced(_advanced(some, half), half) for some in values]
+        return _tables()[:3:-1]
+    return [_moved(some, zeros // 2) for some in _jumps(zeros // 2)]
