@@ -20,6 +20,7 @@ from stored import store_of, told
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.stores.history import LogEntry, heads, in_time, parent_of
+from torchyoga.versions.file_entry import Listed
 from torchyoga.versions.lineage import Lineage, Parent, sendable
 from torchyoga.versions.manifest import Outline
 
@@ -34,7 +35,7 @@ TITLES = ("version", "parent", "rows", "+rows", "bytes", "when", "who", "tags", 
 
 def node(version: str, *parents: tuple[str, str], created: str = "", fingerprint: str = "f") -> Outline:
     made = tuple(Parent(name, found, 1, True) for name, found in parents)
-    return Outline(version, fingerprint, "0" * 16, created, made)
+    return Outline(version, fingerprint, "0" * 16, created, Listed(made))
 
 
 def test_heads_of_all_small_forests() -> None:
@@ -86,7 +87,7 @@ def published(
     manifest = store_of(storage).manifest("photos", version)
     if parent is not None:
         one = store_of(storage).manifest("photos", parent)
-        manifest = replace(manifest, parents=(Parent(parent, one.fingerprint, one.num_rows, True),))
+        manifest = replace(manifest, parents=Listed([Parent(parent, one.fingerprint, one.num_rows, True)]))
     path = storage.path / "photos" / version / "manifest.json"
     path.write_bytes(replace(manifest, lineage=lineage).to_bytes())
 

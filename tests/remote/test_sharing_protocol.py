@@ -31,7 +31,8 @@ from torchyoga.files.root import Entry, Root
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.local import LocalStore
 from torchyoga.stores.remote import RemoteStore
-from torchyoga.versions.manifest import FileEntry, Manifest
+from torchyoga.versions.file_entry import FileEntry, Listed
+from torchyoga.versions.manifest import Manifest
 
 Act = Callable[["Machines", Storage], object]
 STILL = 1.5 * LEASE
@@ -304,7 +305,7 @@ class Machines:
     def _built(self, is_same: bool, source: object, target: Any, options: Any) -> Manifest:
         """In the place of a build of the same or of other rows, whose file exists already."""
         manifest, folder = self._new[is_same]
-        named = replace(manifest, version=target.version, parents=options.parents)
+        named = replace(manifest, version=target.version, parents=Listed(options.parents))
         return self._published(target.store, named.renamed(self.world.token()), target.replaces, folder)
 
     def _published(

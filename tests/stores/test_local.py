@@ -31,7 +31,7 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.address import directory_of
 from torchyoga.stores.local import LocalStore
 from torchyoga.stores.sharing import Sharing
-from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.file_entry import FileEntry, Listed
 from torchyoga.versions.location import Staging
 from torchyoga.versions.manifest import Manifest
 
@@ -153,7 +153,7 @@ def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: P
         return replace(manifest, fingerprint=manifest.fingerprint[::-1])
 
     def later(manifest: Manifest, path: Path) -> Manifest:
-        return replace(manifest, files=(replace(manifest.files[0], crc=2**32),))
+        return replace(manifest, files=Listed([replace(manifest.files[0], crc=2**32)]))
 
     for change, message in (
         (cut, "where .* were published"),

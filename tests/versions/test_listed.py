@@ -27,7 +27,7 @@ from torchyoga.process.digests import hexdigest
 from torchyoga.storage import Storage, store_of
 from torchyoga.stores.objects import Objects
 from torchyoga.versions.columns import fingerprint_of
-from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, grouped, pieces_of, with_more
+from torchyoga.versions.file_entry import LARGEST_LIST, FileEntry, Listed, grouped
 from torchyoga.versions.lineage import Parent
 from torchyoga.versions.manifest import Manifest
 
@@ -80,15 +80,15 @@ def simulated(count: int) -> tuple[Manifest, list[int]]:
         build = secrets.token_hex(8)
         own = _file(f"{build}-00000.mdb")
         before = last.shared()
-        files = with_more(before.files, [own])
+        files = before.files.with_more([own])
         parent = Parent(last.version, last.fingerprint, last.num_rows, is_prefix=True)
         grown = replace(
             last,
             version=str(number),
             build=build,
             files=files,
-            parents=with_more(before.parents, [parent]),
-            fingerprint=fingerprint_of(schema, files),
+            parents=before.parents.with_more([parent]),
+            fingerprint=fingerprint_of(schema, files.pieces),
         )
         new: dict[str, bytes] = {}
         last = grown.in_lists(new.__setitem__)
@@ -332,6 +332,6 @@ def test_lists_are_sequences() -> None:
     assert listed == (1, 2, 3)
     assert listed != (1, 2)
     assert listed == listed.with_pieces([1, 2, 3])
-    assert (pieces_of((1, 2)), with_more((1,), [2])) == ((1, 2), (1, 2))
+    assert Listed([1]).with_more([2]) == (1, 2)
     with pytest.raises(TypeError):
         hash(listed)

@@ -21,7 +21,7 @@ from torchyoga.errors import CorruptError
 from torchyoga.process.digests import json_digest
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.columns import fingerprint_of
-from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.file_entry import FileEntry, Listed
 from torchyoga.versions.manifest import FunctionEntry, Manifest, is_like_manifest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "golden" / "1"
@@ -296,7 +296,7 @@ def test_many_files_are_read() -> None:
     files = tuple(
         FileEntry(f"{'ab' * 8}-{n:05d}.mdb", "lmdb", 3, 2**30 + n, index, checks, n) for n in range(9000)
     )
-    manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
+    manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), Listed(files))
     text = manifest.to_bytes()
     assert Manifest.from_bytes(text) == manifest
     compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as other programs may write it
@@ -342,18 +342,18 @@ def test_a_copy_is_the_same_version_under_other_names() -> None:
     )
     assert Manifest.from_bytes(copied.to_bytes()) == copied
     assert copied.is_copy_of(manifest)
-    assert copied.is_copy_of(replace(manifest, files=(replace(file, crc=7),)))
+    assert copied.is_copy_of(replace(manifest, files=Listed([replace(file, crc=7)])))
     later = replace(manifest, created="later")
     assert later.is_copy_of(manifest)  # a build is one version, whatever was noted beside it
     assert not copied.is_copy_of(later)
-    assert not copied.is_copy_of(replace(manifest, files=(replace(file, nbytes=1),)))
+    assert not copied.is_copy_of(replace(manifest, files=Listed([replace(file, nbytes=1)])))
 
 
 def test_a_number_of_rows_that_no_order_could_have_is_refused() -> None:
     schema = Schema.of({"x": np.empty(0)})
     for rows in (2**61 - 1, 2**61):
         files = tuple(FileEntry(f"{'ab' * 8}-{n:05d}.mdb", "lmdb", rows, 9, {}, ((0, 0),)) for n in range(2))
-        manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
+        manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), Listed(files))
         if rows < 2**61:
             assert Manifest.from_bytes(manifest.to_bytes()) == manifest
         else:

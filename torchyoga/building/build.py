@@ -36,7 +36,7 @@ from ..rows.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Store
 from ..versions.columns import fingerprint_of
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import FileEntry, Listed
 from ..versions.lineage import Parent, plain
 from ..versions.location import Staging
 from ..versions.manifest import FunctionEntry, Manifest
@@ -164,11 +164,11 @@ def build(source: Source, target: Target, options: BuildOptions) -> Manifest:
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             schema=made.schema,
             fingerprint=fingerprint_of(made.schema, made.files),
-            files=made.files,
+            files=Listed(made.files),
             info=info_with(options.info, source.found if isinstance(source, RowSource) else {}, source.name),
             function=options.function,
             stats={} if made.stats is None else made.stats.published(),
-            parents=options.parents,
+            parents=Listed(options.parents),
             lineage=options.lineage(time.monotonic() - started) if options.lineage is not None else {},
         )
         with options.publishing(manifest) as grown:

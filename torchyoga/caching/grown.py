@@ -32,7 +32,7 @@ from ..stores.contract import Store
 from ..stores.history import newest
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import ColumnGroup, fingerprint_of
-from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry, with_more
+from ..versions.file_entry import MOST_DELETED, Deleted, FileEntry, Listed
 from ..versions.lineage import plain
 from ..versions.manifest import Manifest
 from ..versions.regrouped import merged_schema, with_columns, with_rows, without_columns
@@ -196,9 +196,9 @@ def _with_rows(growth: Growth, added: Json, new: Manifest) -> Iterator[Manifest]
             files=files,
             groups=before.groups,
             written=written,
-            fingerprint=fingerprint_of(schema, files, before.groups),
+            fingerprint=fingerprint_of(schema, files.pieces, before.groups),
             info=plain({**info, **added}),
-            parents=with_more(before.parents, [old.as_parent(is_prefix=True)]),
+            parents=before.parents.with_more([old.as_parent(is_prefix=True)]),
             stats=merged(
                 [(old.stats, old.num_rows), (new.stats, new.num_rows)], schema, f"{new.id!r} {new.version!r}"
             ),
@@ -425,9 +425,9 @@ def _made_of(old: Manifest, new: Manifest) -> Manifest:
     parent = old.as_parent(is_prefix=True).with_columns(numbers)
     before = old.shared().parents
     if parent.columns is not None:
-        before = tuple(one.with_columns(numbers) for one in before)
-    fingerprint = fingerprint_of(new.schema, new.files, new.groups)
-    return replace(new, fingerprint=fingerprint, parents=with_more(before, [parent]))
+        before = Listed(one.with_columns(numbers) for one in before)
+    fingerprint = fingerprint_of(new.schema, new.files.pieces, new.groups)
+    return replace(new, fingerprint=fingerprint, parents=before.with_more([parent]))
 
 
 # -- fewer rows
@@ -444,7 +444,9 @@ def reduced(
     whole = fetched(growth.store, growth.id, growth.first())
     old = whole.manifest
     gone = deleted_rows(whole, rows, where)
-    files = tuple(file for group in old.column_groups for file in _left_in(group, whole, gone))
+    files: Listed[FileEntry] = Listed(
+        file for group in old.column_groups for file in _left_in(group, whole, gone)
+    )
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; convert the version first")
     first = int(gone[0])  # a version that lacks a row of a parent does not begin with that
@@ -453,8 +455,8 @@ def reduced(
         manifest = replace(
             old,
             files=files,
-            fingerprint=fingerprint_of(old.schema, files, old.groups),
-            parents=(*before, old.as_parent(is_prefix=False)),
+            fingerprint=fingerprint_of(old.schema, files.pieces, old.groups),
+            parents=Listed((*before, old.as_parent(is_prefix=False))),
             lineage=lineage(time.monotonic() - started),
             stats={},
         )

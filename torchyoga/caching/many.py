@@ -49,6 +49,7 @@ from ..rows.types import Json
 from ..stores.objects import sent_with_options
 from ..stores.refs import fetched, ref_of
 from ..versions.columns import fingerprint_of
+from ..versions.file_entry import Listed
 from ..versions.lineage import plain
 from ..versions.location import Staging
 from ..versions.manifest import Manifest
@@ -523,7 +524,7 @@ def _manifest(plan: Plan, notes: Sequence[PartNote]) -> Manifest:
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         schema=plan.schema,
         fingerprint=fingerprint_of(plan.schema, files),
-        files=files,
+        files=Listed(files),
         info=info_with(plan.info, extra, name),
         function=plan.function,
         lineage={**plan.lineage, "seconds": seconds} if plan.lineage else {},

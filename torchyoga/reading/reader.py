@@ -28,7 +28,7 @@ from ..rows.column import Column
 from ..rows.schema import Projection, Schema
 from ..rows.types import Array, Ints
 from ..versions.columns import ColumnGroup, parts_of
-from ..versions.file_entry import FileEntry
+from ..versions.file_entry import FileEntry, Listed
 from ..versions.location import Files, Folder
 from .open_files import ColumnPart, FileShelf, MappedFiles, Opened
 
@@ -103,7 +103,7 @@ class Reader:
     def of_file(path: str, group: ColumnGroup, entry: FileEntry) -> Reader:
         """A reader of a file of a group, wherever it lies."""
         folder, name = os.path.split(path)
-        return Reader.of_group(folder, replace(group, files=(replace(entry, name=name, of=None),)))
+        return Reader.of_group(folder, replace(group, files=Listed([replace(entry, name=name, of=None)])))
 
     def _rows_kept_before(self) -> Ints | None:
         """(D,) for each deleted row, how many that stay come before it; None if no row is deleted."""
@@ -552,7 +552,7 @@ class Reader:
             CorruptError: the file is missing, cut or damaged.
         """
         entry = self.files[number]
-        alone = ColumnGroup(entry.group, self.schema, self._whole.columns, (entry,), self._written)
+        alone = ColumnGroup(entry.group, self.schema, self._whole.columns, Listed([entry]), self._written)
         problems = Reader.of_group(self.where, alone).verify_all()
         if problems:
             raise CorruptError(f"{self.where.name}: {problems[0]}")

@@ -20,7 +20,6 @@ from ..rows.schema import Projection, Schema
 from ..rows.statistics import TableStats
 from ..rows.types import Array, Ints, Json, Row
 from ..versions.columns import ColumnGroup, parts_of
-from ..versions.file_entry import pieces_of
 from ..versions.location import Files, Folder, Progress, list_bytes
 from ..versions.manifest import Manifest
 from .dataref import DataRef
@@ -150,7 +149,7 @@ class VersionRef(DataRef):
         for group in self.manifest.column_groups:
             wanted = [place for place, column in enumerate(group.columns) if column in self._of.columns]
             parts = parts_of(group.schema, wanted)
-            found += sum(piece.checks[part][0] for piece in pieces_of(group.files) for part in parts)
+            found += sum(piece.checks[part][0] for piece in group.files.pieces for part in parts)
         return found // max(1, len(self))
 
     @property

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..files.root import Entry, Root
-from ..versions.file_entry import FileEntry, is_data_file, pieces_of
+from ..versions.file_entry import FileEntry, Listed, is_data_file
 from ..versions.location import MANIFEST, Files, Staging, is_foreign, list_bytes
 from ..versions.manifest import Manifest, Outline, is_like_manifest
 from ..versions.names import encoded, natural
@@ -576,7 +576,7 @@ class Store(ABC):
             if file.of is not None:
                 shared.setdefault(file.of, []).append(file.whole)
         for version, files in sorted(shared.items()):
-            present = self.sizes(replace(manifest, version=version, files=tuple(files), parents=()))
+            present = self.sizes(replace(manifest, version=version, files=Listed(files), parents=Listed()))
             for file in files:
                 if present.get(file.name) != file.nbytes:
                     found = f"has {present[file.name]} bytes" if file.name in present else "is missing"
@@ -592,7 +592,7 @@ class Store(ABC):
             manifest: of the version.
             hosts: the others; None for its direct parent.
         """
-        files = pieces_of(manifest.files)
+        files = manifest.files.pieces
         is_shared = any(piece.num_listed for piece in files)  # what lies in lists is of others
         if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return

@@ -32,7 +32,7 @@ from ..process.digests import json_digest
 from ..process.messages import bytes_text, count_of, escaped, in_columns, log, short
 from ..process.numbers import as_int
 from ..rows.types import Json
-from ..versions.file_entry import Listed, is_token, pieces_of
+from ..versions.file_entry import is_token
 from ..versions.lineage import Lineage, Parent
 from ..versions.manifest import Manifest, Outline
 from ..versions.names import decoded, encoded, natural
@@ -70,10 +70,10 @@ def heads(nodes: Mapping[str, Outline]) -> list[str]:
 
 def _line(node: Outline, read: set[str]) -> Iterator[Parent | None]:
     """The parents of a version, but None for those of each list that has been `read`, which notes its own."""
-    for piece in pieces_of(node.parents):
+    for piece in node.parents.pieces:
         if isinstance(piece, Parent):
             yield piece
-        elif piece.name in read or not isinstance(node.parents, Listed):
+        elif piece.name in read:
             yield None
         else:
             read.add(piece.name)
@@ -695,7 +695,7 @@ def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
         one = found[version]
         return LogEntry(
             version=version,
-            parents=tuple(piece.version for piece in pieces_of(one.parents) if isinstance(piece, Parent)),
+            parents=tuple(piece.version for piece in one.parents.pieces if isinstance(piece, Parent)),
             rows=one.num_rows,
             added=one.num_rows - one.parents[-1].rows if one.parents else None,
             nbytes=one.nbytes,

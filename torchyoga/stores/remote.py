@@ -32,7 +32,7 @@ from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.lazy import later
 from ..process.messages import log
-from ..versions.file_entry import FileEntry, is_data_file
+from ..versions.file_entry import FileEntry, Listed, is_data_file
 from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder, Staging, list_bytes
 from ..versions.manifest import LARGEST_MANIFEST, Manifest, Outline
@@ -112,7 +112,7 @@ class RemoteStore(Store):
 
     def _downloads(self, manifest: Manifest, cache: Cache) -> _reading.VersionDownloads:
         folder = folder_of(manifest.id, manifest.version)
-        groups = [replace(group, files=()) for group in manifest.column_groups]
+        groups = [replace(group, files=Listed()) for group in manifest.column_groups]
         return _reading.VersionDownloads(self._remote, folder, cache, groups)
 
     @contextlib.contextmanager

@@ -25,7 +25,7 @@ from ..errors import CorruptError, ExistsError, NotFoundError
 from ..process.messages import Bar, progress_bar
 from ..reading.reader import Reader
 from ..reading.version_ref import VersionRef
-from ..versions.file_entry import FileEntry, pieces_of
+from ..versions.file_entry import FileEntry, Listed
 from ..versions.lineage import sendable
 from ..versions.manifest import Manifest
 from .contract import LocalPaths, Store, some
@@ -185,8 +185,8 @@ class Transfer:
         for version, manifest in self._missing.items():
             sizes[version] = 0
             for entries in (manifest.files, manifest.parents):
-                for piece in self._new(seen, version, pieces_of(entries)):
-                    inner = entries.of_piece(piece) if piece.num_listed else ()  # type: ignore[union-attr]
+                for piece in self._new(seen, version, entries.pieces):
+                    inner = entries.of_piece(piece) if piece.num_listed else ()
                     files = [piece, *self._new(seen, version, inner)]
                     sizes[version] += sum(file.nbytes for file in files)
         return sizes
@@ -254,7 +254,7 @@ class Transfer:
             return twin[0]
 
         if not self._missing:  # a version that is copied alone has no lists
-            manifest = replace(manifest, parents=tuple(manifest.parents))
+            manifest = replace(manifest, parents=Listed(manifest.parents))
         new, lists = manifest.elsewhere(place, partial(to.read_list, id, version))
         held = checked_files(self._store, manifest)
 
@@ -286,7 +286,7 @@ class _Arrived:
         """Takes in a version that was copied."""
         there = there.shared()
         for ours, theirs in ((here.files, there.files), (here.parents, there.parents)):
-            pairs = [*zip(pieces_of(ours), pieces_of(theirs), strict=False)]
+            pairs = [*zip(ours.pieces, theirs.pieces, strict=False)]
             if not all(_are_alike(*pair) for pair in pairs) or len(ours) != len(theirs):
                 pairs = [*zip(ours, theirs, strict=False)]
             for piece, copy in pairs:
@@ -294,9 +294,8 @@ class _Arrived:
                     continue
                 place = piece.place_in(here.version)
                 if piece.num_listed and self._there.get(place) != copy:
-                    inside = zip(ours.of_piece(piece), theirs.of_piece(copy), strict=False)  # type: ignore
-                    for file, twin in inside:
-                        if isinstance(file, FileEntry):
+                    for file, twin in zip(ours.of_piece(piece), theirs.of_piece(copy), strict=False):
+                        if isinstance(file, FileEntry) and isinstance(twin, FileEntry):
                             inner = file.place_in(here.version)
                             self._there[inner], self._inside[inner] = twin, place
                 self._there[place], self._by[place] = copy, here.version

@@ -17,13 +17,14 @@ import itertools
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..files.checksum import combine_crc32, crc32_of_all
 from ..process.digests import json_digest
 from ..process.lazy import cached_property, later
 from ..rows.schema import Schema
-from .file_entry import LIST, FileEntry, Listed, pieces_of
+from .file_entry import LIST, FileEntry, Listed
 from .lineage import Parent
 
 if TYPE_CHECKING:
@@ -46,14 +47,14 @@ class ColumnGroup:
         number: of the group, as entries have it.
         schema: of a row that has these columns only.
         columns: their numbers in the version's schema.
-        files: in the order of the rows; a tuple, or `Listed`.
+        files: in the order of the rows.
         written: schemas that they were written with, as `Manifest.written`.
     """
 
     number: int
     schema: Schema
     columns: tuple[int, ...]
-    files: Sequence[FileEntry]
+    files: Listed[FileEntry]
     written: Sequence[Schema] = ()
 
     @cached_property
@@ -63,7 +64,7 @@ class ColumnGroup:
 
 
 def groups_of(
-    schema: Schema, files: Sequence[FileEntry], keys: Sequence[Keys], written: Sequence[Schema] = ()
+    schema: Schema, files: Listed[FileEntry], keys: Sequence[Keys], written: Sequence[Schema] = ()
 ) -> list[ColumnGroup]:
     """The groups of a version that have columns.
 
@@ -79,15 +80,9 @@ def groups_of(
     for number, own in enumerate(keys):
         if own:
             of = _projection.Projection.of_keys(schema, own)
-            some = [piece for piece in pieces_of(files) if piece.group == number]
-            found.append(ColumnGroup(number, of.schema, of.columns, joined(files, some), written))
+            some = files.with_pieces(piece for piece in files.pieces if piece.group == number)
+            found.append(ColumnGroup(number, of.schema, of.columns, some, written))
     return found
-
-
-def joined(files: Sequence[FileEntry], pieces: Sequence[FileEntry]) -> Sequence[FileEntry]:
-    """Pieces of some files, whose lists are read as those of the files."""
-    has_list = any(piece.num_listed for piece in pieces)
-    return files.with_pieces(pieces) if has_list and isinstance(files, Listed) else tuple(pieces)
 
 
 def parts_of(schema: Schema, columns: Sequence[int]) -> list[int]:
@@ -99,18 +94,18 @@ def parts_of(schema: Schema, columns: Sequence[int]) -> list[int]:
 _FEW = 16  # checks that are combined in less time than it takes to load NumPy
 
 
-def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry], keys: Sequence[Keys] = ()) -> str:
+def fingerprint_of(schema: Schema | None, pieces: Sequence[FileEntry], keys: Sequence[Keys] = ()) -> str:
     """A name for the content, equal for equal rows, whatever the files, blocks, groups and format are.
 
     Args:
         schema: of the rows; None if there are none.
-        files: of all groups of columns.
+        pieces: the files of all groups of columns, or lists in place of some.
         keys: those of each group, as `groups_of` takes them.
     """
-    if schema is None or not files:
+    if schema is None or not pieces:
         return json_digest([schema.to_json() if schema else None, 0, []])
-    groups = groups_of(schema, files, keys)
-    rows = sum(piece.rows for piece in pieces_of(groups[0].files)) if groups else 0
+    groups = groups_of(schema, Listed(pieces), keys)
+    rows = sum(piece.rows for piece in groups[0].files.pieces) if groups else 0
     checks = checks_of_columns(groups)
     every = [check for column in schema.columns for check in checks[column.name]]
     return json_digest([schema.to_json(), rows, every])
@@ -120,7 +115,7 @@ def checks_of_columns(groups: Sequence[ColumnGroup]) -> dict[str, tuple[tuple[in
     """For each column the bytes and the CRC-32 of each part of all rows: equal for equal values."""
     found = {}
     for group in groups:
-        totals = iter(_total_checks(pieces_of(group.files), group.schema.num_parts))
+        totals = iter(_total_checks(group.files.pieces, group.schema.num_parts))
         for column in group.schema.columns:
             found[column.name] = tuple(itertools.islice(totals, len(column.parts)))
     return found
@@ -130,7 +125,7 @@ def refuse_unfit(group: ColumnGroup) -> None:
     """Raises ValueError unless the checks of each file, or list, of a group cover as many bytes as its rows
     need, and files hold the columns that they are said to.
     """
-    files, written = pieces_of(group.files), group.written
+    files, written = group.files.pieces, group.written
     for number in {file.written for file in files} - {None}:
         if not 0 <= number < len(written):
             raise ValueError(f"a file was written with schema {number} of {len(written)}")
@@ -200,10 +195,4 @@ def _combined(checks: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
         sizes, crcs = np.array(checks, np.int64).transpose(2, 1, 0)
         found: list[int] = crc32_of_all(crcs.astype(np.uint32), sizes).tolist()
         return found
-    wholes = []
-    for part in checks:
-        whole = 0
-        for nbytes, crc in part:
-            whole = combine_crc32(whole, crc, nbytes)
-        wholes.append(whole)
-    return wholes
+    return [reduce(lambda whole, check: combine_crc32(whole, check[1], check[0]), part, 0) for part in checks]

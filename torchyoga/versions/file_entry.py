@@ -15,10 +15,10 @@ import binascii
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from ..process.digests import hexdigest, json_digest
 from ..process.lazy import cached_property, np
@@ -33,6 +33,10 @@ MOST_LISTED = 2**16  # entries of one
 LARGEST_LIST = 256 * 2**20  # bytes when it is unpacked
 
 
+def _unread(piece: FileEntry) -> NoReturn:
+    raise AssertionError(f"{piece.name} was not given a place to be read from")
+
+
 class Listed(Sequence[T], Generic[T]):
     """Entries, in order, some of them in lists that are read when an entry is wanted.
 
@@ -44,14 +48,18 @@ class Listed(Sequence[T], Generic[T]):
     __slots__ = ("_read", "_whole", "pieces")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, pieces: Sequence[Any], read: Callable[[Any], Sequence[T]]) -> None:
+    def __init__(self, pieces: Iterable[Any] = (), read: Callable[[Any], Sequence[T]] = _unread) -> None:
         self.pieces = tuple(pieces)
         self._read = read
         self._whole: tuple[T, ...] | None = None
 
-    def with_pieces(self, pieces: Sequence[Any]) -> Listed[T]:
+    def with_pieces(self, pieces: Iterable[Any]) -> Listed[T]:
         """Other pieces, whose lists are read in the same way."""
         return Listed(pieces, self._read)
+
+    def with_more(self, more: Iterable[T]) -> Listed[T]:
+        """These entries and more behind them."""
+        return self.with_pieces((*self.pieces, *more))
 
     def of_piece(self, piece: Any) -> Sequence[T]:
         """The entries of a list; else the entry itself."""
@@ -101,17 +109,6 @@ def _count(piece: object) -> int:
     return found
 
 
-def pieces_of(entries: Sequence[T]) -> tuple[Any, ...]:
-    """Entries, and lists in place of some of them."""
-    return entries.pieces if isinstance(entries, Listed) else tuple(entries)
-
-
-def with_more(entries: Sequence[T], more: Sequence[T]) -> Sequence[T]:
-    """Entries and more behind them."""
-    pieces = (*pieces_of(entries), *more)
-    return entries.with_pieces(pieces) if isinstance(entries, Listed) else pieces
-
-
 def grouped(pieces: Sequence[object], few: int, some: int, most: int) -> int:
     """The first of the pieces that are to be written into a list together; `len(pieces)` if none are.
 
@@ -147,9 +144,9 @@ def text_of(id: str, kind: str, entries: Sequence[Json]) -> tuple[bytes, str]:
     return text, hexdigest(text)
 
 
-def entries_of(text: bytes, digest: str, id: str, kind: str, count: int) -> list[Json]:
+def entries_of(piece: FileEntry, text: bytes, id: str, kind: str) -> list[Json]:
     """The entries of a list, as `text_of` wrote them; ValueError if it is another one, or damaged."""
-    if hexdigest(text) != digest:
+    if hexdigest(text) != piece.index["digest"]:
         raise ValueError("its bytes are not those that its digest was made of")
     unpacked = zlib.decompressobj()
     try:
@@ -160,12 +157,12 @@ def entries_of(text: bytes, digest: str, id: str, kind: str, count: int) -> list
     except (zlib.error, RecursionError) as error:
         raise ValueError(f"it cannot be unpacked: {error}") from None
     found = content.get(kind) if isinstance(content, dict) and content.get("id") == id else None
-    if not isinstance(found, list) or len(found) != count:
-        raise ValueError(f"it is no list of {count} {kind} of {id!r:.80}")
+    if not isinstance(found, list) or len(found) != piece.num_listed:
+        raise ValueError(f"it is no list of {piece.num_listed} {kind} of {id!r:.80}")
     return found
 
 
-_DIGEST = re.compile(r"[0-9a-f]{32}")
+DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 # For files of the formats; for a file being written.
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part)", re.ASCII)
@@ -284,10 +281,8 @@ class FileEntry:
     @property
     def whole(self) -> FileEntry:
         """The file as it was written: in its own folder, with all of its rows."""
-        if self.of is None and self.deleted is None:
-            return self
         if self.deleted is None:
-            return replace(self, of=None)
+            return self if self.of is None else replace(self, of=None)
         rows, checks = self.rows + self.deleted.count, self.deleted.checks
         return replace(self, of=None, deleted=None, rows=rows, checks=checks)
 
@@ -356,7 +351,7 @@ def _refuse_forged_list(data: Json) -> None:
         raise TypeError(f"not the counts of a list: {counts!r:.80}")
     if not 0 < counts[0] <= MOST_LISTED or "deleted" in data:
         raise ValueError(f"a list has 1 to {MOST_LISTED} entries, found {counts[0]}")
-    if not _DIGEST.fullmatch(index["digest"]):
+    if not DIGEST.fullmatch(index["digest"]):
         raise ValueError("the digest of a list must be 32 hex digits")
 
 

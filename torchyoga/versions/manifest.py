@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -23,6 +23,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json
 from .columns import MOST_GROUPS, ColumnGroup, Keys, fingerprint_of, groups_of, list_of, refuse_unfit
 from .file_entry import (
+    DIGEST,
     LIST,
     MOST_DELETED,
     SIZES,
@@ -32,7 +33,6 @@ from .file_entry import (
     grouped,
     is_data_file,
     is_token,
-    pieces_of,
     text_of,
 )
 from .lineage import Parent, plain
@@ -55,7 +55,6 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes
 _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 # Also one without an end, else each quote in it would be tried as the beginning of another.
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?')
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 _DAMAGE = ValueError, TypeError, KeyError, AttributeError, RecursionError  # what parsing raises
 # Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
@@ -90,14 +89,14 @@ class FunctionEntry:
     def from_json(data: Json) -> FunctionEntry:
         """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
         code, salt, arguments = data["code"], data["salt"], data["arguments"]
-        if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
+        if not all(map(DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
             raise ValueError("digests of a function and its arguments must be 32 hex digits")
         parts = data.get("parts")
-        if not all(map(_DIGEST.fullmatch, (parts or {}).values())):
+        if not all(map(DIGEST.fullmatch, (parts or {}).values())):
             raise ValueError("digests of what a function names must be 32 hex digits")
         sources = tuple(data.get("sources", []))
         for one in sources:
-            if not all(_DIGEST.fullmatch(one[name]) for name in ("pattern", "look", "digest")):
+            if not all(DIGEST.fullmatch(one[name]) for name in ("pattern", "look", "digest")):
                 raise ValueError("not a record of files that a function reads")
         return FunctionEntry(code, salt, arguments, parts, sources)
 
@@ -115,7 +114,7 @@ class Manifest:
         created: when, in UTC.
         schema: what a row looks like; None for a dataset without rows, whose schema is unknown.
         fingerprint: a name for the rows.
-        files: its data files, in the order of their rows; a tuple, or `Listed` as the parents may be.
+        files: its data files, in the order of their rows.
         info: what the user keeps with it.
         function: the function that made it, if `cacheable` did.
         parents: versions that it was made from, the direct one last.
@@ -131,10 +130,10 @@ class Manifest:
     created: str
     schema: Schema | None
     fingerprint: str
-    files: Sequence[FileEntry] = field(default=())
+    files: Listed[FileEntry] = field(default_factory=Listed)
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
-    parents: Sequence[Parent] = ()
+    parents: Listed[Parent] = field(default_factory=Listed)
     groups: tuple[Keys, ...] = ()
     written: tuple[Schema, ...] = ()
     lineage: Json = field(default_factory=dict)
@@ -149,7 +148,7 @@ class Manifest:
     def num_rows(self) -> int:
         """Rows in all files of a group."""
         files = self.column_groups[0].files if self.groups else self.files
-        return sum(piece.rows for piece in pieces_of(files))
+        return sum(piece.rows for piece in files.pieces)
 
     @cached_property
     def column_groups(self) -> list[ColumnGroup]:
@@ -170,13 +169,13 @@ class Manifest:
         """Bytes of all files."""
         if self.groups:
             return sum(file.nbytes for file in self.each_file)
-        pieces = pieces_of(self.files)
+        pieces = self.files.pieces
         return sum(piece.index["nbytes"] if piece.num_listed else piece.nbytes for piece in pieces)
 
     @property
     def lists(self) -> tuple[FileEntry, ...]:
         """The lists of its files and of its parents."""
-        pieces = (*pieces_of(self.files), *pieces_of(self.parents))
+        pieces = (*self.files.pieces, *self.parents.pieces)
         return tuple(piece for piece in pieces if isinstance(piece, FileEntry) and piece.num_listed)
 
     def is_of_another_build(self, name: str) -> bool:
@@ -186,7 +185,7 @@ class Manifest:
     @cached_property
     def own_files(self) -> tuple[FileEntry, ...]:
         """The files in the version's own folder, each once: its lists, then those with rows."""
-        rows = (piece for piece in pieces_of(self.files) if not piece.num_listed)
+        rows = (piece for piece in self.files.pieces if not piece.num_listed)
         return tuple({file.name: file for file in (*self.lists, *rows) if file.of is None}.values())
 
     def shared(self) -> Manifest:
@@ -214,14 +213,13 @@ class Manifest:
 
     def _places(self) -> dict[tuple[str, str], FileEntry]:
         """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
-        pieces = (*self.lists, *pieces_of(self.files))
+        pieces = (*self.lists, *self.files.pieces)
         return {piece.place_in(self.version): piece for piece in pieces}
 
     def _inside(self, places: Set[tuple[str, str]]) -> set[tuple[str | None, str]]:
         """The data files in pieces of its files that lie there, as `_places` has them."""
-        every = _with_lists(self.files)
-        pieces = (piece for piece in every.pieces if piece.place_in(self.version) in places)
-        return {(file.of, file.name) for piece in pieces for file in every.of_piece(piece)}
+        pieces = (piece for piece in self.files.pieces if piece.place_in(self.version) in places)
+        return {(file.of, file.name) for piece in pieces for file in self.files.of_piece(piece)}
 
     def renamed(self, build: str) -> Manifest:
         """This version as another build, with new names for its own files."""
@@ -235,12 +233,11 @@ class Manifest:
     def with_own(self, change: Callable[[FileEntry], FileEntry]) -> Manifest:
         """This version with other entries for the files in its own folder, lists among them."""
 
-        def changed(entries: Sequence[T]) -> Sequence[T]:
-            pieces: list[Any] = [
+        def changed(entries: Listed[T]) -> Listed[T]:
+            return entries.with_pieces(
                 change(piece) if isinstance(piece, FileEntry) and piece.of is None else piece
-                for piece in pieces_of(entries)
-            ]
-            return entries.with_pieces(pieces) if isinstance(entries, Listed) else tuple(pieces)
+                for piece in entries.pieces
+            )
 
         return replace(self, files=changed(self.files), parents=changed(self.parents))
 
@@ -252,13 +249,12 @@ class Manifest:
         """
         numbers = count()
 
-        def listed(entries: Sequence[T], pieces: Sequence[Any], kind: str, stay: int) -> list[Any]:
+        def listed(entries: Listed[T], pieces: Sequence[Any], kind: str, stay: int) -> list[Any]:
             stop = len(pieces) - stay
             start, most = grouped(pieces[:stop], *SIZES[kind]), SIZES[kind][-1]
             if start >= stop:
                 return [*pieces]
-            every = _with_lists(entries)
-            inner: list[Any] = [entry for piece in pieces[start:stop] for entry in every.of_piece(piece)]
+            inner: list[Any] = [entry for piece in pieces[start:stop] for entry in entries.of_piece(piece)]
             new: list[FileEntry] = []
             while inner:
                 size = most if len(inner) >= 2 * most else len(inner)
@@ -271,20 +267,19 @@ class Manifest:
 
         known: dict[str, Sequence[Any]] = {}
 
-        def reading(entries: Sequence[T], pieces: Sequence[Any]) -> Sequence[T]:
-            every = _with_lists(entries)
-            return Listed(pieces, lambda list: known.get(list.index["digest"]) or every.of_piece(list))
+        def reading(entries: Listed[T], pieces: Sequence[Any]) -> Listed[T]:
+            return Listed(pieces, lambda list: known.get(list.index["digest"]) or entries.of_piece(list))
 
         files, parents = self.files, self.parents
         pieces: list[FileEntry] = []
         for number in range(max(1, len(self.groups))):
-            some = [piece for piece in pieces_of(files) if piece.group == number]
+            some = [piece for piece in files.pieces if piece.group == number]
             own = sum(piece.of is None and not piece.num_listed for piece in some)
             pieces += listed(files, some, "files", own)
         if known:
             return replace(self, files=reading(files, pieces))
         # One or the other, so that no append writes much.
-        ways = listed(parents, pieces_of(parents), "parents", 1)
+        ways = listed(parents, parents.pieces, "parents", 1)
         return replace(self, parents=reading(parents, ways)) if known else self
 
     def elsewhere(
@@ -299,15 +294,15 @@ class Manifest:
         """
         new: dict[str, bytes] = {}
 
-        def placed(entries: Sequence[T], kind: str) -> Iterator[Any]:
-            for piece in pieces_of(entries):
+        def placed(entries: Listed[T], kind: str) -> Iterator[Any]:
+            for piece in entries.pieces:
                 moved = place(piece) if isinstance(piece, FileEntry) else piece
                 if moved is None and not piece.num_listed:
                     moved = piece.as_own
                 if moved is not None:
                     yield moved
                     continue
-                inner = [*placed(entries.of_piece(piece), kind)] if isinstance(entries, Listed) else []
+                inner = [*placed(Listed(entries.of_piece(piece)), kind)]
                 if any(isinstance(entry, FileEntry) and entry.of is None for entry in inner):
                     yield from inner  # for lists name files of others
                     continue
@@ -317,24 +312,19 @@ class Manifest:
                 name = piece.name if is_same else f"{digest[:16]}-00000.{LIST}"
                 yield list_of(inner, name, text, digest)
 
-        moved = replace(
-            self,
-            files=_unlocated(placed(self.files, "files")),
-            parents=_unlocated(placed(self.parents, "parents")),
-        )
+        files: Listed[FileEntry] = Listed(placed(self.files, "files"))
+        moved = replace(self, files=files, parents=Listed(placed(self.parents, "parents")))
         return moved.located(lambda piece: new.get(piece.index["digest"]) or read(piece)), new
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""
         if not self.lists:
             return self
-
-        files, parents = self.files, self.parents
-        if isinstance(files, Listed):
-            files = Listed(files.pieces, partial(_files_in, replace(self, files=(), parents=()), read))
-        if isinstance(parents, Listed):
-            parents = Listed(parents.pieces, partial(parents_in, self.id, read))
-        return replace(self, files=files, parents=parents)
+        of = replace(self, files=Listed(), parents=Listed())
+        files = Listed(self.files.pieces, partial(_files_in, of, read))
+        return replace(
+            self, files=files, parents=Listed(self.parents.pieces, partial(_parents_in, self.id, read))
+        )
 
     def is_copy_of(self, other: Manifest) -> bool:
         """True for the same rows in the same files of the same build, whatever the names of the files."""
@@ -343,8 +333,7 @@ class Manifest:
             return replace(
                 manifest,
                 build="",
-                files=tuple(replace(f, name="", crc=None, of=None) for f in manifest.files),
-                parents=tuple(manifest.parents),
+                files=Listed(replace(f, name="", crc=None, of=None) for f in manifest.files),
             )
 
         return self.build == other.build or unnamed(self) == unnamed(other)
@@ -384,10 +373,10 @@ class Manifest:
             "rows": self.num_rows,
             "fingerprint": self.fingerprint,
             "schema": self.schema.to_json() if self.schema else None,
-            "files": [piece.to_json() for piece in pieces_of(self.files)],
+            "files": [piece.to_json() for piece in self.files.pieces],
             **({"info": self.info} if self.info else {}),
             **({"function": self.function.to_json()} if self.function else {}),
-            **({"parents": [piece.to_json() for piece in pieces_of(self.parents)]} if self.parents else {}),
+            **({"parents": [piece.to_json() for piece in self.parents.pieces]} if self.parents else {}),
             **({"groups": [list(keys) for keys in self.groups]} if self.groups else {}),
             **({"written": [schema.to_json() for schema in self.written]} if self.written else {}),
             **({"lineage": self.lineage} if self.lineage else {}),
@@ -415,10 +404,10 @@ class Manifest:
             schema = None if content["schema"] is None else Schema.from_json(content["schema"])
             manifest = Manifest(
                 schema=schema,
-                files=_unlocated(map(FileEntry.from_json, content["files"])),
+                files=Listed(map(FileEntry.from_json, content["files"])),
                 info=plain(content.get("info", {})),
                 function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
-                parents=_unlocated(map(_parent_or_list, content.get("parents", []))),
+                parents=Listed(map(_parent_or_list, content.get("parents", []))),
                 groups=_groups_in(content, schema),
                 written=tuple(map(Schema.from_json, content.get("written", []))),
                 lineage=_object_in(content, "lineage"),
@@ -428,12 +417,12 @@ class Manifest:
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
             for group in manifest.column_groups[1:]:
-                if sum(piece.rows for piece in pieces_of(group.files)) != manifest.num_rows:
+                if sum(piece.rows for piece in group.files.pieces) != manifest.num_rows:
                     raise ValueError(f"a group of its columns does not have {manifest.num_rows} rows")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
             _refuse_forged(manifest)
-            if manifest.fingerprint != fingerprint_of(schema, pieces_of(manifest.files), manifest.groups):
+            if manifest.fingerprint != fingerprint_of(schema, manifest.files.pieces, manifest.groups):
                 raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
 
@@ -457,46 +446,18 @@ def damage_of(piece: FileEntry) -> Iterator[None]:
         raise CorruptError(f"{piece.name}{of}, a list of files or versions, is damaged: {error}") from error
 
 
-def _unread(piece: FileEntry) -> NoReturn:
-    raise AssertionError(f"{piece.name} was not given a place to be read from")
-
-
-def _with_lists(entries: Sequence[T]) -> Listed[T]:
-    return entries if isinstance(entries, Listed) else Listed(entries, _unread)
-
-
-def _unlocated(pieces: Iterable[object]) -> Sequence[Any]:
-    """Entries, as a tuple if there is no list among them."""
-    found = tuple(pieces)
-    has_list = any(isinstance(piece, FileEntry) and piece.num_listed for piece in found)
-    return Listed(found, _unread) if has_list else found
-
-
-def _parent_or_list(data: Json) -> Parent | FileEntry:
-    if "format" not in data:
-        return Parent.from_json(data)
-    found = FileEntry.from_json(data)
-    if not found.num_listed:
-        raise ValueError(f"not a list of parents: {found.name}")
-    return found
-
-
 def _files_in(of: Manifest, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[FileEntry]:
     """The files of a list of a version; CorruptError if it is damaged or missing."""
     with damage_of(piece):
-        index = piece.index
-        text = entries_of(read(piece), index["digest"], of.id, "files", index["entries"])
-        found = [*map(FileEntry.from_json, text)]
+        found = [*map(FileEntry.from_json, entries_of(piece, read(piece), of.id, "files"))]
         _refuse_other_list(piece, found, of)
         return found
 
 
-def parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[Parent]:
+def _parents_in(id: str, read: Callable[[FileEntry], bytes], piece: FileEntry) -> Sequence[Parent]:
     """The parents of a list; CorruptError if it is damaged or missing."""
     with damage_of(piece):
-        index = piece.index
-        text = entries_of(read(piece), index["digest"], id, "parents", index["entries"])
-        return [*map(Parent.from_json, text)]
+        return [*map(Parent.from_json, entries_of(piece, read(piece), id, "parents"))]
 
 
 def _refuse_other_list(piece: FileEntry, files: Sequence[FileEntry], of: Manifest) -> None:
@@ -506,7 +467,7 @@ def _refuse_other_list(piece: FileEntry, files: Sequence[FileEntry], of: Manifes
     found = list_of(files, piece.name, b"", piece.index["digest"])
     if replace(found, nbytes=piece.nbytes, crc=piece.crc, of=piece.of) != piece:
         raise ValueError("its files do not have the rows and bytes that the manifest says")
-    _refuse_forged(replace(of, files=tuple(files), parents=()))
+    _refuse_forged(replace(of, files=Listed(files)))
 
 
 def content_of(text: bytes, refuse_twice: bool = True) -> Json:
@@ -550,7 +511,7 @@ def _groups_in(content: Json, schema: Schema | None) -> tuple[Keys, ...]:
 
 def _refuse_forged(manifest: Manifest) -> None:
     """Raises ValueError for shared files or deleted rows that the writer of a manifest cannot have meant."""
-    files = pieces_of(manifest.files)
+    files = manifest.files.pieces
     if any(file.name.startswith(f"{manifest.build}-") for file in files if file.of is not None):
         raise ValueError("it says that files of its own build are of another version")
     reduced = [file for file in files if file.deleted is not None]
@@ -565,7 +526,7 @@ def _refuse_forged(manifest: Manifest) -> None:
     if {file.group for file in files} - {group.number for group in groups}:
         raise ValueError("it has files of no group of columns")
     for group in groups:
-        some = pieces_of(group.files)
+        some = group.files.pieces
         if len({file.name for file in some}) < len(some):
             raise ValueError("it names a file twice")
         refuse_unfit(group)
@@ -630,7 +591,7 @@ class Outline:
     fingerprint: str
     build: str
     created: str
-    parents: Sequence[Parent] = ()
+    parents: Listed[Parent] = field(default_factory=Listed)
     files: tuple[DataFile, ...] = ()
     lists: tuple[FileEntry, ...] = ()
     num_rows: int = 0
@@ -640,14 +601,12 @@ class Outline:
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Outline:
         """This outline with a way to read its lists."""
-        if not isinstance(self.parents, Listed):
-            return self
-        return replace(self, parents=Listed(self.parents.pieces, partial(parents_in, self.id, read)))
+        return replace(self, parents=Listed(self.parents.pieces, partial(_parents_in, self.id, read)))
 
     def inside(self, read: Callable[[FileEntry], bytes], entry: FileEntry) -> tuple[DataFile, ...]:
         """The data files of one of its lists; CorruptError if that is damaged or missing."""
         with damage_of(entry):
-            found = entries_of(read(entry), entry.index["digest"], self.id, "files", entry.index["entries"])
+            found = entries_of(entry, read(entry), self.id, "files")
             return tuple(_file(data["name"], data["of"], data["nbytes"]) for data in found)
 
     @staticmethod
@@ -661,22 +620,21 @@ class Outline:
             content = content_of(text, refuse_twice=False)  # for readers do
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             lineage, num_rows = content.get("lineage", {}), content["rows"]
-            own = content["version"]
             data, ways = content["files"], content.get("parents", [])
             if not all(isinstance(text, str) for text in texts.values()) or not isinstance(lineage, dict):
                 raise TypeError("id, version, build, created and fingerprint must be text, lineage an object")
             if type(num_rows) is not int or not 0 <= num_rows < 2**62:
                 raise ValueError(f"not a number of rows: {num_rows!r:.40}")
-            pieces: list[Any] = [_list(piece) if "format" in piece else _parent_of(piece) for piece in ways]
+            parents: Listed[Parent] = Listed(map(_parent_or_list, ways))
             lists = [_list(piece) for piece in data if piece["format"] == LIST]
-            listed = [*lists, *(piece for piece in pieces if isinstance(piece, FileEntry))]
+            listed = [*lists, *(piece for piece in parents.pieces if isinstance(piece, FileEntry))]
             files = [
                 (file["name"], file.get("of"), file["nbytes"]) for file in data if file["format"] != LIST
             ]
             return Outline(
-                parents=pieces if len(listed) == len(lists) else Listed(pieces, tuple),  # until it is located
+                parents=parents,
                 files=tuple(
-                    _file(name, own if of is None else of, nbytes)
+                    _file(name, texts["version"] if of is None else of, nbytes)
                     for name, of, nbytes in (*((list.name, list.of, list.nbytes) for list in listed), *files)
                 ),
                 lists=tuple(lists),
@@ -713,7 +671,9 @@ def _file(name: object, version: object, nbytes: object) -> DataFile:
     return DataFile(name, version, nbytes)
 
 
-def _parent_of(data: Json) -> Parent:
+def _parent_or_list(data: Json) -> Parent | FileEntry:
+    if "format" in data:
+        return _list(data)
     return Parent.from_json(data) if "columns" in data else _parent(**data)
 
 

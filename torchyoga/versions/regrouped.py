@@ -10,8 +10,8 @@ from ..errors import SchemaError
 from ..rows.column import Column
 from ..rows.node import Node
 from ..rows.schema import Projection, Schema
-from .columns import ColumnGroup, groups_of, joined, parts_of
-from .file_entry import Deleted, FileEntry, pieces_of, with_more
+from .columns import ColumnGroup, groups_of, parts_of
+from .file_entry import Deleted, FileEntry, Listed
 from .manifest import Manifest
 
 
@@ -47,14 +47,14 @@ def with_columns(old: Manifest, new: Manifest, replacing: bool) -> Manifest:
     added = _of_kinds(new.schema, old.schema)
     schema = merged_schema(old.schema, added, replacing)
     base = without_columns(old.shared(), added.tree.keys)
-    (own,) = groups_of(schema, (), (*((),) * len(base.groups), added.tree.keys))
-    files, written = list(pieces_of(base.files)), list(base.written)
-    files += [_cut(file, added, own, written) for file in new.files]
+    (own,) = groups_of(schema, Listed(), (*((),) * len(base.groups), added.tree.keys))
+    written = list(base.written)
+    files = base.files.with_more([_cut(file, added, own, written) for file in new.files])
     has_stats = new.stats and (base.stats or not any(base.groups))
     return replace(
         new,
         schema=schema,
-        files=joined(base.files, files),
+        files=files,
         groups=(*base.groups, own.schema.tree.keys),
         written=tuple(written),
         stats={**base.stats, **new.stats} if has_stats else {},
@@ -79,37 +79,37 @@ def without_columns(old: Manifest, keys: Collection[str | int]) -> Manifest:
     groups = [(*filter(lambda key: key not in keys, own),) for own in old.groups or [old.schema.tree.keys]]
     pieces: list[FileEntry] = []
     written = list(old.written)
-    after = {group.number: group for group in groups_of(left, (), groups)}
+    after = {group.number: group for group in groups_of(left, Listed(), groups)}
     for group in old.column_groups:
         if group.number not in after:
             continue
         now = after[group.number]
         if now.schema.columns == group.schema.columns:
-            pieces += pieces_of(group.files)
+            pieces += group.files.pieces
         else:
             pieces += [_cut(file, group.schema, now, written) for file in group.files]
     names = [column.name for column in left.columns if column.name in old.stats]
     return replace(
         old,
         schema=left,
-        files=joined(old.files, pieces),
+        files=old.files.with_pieces(pieces),
         groups=tuple(groups),
         written=tuple(written),
         stats={name: old.stats[name] for name in names},
     )
 
 
-def with_rows(old: Manifest, new: Sequence[FileEntry]) -> tuple[Sequence[FileEntry], tuple[Schema, ...]]:
+def with_rows(old: Manifest, new: Sequence[FileEntry]) -> tuple[Listed[FileEntry], tuple[Schema, ...]]:
     """The files of a version and those of new rows behind them, in each group, and `Manifest.written`."""
     if not old.groups:
-        return with_more(old.files, new), old.written
+        return old.files.with_more(new), old.written
     assert old.schema is not None, "it has groups"
     pieces: list[FileEntry] = []
     written = list(old.written)
     for group in old.column_groups:
-        pieces += pieces_of(group.files)
+        pieces += group.files.pieces
         pieces += [_cut(file, old.schema, group, written) for file in new]
-    return joined(old.files, pieces), tuple(written)
+    return old.files.with_pieces(pieces), tuple(written)
 
 
 def _cut(file: FileEntry, before: Schema, now: ColumnGroup, written: list[Schema]) -> FileEntry:
