@@ -119,7 +119,8 @@ def test_images_are_turned_as_cameras_noted_it(turn: int, format: str, tmp_path:
     if format != "TIFF":
         assert np.array_equal(expected, np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))))
     assert np.array_equal(ref.decoded({"image": yoga.codecs.image()})[0]["image"], expected)
-    assert ref.decoded({"image": yoga.codecs.image(orient=False)})[0]["image"].shape == CHINA.shape
+    stored = expected if format == "TIFF" else CHINA  # which Pillow turns itself
+    assert ref.decoded({"image": yoga.codecs.image(orient=False)})[0]["image"].shape == stored.shape
     small = ref.decoded({"image": yoga.codecs.image(size=(expected.shape[0], expected.shape[1]))})
     assert np.array_equal(small[0]["image"], expected)
 

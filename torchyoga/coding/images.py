@@ -23,7 +23,6 @@ from ..rows.types import Ints
 from ..views.changed import Draw
 from . import pictures
 from .decoder import Bytes, Decoded, Decoder, Run, check_is_bytes, form_of, noted_size, of_one_shape, ragged
-from .libraries import used_for
 from .pictures import Header, Pixels
 
 Crop = Literal["center", "random"]
@@ -68,7 +67,7 @@ def image(
             a warning at the first image that loses one of these.
         exact: False decodes a JPEG that is much larger than `size` in half, a quarter or an eighth of its
             size, which is up to four times as fast, and differs by a level or two on average.
-        orient: True turns images as their EXIF orientation says.
+        orient: True turns images as their EXIF orientation says; TIFF is always turned so.
         scale: least and largest share of an image's area, for `crop="random"`.
         ratio: least and largest ratio of width to height, for `crop="random"`.
         on_error: a value, 0 to 255, for all pixels of an image that cannot be decoded; such images are
@@ -150,11 +149,9 @@ class _Image(Decoder):
         return self.crop == "random" or self.flip
 
     @property
-    def libraries(self) -> list[str]:
-        """The libraries that decode, with their versions."""
-        resizing = [] if self.size is None else [used_for("resizing")]
-        here = [used_for("jpeg"), used_for("png"), used_for("other images"), *resizing]
-        return list(dict.fromkeys(here))
+    def purposes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The purposes of the libraries that decode."""
+        return ("jpeg", "png", "other images", *(() if self.size is None else ("resizing",)))
 
     def learned(self, column: Column, values: Iterable[Bytes]) -> Decoder:
         """With the channels and bits that a column notes, or else the first image that can be read has."""
@@ -191,8 +188,8 @@ class _Image(Decoder):
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The pixels of some images."""
         if self.size is None:
-            found, failed = self._in_their_sizes(values, column, draw, run)
-            return of_one_shape(found, self.column(column)), failed
+            found = self._in_their_sizes(values, column, draw, run)
+            return of_one_shape(found, self.column(column)), set()
         made = self.column(column)
         assert made.shape is not None
         out = run.empty(len(values) * made.row_bytes).view(made.storage).reshape(len(values), *made.shape)
@@ -202,11 +199,11 @@ class _Image(Decoder):
         lost = self._lost(run)
 
         def one(i: int) -> None:
-            found = headers[i]
-            if found is None:
+            header = headers[i]
+            if header is None:
                 return
             into = out[i] if self.layout == "hwc" and not flips[i] else None
-            pixels = self._part(values[i], found, boxes[i], into, lost and partial(lost, i))
+            pixels = self._part(values[i], header, boxes[i], into, lost and partial(lost, i))
             if pixels is into:
                 return
             pixels = pixels[:, ::-1] if flips[i] else pixels
@@ -301,7 +298,7 @@ class _Image(Decoder):
             tall, wide = (max(1, min(side, round(side * share))) for side in (found.height, found.width))
             least = tall, wide
         is_whole = (top, left, height, width) == (0, 0, *self.size) == (0, 0, *found.shape)
-        there = into if is_whole and found.turn == 1 else None
+        there = into if is_whole and found.turn == 1 and least is None else None
         pixels = pictures.turned(self._pixels(data, found, least, there, lost), found.turn)
         if is_whole and pixels.shape[:2] == self.size:
             return pixels
@@ -312,9 +309,7 @@ class _Image(Decoder):
             height, width = max(1, round(height * down)), max(1, round(width * across))
         return pictures.resized(pixels[top : top + height, left : left + width], *self.size, into)
 
-    def _in_their_sizes(
-        self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run
-    ) -> Decoded:
+    def _in_their_sizes(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Data:
         made, lost = self.column(column), self._lost(run)
         flips, headers = self._flips(len(values), draw), self._headers(values, run)[0]
         shapes = np.array([self._shape(about) for about in headers if about], "<i8").reshape(-1, 3)
@@ -344,8 +339,8 @@ class _Image(Decoder):
 
         run.each(one, len(values))
         if not odd:
-            return Data(out, offsets, shapes), set()
-        return ragged([odd[i] if i in odd else span_of(i) for i in range(len(values))], made), set()
+            return Data(out, offsets, shapes)
+        return ragged([odd[i] if i in odd else span_of(i) for i in range(len(values))], made)
 
     def _shape(self, found: Header) -> tuple[int, int, int]:
         """Of an image in its own size."""
@@ -360,9 +355,9 @@ class ArrayDecoder(Decoder):
     codec: Codec
 
     @property
-    def libraries(self) -> list[str]:
-        """The libraries that decode, with their versions."""
-        return [used_for("jpeg" if self.codec.name == "jpeg" else "other images")]
+    def purposes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The purpose of the library that decodes."""
+        return ("jpeg" if self.codec.name == "jpeg" else "other images",)
 
     def column(self, column: Column) -> Column:
         """A column of arrays or tensors; rows may differ in shape."""
@@ -384,7 +379,13 @@ class ArrayDecoder(Decoder):
             if self.codec.name == "jpeg":
                 pixels: npt.NDArray[Any] = pictures.decode(value, about, channels == 1)
             else:
-                pixels = pictures.decode_exactly(value, about, channels, dtype)
+                if (about.channels, about.bits > 8) != (channels, dtype == "uint16"):
+                    raise CorruptError(
+                        f"its pixels are {about.channels} of {about.bits} bits, and the column says "
+                        f"{channels} of {dtype}"
+                    )
+                pixels = pictures.decode_unchanged(value, about)
+                pixels = pixels > 127 if dtype == "bool" else pixels
             if axes != "hwc":
                 pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
             return np.ascontiguousarray(pixels).astype(made.storage, copy=False)

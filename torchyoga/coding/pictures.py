@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import warnings
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -29,9 +29,9 @@ class Header(NamedTuple):
     """The header of an image file."""
 
     format: str
-    height: int  # as it is stored, before it is turned
+    height: int  # as it is decoded, before it is turned
     width: int
-    turn: int  # of EXIF: 1 as stored; 5 to 8 exchange height and width
+    turn: int  # of EXIF: 1 as decoded, as TIFF always is: Pillow turns it; 5 to 8 exchange height and width
     is_plain: bool  # a JPEG of grey or YCbCr, as every decoder knows it
     channels: int = 3  # 1 if grey, 4 with transparency
     bits: int = 8  # of a sample
@@ -56,19 +56,7 @@ def header(data: bytes | memoryview, turn: bool = True, most_pixels: int = MOST_
     format = format_of(data)
     if format is None:
         raise CorruptError(f"it begins with {bytes(data[:8])!r}, which no known image format does")
-    return _header(data, format, turn, most_pixels)
-
-
-def _refuse_more(width: int, height: int, most_pixels: int) -> None:
-    if height * width > most_pixels:
-        raise CorruptError(
-            f"its header says {width} x {height} pixels, max_pixels={most_pixels}; if it is meant to be that "
-            "large, raise max_pixels"
-        )
-
-
-def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int) -> Header:
-    may_be_turned = turn and (format != "jpeg" or _has_exif(data))
+    may_be_turned = turn and format != "tiff" and (format != "jpeg" or _has_exif(data))
     if format == "jpeg" and not may_be_turned and used_for("jpeg").startswith("simplejpeg"):
         try:
             height, width, space, _ = library("jpeg").decode_jpeg_header(data)
@@ -86,8 +74,6 @@ def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int)
         if format == "png" and may_be_turned and _has_late_notes(data):
             image.load()
         try:
-            if _turn_of(image) >= 5:
-                width, height = height, width
             # Of PNG, Pillow's own method decodes the pixels to come to what is noted behind them.
             exif = library("other images").Image.getexif(image) if may_be_turned else {}
             found = exif.get(_ORIENTATION, 1)
@@ -95,6 +81,14 @@ def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int)
             raise CorruptError(f"its EXIF data cannot be read: {error}") from None
     found = found if found in range(1, 9) else 1
     return Header(format, height, width, found, is_plain, channels, bits)
+
+
+def _refuse_more(width: int, height: int, most_pixels: int) -> None:
+    if height * width > most_pixels:
+        raise CorruptError(
+            f"its header says {width} x {height} pixels, max_pixels={most_pixels}; if it is meant to be that "
+            "large, raise max_pixels"
+        )
 
 
 def _samples_of(image: Any, format: str, data: bytes | memoryview) -> tuple[int, int]:
@@ -160,19 +154,24 @@ def _has_exif(data: bytes | memoryview) -> bool:
     return True
 
 
-def _turn_of(image: Any) -> int:
-    """How Pillow turns an image while it loads it, which it does with TIFF files; 1 if not at all."""
-    found = image.getexif().get(_ORIENTATION, 1) if image.format == "TIFF" else 1
-    return found if found in range(1, 9) else 1
-
-
 @contextlib.contextmanager
 def opened(data: bytes | memoryview) -> Iterator[Any]:
     """An image of Pillow's; only its header has been read, and its size is for the caller to check.
 
     Whatever fails within becomes a CorruptError: what is forged is read by many small readers.
     """
-    with _opened(data) as image:
+    pillow, format = library("other images"), format_of(data) or ""
+    pillow.preinit()
+    if format.upper() not in pillow.OPEN:
+        pillow.init()
+    try:
+        # Not by Pillow's `open`, whose limit of pixels is one for the whole process.
+        image = pillow.OPEN[format.upper()][0](io.BytesIO(data), "")
+    except (SyntaxError, LookupError, TypeError, struct.error):  # what other readers of Pillow's may take
+        raise CorruptError(f"it cannot be read as an image: {_unknown(format)}") from None
+    except Exception as error:  # of any kind
+        raise CorruptError(f"it cannot be read as an image: {error}") from None
+    with image:
         try:
             yield image
         except CorruptError:
@@ -181,26 +180,11 @@ def opened(data: bytes | memoryview) -> Iterator[Any]:
             raise CorruptError(f"it cannot be decoded: {error}") from None
 
 
-def _opened(data: bytes | memoryview) -> Any:
-    pillow = library("other images")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # the caller compares sizes
-            try:
-                return pillow.open(io.BytesIO(data))
-            except pillow.DecompressionBombError:  # Pillow's own limit is one for the whole process
-                pillow.init()
-                return pillow.OPEN[(format_of(data) or "").upper()][0](io.BytesIO(data), "")
-    except Exception as error:  # of any kind, as above
-        said = _unknown(format_of(data)) if "BytesIO" in str(error) else error
-        raise CorruptError(f"it cannot be read as an image: {said}") from None
-
-
-def _unknown(format: str | None) -> str:
+def _unknown(format: str) -> str:
     """Why Pillow does not know an image that begins as one of a format does."""
     from PIL import features
 
-    feature = _OPTIONAL.get(format or "")
+    feature = _OPTIONAL.get(format)
     if feature is not None and not features.check(feature):
         return f"this Pillow ({used_for('other images')}) lacks what decodes {format}; install a newer one"
     return f"it begins as {format} does, and is cut or damaged"
@@ -221,7 +205,8 @@ def decode(
         found: its header.
         is_gray: grey instead of colors.
         least: of a JPEG, the least height and width that it may be scaled down to while it is decoded.
-        into: memory for the pixels, which some decoders write to; then it is what is returned.
+        into: memory for the pixels, which some decoders write to if there is no `least`; then it is what is
+            returned.
         lost: hears what of the image these pixels lack.
 
     Raises:
@@ -247,11 +232,7 @@ def _decode_jpeg(
     jpeg = library("jpeg")
     try:
         pixels: Pixels = jpeg.decode_jpeg(
-            data,
-            colorspace="GRAY" if is_gray else "RGB",
-            min_height=height,
-            min_width=width,
-            buffer=into if least is None else None,
+            data, colorspace="GRAY" if is_gray else "RGB", min_height=height, min_width=width, buffer=into
         )
     except ValueError as error:
         try:
@@ -259,7 +240,7 @@ def _decode_jpeg(
         except ValueError:  # which refuses more than what cannot be decoded
             return None
         raise CorruptError(f"it cannot be decoded: {error}") from None
-    return pixels if into is None or least is not None else into
+    return pixels if into is None else into
 
 
 def _decode_png(data: bytes | memoryview) -> Pixels | None:
@@ -271,27 +252,6 @@ def _decode_png(data: bytes | memoryview) -> Pixels | None:
         return None
     is_color = decoded.dtype == np.uint8 and decoded.ndim == 3 and decoded.shape[2] == 3
     return decoded if is_color else None
-
-
-def decode_exactly(data: bytes | memoryview, found: Header, channels: int, dtype: str) -> npt.NDArray[Any]:
-    """(H, W, C) the pixels of a PNG file as they were before they were encoded.
-
-    Args:
-        data: the file.
-        found: its header.
-        channels: 1, 3 or 4.
-        dtype: "uint8", "uint16" or "bool".
-
-    Raises:
-        CorruptError: it is cut or damaged, or has other pixels.
-        SchemaError: what decodes them is not installed.
-    """
-    if (found.channels, found.bits > 8) != (channels, dtype == "uint16"):
-        raise CorruptError(
-            f"its pixels are {found.channels} of {found.bits} bits, and the column says {channels} of {dtype}"
-        )
-    pixels = decode_unchanged(data, found)
-    return pixels > 127 if dtype == "bool" else pixels
 
 
 def decode_unchanged(
@@ -316,7 +276,6 @@ def decode_unchanged(
     if found.bits > 8 and found.channels > 1:
         return _wide_colors(data, found)
     with opened(data) as image:
-        turn = _turn_of(image)
         image.load()
         if _is_wide(image):
             pixels = np.asarray(image).astype(np.uint16)
@@ -324,7 +283,7 @@ def decode_unchanged(
             pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[found.channels]))
         else:
             raise ValueError(f"its pixels are of the mode {image.mode}, and would be lost in part")
-    return _stored(pixels[:, :, None] if pixels.ndim == 2 else pixels, turn)
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def _wide_colors(data: bytes | memoryview, found: Header) -> npt.NDArray[np.uint16]:
@@ -358,7 +317,6 @@ def _decode_by_pillow(
     data: bytes | memoryview, found: Header, is_gray: bool, lost: Callable[[str], None] | None
 ) -> Pixels:
     with opened(data) as image:
-        turn = _turn_of(image)
         image.load()
         loss = ""
         if found.bits > 8:
@@ -378,12 +336,7 @@ def _decode_by_pillow(
             pixels = np.array(image.convert("L" if is_gray else "RGB"))
     if loss and lost is not None:
         lost(loss)
-    return _stored(pixels[:, :, None] if is_gray else pixels, turn)
-
-
-def _stored(pixels: npt.NDArray[Any], turn: int) -> npt.NDArray[Any]:
-    """Pixels that Pillow has turned, back as they are stored."""
-    return turned(pixels, {6: 8, 8: 6}.get(turn, turn))
+    return pixels[:, :, None] if is_gray else pixels
 
 
 def turned(pixels: npt.NDArray[Any], turn: int) -> npt.NDArray[Any]:
@@ -411,14 +364,11 @@ def resized(
         cv2 = library("resizing")
         is_small = 2 * height < pixels.shape[0] or 2 * width < pixels.shape[1]
         way = cv2.INTER_AREA if is_small else cv2.INTER_LINEAR
-        item = pixels.itemsize
-        is_in_rows = pixels.strides[0] > 0 and pixels.strides[1:] == (pixels.shape[2] * item, item)
-        given = pixels if is_in_rows else np.ascontiguousarray(pixels)
         shape = height, width, pixels.shape[2]
         if into is not None and into.shape == shape and into.dtype == pixels.dtype and shape[2] > 1:
-            cv2.resize(given, (width, height), dst=into, interpolation=way)
+            cv2.resize(pixels, (width, height), dst=into, interpolation=way)
             return into
-        found: npt.NDArray[Any] = cv2.resize(given, (width, height), interpolation=way)
+        found: npt.NDArray[Any] = cv2.resize(pixels, (width, height), interpolation=way)
         return found[:, :, None] if found.ndim == 2 else found
     pillow = library("resizing")
     if pixels.dtype != np.uint8 or pixels.shape[2] == 1:  # of which Pillow knows single channels only
