@@ -23,7 +23,7 @@ def file_of(image: Any, format: str = "JPEG", **options: Any) -> bytes:
 @contextmanager
 def only(purpose: str, module: str) -> Iterator[None]:
     """One library alone is known for a purpose."""
-    forget, known = libraries.here_for.cache_clear, libraries.KNOWN
+    forget, known = libraries.used_for.cache_clear, libraries.KNOWN
     found = tuple(one for one in known[purpose] if one[0] == module) or ((module, "none"),)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(known, purpose, found)

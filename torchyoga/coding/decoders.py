@@ -38,19 +38,6 @@ _MOST_A_BYTE = 2**13  # samples of silence that a byte of FLAC may stand for: 65
 _TOO_WIDE = {"PCM_32", "FLOAT", "DOUBLE"}
 
 
-def samples_of(data: bytes | memoryview, dtype: str) -> npt.NDArray[Any]:
-    """(N, channels) the samples of a sound file.
-
-    Args:
-        data: the file.
-        dtype: "int16", or "float32" from -1 to 1.
-
-    Raises:
-        CorruptError: it is cut or damaged, or does not say how long it is.
-    """
-    return _read(data, lambda file: np.asarray(file.read(dtype=dtype, always_2d=True)))
-
-
 def whole_samples(data: bytes | memoryview) -> tuple[npt.NDArray[Any], int, str]:
     """(N, channels) the samples of a sound file, with all their bits; samples a second; and the kind of FLAC
     that keeps them.
@@ -219,8 +206,11 @@ class _Audio(Decoder):
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The samples of some rows."""
-        found = run.arrays(lambda value: samples_of(value, self.dtype), values)
-        return ragged(found, self.column(column)), set()
+
+        def read(file: Any) -> npt.NDArray[Any]:
+            return np.asarray(file.read(dtype=self.dtype, always_2d=True))
+
+        return ragged(run.arrays(lambda value: _read(value, read), values), self.column(column)), set()
 
 
 def decoder_of(codec: Codec) -> Decoder | None:

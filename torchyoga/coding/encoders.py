@@ -433,7 +433,7 @@ def _whole_pixels(data: bytes, found: Header) -> npt.NDArray[Any]:
 
 
 def _opaque_pixels(data: bytes, found: Header) -> npt.NDArray[np.uint8]:
-    """(H, W, 3) or (H, W) the pixels of an image file, as they are to be seen, in 8 bits.
+    """(H, W, 3) or (H, W, 1) the pixels of an image file, as they are to be seen, in 8 bits.
 
     Args:
         data: the file.
@@ -443,12 +443,9 @@ def _opaque_pixels(data: bytes, found: Header) -> npt.NDArray[np.uint8]:
         CorruptError: it is cut or damaged, or something behind it would shine through.
     """
     with opened(data) as image:
-        is_gray = image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
-        has_alpha = image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
-        shown = has_alpha and is_seen_through(image)
-    if shown:
-        raise CorruptError(
-            "it has transparency, which jpeg cannot keep; use png, or pass image.convert('RGB')"
-        )
-    pixels = turned(decode(data, found, is_gray), found.turn)
-    return pixels[:, :, 0] if is_gray else pixels
+        is_gray = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
+        if (found.channels == 4 or "transparency" in image.info) and is_seen_through(image):
+            raise CorruptError(
+                "it has transparency, which jpeg cannot keep; use png, or pass image.convert('RGB')"
+            )
+    return turned(decode(data, found, is_gray), found.turn)

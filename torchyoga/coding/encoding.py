@@ -162,10 +162,6 @@ class EncodedSource(RowSource):
             given = chain(first, given)
         yield from self._encoded(given, start)
 
-    def row(self, number: int) -> Row:
-        """One row."""
-        return next(self.rows(number))
-
     def _learn_of_first(self) -> None:
         """Learns a dictionary from the first rows: a build that is continued must come to the same one."""
         if not self._ready:
@@ -291,31 +287,26 @@ def _text_bytes(row: Row) -> int:
 
 def _path_in(row: Row, name: str) -> Path:
     """Where the column of a name lies in rows such as this one."""
-    names: list[str] = []
-    found = _search(row, (), name, names)
-    if found is None:
+    paths = {path_name(path): path for path in _paths(row, ())}
+    if name not in paths:
         raise KeyError(
-            f"codecs= names a column {name!r}, but the rows have {', '.join(map(repr, names[:20]))}"
+            f"codecs= names a column {name!r}, but the rows have {', '.join(map(repr, [*paths][:20]))}"
         )
-    return found
+    return paths[name]
 
 
-def _search(value: Row, path: Path, name: str, names: list[str]) -> Path | None:
+def _paths(value: Row, path: Path) -> Iterator[Path]:
+    """Where the values of a row lie that are no containers."""
     items: Iterable[tuple[str | int, Row]]
     if isinstance(value, dict):
         items = value.items()
-    elif isinstance(value, tuple) and hasattr(type(value), "_fields"):
-        items = zip(getattr(type(value), "_fields"), value, strict=True)  # noqa: B009  # of any namedtuple
-    elif type(value) in (list, tuple):
-        items = enumerate(value)
+    elif type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(type(value), "_fields")):
+        items = zip(getattr(type(value), "_fields", range(len(value))), value, strict=True)
     else:
-        names.append(path_name(path))
-        return path if path_name(path) == name else None
+        yield path
+        return
     for key, item in items:
-        found = _search(item, (*path, key), name, names)
-        if found is not None:
-            return found
-    return None
+        yield from _paths(item, (*path, key))
 
 
 def _value_at(row: Row, path: Path) -> Row:

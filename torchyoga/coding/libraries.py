@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -25,10 +25,11 @@ _SAME = {
 }
 
 
-@lru_cache(None)
-def here_for(purpose: str) -> tuple[str, ...]:
-    """The libraries for a purpose that are here, with their versions, the best first."""
-    return tuple(f"{module} {_version(package)}" for module, package in KNOWN[purpose] if _is_here(module))
+@cache
+def used_for(purpose: str) -> str:
+    """The best library for a purpose that is here, and its version; "" if there is none."""
+    here = (f"{module} {_version(package)}" for module, package in KNOWN[purpose] if _is_here(module))
+    return next(here, "")
 
 
 def _is_here(module: str) -> bool:
@@ -46,11 +47,6 @@ def _version(package: str) -> str:
         except PackageNotFoundError:
             continue
     return "of unknown version"
-
-
-def used_for(purpose: str) -> str:
-    """The library that is used, and its version; "" if there is none."""
-    return next(iter(here_for(purpose)), "")
 
 
 def library(purpose: str) -> Any:
