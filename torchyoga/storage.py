@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .caching import many as _many
     from .caching.cacheable import Stale
     from .caching.grown import Numbers, Where
-    from .caching.lineage import Record
     from .coding import encoding as _encoding
     from .coding.encoders import Encoder
     from .rows.types import Json
@@ -149,7 +148,7 @@ class Storage:
         executor: object | None = None,
         together: bool = False,
         stats: bool = True,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Reads `data` once, stores its rows as a version, and returns the version as a DataRef.
@@ -185,8 +184,8 @@ class Storage:
                 array, build parts of the version. A process that calls it later gets the published version.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
             record: record with the version how it was made: code, commit, packages, user and time, as
-                docs/caching.md lists it. In a directory this includes the source text and the host; "source"
-                includes them in a store, too. False records nothing.
+                docs/caching.md lists it. In a directory this includes the source text and the host. False
+                records nothing.
             message: a text about the version, up to 4,096 characters; `log` shows it.
 
         Raises:
@@ -295,7 +294,7 @@ class Storage:
         executor: object | None = None,
         together: bool = False,
         stats: bool = True,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
@@ -373,7 +372,7 @@ class Storage:
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Writes a version into files of its own, in any format: the same rows, the same fingerprint.
@@ -443,7 +442,7 @@ class Storage:
         progress: bool | None = None,
         info: Info | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Publishes a version with the rows of `after` and then those of `data`; writes only the new rows.
@@ -507,7 +506,7 @@ class Storage:
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         executor: object | None = None,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Publishes a version with the rows of `after` and more columns; writes only the new columns.
@@ -575,7 +574,7 @@ class Storage:
         version: str | None = None,
         *,
         after: str | None = None,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Publishes a version with the rows of `after` without some columns; reads and writes no data.
@@ -615,7 +614,7 @@ class Storage:
         rows: Numbers | None = None,
         where: Where | None = None,
         to: str,
-        record: Record = True,
+        record: bool = True,
         message: str | None = None,
     ) -> DataRef:
         """Publishes a version without some rows; it shares the files of the old one.

@@ -33,7 +33,7 @@ from ..stores.refs import fetched
 from ..versions.lineage import Lineage
 from ..versions.manifest import FunctionEntry, Manifest
 from .arguments import Call, Function, salted
-from .lineage import Record, check_record, digest_of, inside_of, lineage_of, own_code_of
+from .lineage import check_record, digest_of, inside_of, lineage_of, own_code_of
 from .many import Many, submitted_by
 
 _MOST_PATTERNS = 100
@@ -69,7 +69,7 @@ class Cacheable:
     options: BuildOptions
     stale: Stale
     sources: Sequence[str | os.PathLike[str]] = ()
-    record: Record = True
+    record: bool = True
     message: str | None = None
     many: Many | None = None
 

@@ -2,7 +2,7 @@
 
 Nothing that may be secret is recorded.
 No environment variable, no argument, no path and no remote of git; the source text and the host stay in
-directories of this machine, unless `record="source"` sends them to a store, too. See docs/caching.md.
+directories of this machine. See docs/caching.md.
 
 Code is compared as a syntax tree of our own spelling, the same under every version of Python.
 `ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their
@@ -31,7 +31,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ from ..rows.types import Json
 from ..stores.history import check_message, user_name
 from ..versions.lineage import MOST_SOURCE
 
-Record: TypeAlias = bool | Literal["source"]
 _GIT_SECONDS = 2.0
 _LIBRARIES = ("torch", "numpy", "builtins", "torchyoga", "tensorflow", "keras", "datasets", "pandas")
 # By functions and classes, whose code stays as it was imported.
@@ -56,19 +55,19 @@ _NO_SOURCE = (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.
 
 def check_record(record: object, message: object) -> None:
     """Raises ValueError or TypeError unless these are `record` and `message` of a build."""
-    if not (record is True or record is False or record == "source"):
-        raise ValueError(f"record must be True, False or 'source', found {record!r:.80}")
+    if type(record) is not bool:
+        raise ValueError(f"record must be True or False, found {record!r:.80}")
     check_message(message)
-    if message is not None and record is False:
+    if message is not None and not record:
         raise ValueError("message is a part of what record=False leaves out; pass one of them")
 
 
-def lineage_of(made_by: object, record: Record, message: str | None = None) -> Callable[[float], Json]:
+def lineage_of(made_by: object, record: bool, message: str | None = None) -> Callable[[float], Json]:
     """A function that makes the lineage of a version from the seconds that it took.
 
     Args:
         made_by: the function that makes the rows, or the data that gives them.
-        record: False for an empty lineage; "source" to keep source and host behind URLs, too.
+        record: False for an empty lineage.
         message: what the user says about it.
 
     Raises:
@@ -94,9 +93,9 @@ def _code_of(made_by: object) -> Callable[..., object] | None:
 
 
 def _lineage(
-    function: Callable[..., object] | None, record: Record, message: str | None, seconds: float
+    function: Callable[..., object] | None, record: bool, message: str | None, seconds: float
 ) -> Json:
-    if record is False:
+    if not record:
         return {}
     own = OwnCode(None, "") if function is None else own_code_of(function)
     inside = None if function is None else inside_of(function)
@@ -110,7 +109,6 @@ def _lineage(
         "seconds": round(seconds, 3),
         "message": message,
         "source": own.source.encode(errors="backslashreplace").decode(),
-        "record": "source" if record == "source" else None,
         **commit_of(_folder_of(module)),
     }
     return {name: value for name, value in found.items() if value not in (None, "")}

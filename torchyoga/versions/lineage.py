@@ -17,7 +17,7 @@ from ..process.lazy import np
 from ..rows.types import Array, Json
 
 MOST_SOURCE = 64 * 2**10  # bytes of a source text
-_MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "record": 20}
+_MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096}
 _MOST_PACKAGES, _MOST_NAME = 100, 100
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _CODE = re.compile(r"[0-9a-f]{32}")
@@ -91,7 +91,6 @@ class Lineage:
         user: the user name; `host`: of the machine.
         seconds: that the build took, of all builders together.
         message: what the user said about it.
-        record: "source" if the user wants the source and the host in stores, too.
     """
 
     function: str | None = None
@@ -104,7 +103,6 @@ class Lineage:
     host: str | None = None
     seconds: float | None = None
     message: str | None = None
-    record: str | None = None
 
     @staticmethod
     def of(data: Json) -> Lineage:
@@ -113,7 +111,7 @@ class Lineage:
         Example:
             >>> Lineage.of({"user": "ada", "commit": 7, "message": "x" * 10**6})
             ... # doctest: +ELLIPSIS
-            Lineage(function=None, ..., commit=None, ..., user='ada', ..., message=None, record=None)
+            Lineage(function=None, ..., commit=None, ..., user='ada', ..., message=None)
         """
         texts = {name: _text(data.get(name), most) for name, most in _MOST_TEXT.items()}
         commit, code = _text(data.get("commit"), 64), _text(data.get("code"), 32)
@@ -136,15 +134,13 @@ class Lineage:
 
 
 def sendable(data: Json) -> Json:
-    """The lineage of a version as it may be sent to a store: without source and host, unless the user wants
-    them there.
+    """The lineage of a version as it may be sent to a store: without source and host.
 
     Example:
         >>> sendable({"user": "ada", "host": "lab-7"})
         {'user': 'ada'}
     """
-    private = () if data.get("record") == "source" else ("source", "host")
-    return {name: value for name, value in data.items() if name not in private}
+    return {name: value for name, value in data.items() if name not in ("source", "host")}
 
 
 def _text(value: object, most: int) -> str | None:
