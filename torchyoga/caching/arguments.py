@@ -339,7 +339,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _item("str", value.encode("utf-8", "surrogatepass"))
     if cls in (bytes, bytearray):
         return _item(cls.__name__, bytes(value))
-    if cls in (list, tuple):
+    if cls in (list, tuple, torch.Size):
         return _item(cls.__name__, *inner(value))
     if cls in (set, frozenset):
         return _item(cls.__name__, *sorted(inner(value)))
@@ -356,9 +356,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         )
     if isinstance(value, (argparse.Namespace, types.SimpleNamespace)):
         return _item("namespace", _name(cls), *inner([dict(vars(value))]))
-    if cls is torch.Size:
-        return _item("Size", *inner(tuple(value)))
-    if cls in _AS_TEXT:
+    if cls in _AS_TEXT or isinstance(value, (torch.dtype, torch.device, torch.layout, np.dtype)):
         return _item(cls.__name__, str(value))
     if cls is datetime.timedelta:
         return _item("timedelta", *inner((value.days, value.seconds, value.microseconds)))
@@ -372,8 +370,6 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _item("enum", _name(cls), hex(value.value))
     if isinstance(value, enum.Enum):
         return _item("enum", _name(cls), value.name)
-    if isinstance(value, (torch.dtype, torch.device, torch.layout, np.dtype)):
-        return _item(cls.__name__, str(value))
     if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
         return _encoded_array(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):

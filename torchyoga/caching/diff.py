@@ -333,7 +333,7 @@ def apart(
         changed: what `differing_values` gives of them; None to look at files only.
     """
     if not _is_version(old) or not _is_version(new):
-        return _whole(old), _whole(new), []
+        return [(0, len(old))], [(0, len(new))], []
     if changed is not None and {*names} - {*changed}:
         some = [name for name in changed if name in names]
         rows = _differing_rows(old, new, some) if some else np.zeros(0, np.int64)
@@ -375,14 +375,10 @@ def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> I
     for ref in (old, new):
         assert ref.schema is not None, "it has these columns"
         sides.append(ref._projected(Projection.of(ref.schema, names)))
-    for first, block in blocks_within(sides[0], _whole(old)):
+    for first, block in blocks_within(sides[0], [(0, len(old))]):
         rows = np.arange(first, first + block.num_rows)
         found.append(rows[comparing.differing(block, block_at(sides[1], rows)).any(axis=1)])
     return np.concatenate(found)
-
-
-def _whole(ref: DataRef) -> Ranges:
-    return [(0, len(ref))] if len(ref) else []
 
 
 def _runs(rows: Ints) -> Ranges:

@@ -444,9 +444,8 @@ def reduced(
     whole = fetched(growth.store, growth.id, growth.first())
     old = whole.manifest
     gone = deleted_rows(whole, rows, where)
-    files: Listed[FileEntry] = Listed(
-        file for group in old.column_groups for file in _left_in(group, whole, gone)
-    )
+    left = (file for group in old.column_groups for file in _left_in(group, whole, gone))
+    files = old.files.with_pieces(left)
     if sum(file.deleted.count for file in files if file.deleted is not None) > MOST_DELETED:
         raise ValueError(f"more than {MOST_DELETED} rows would be deleted; convert the version first")
     first = int(gone[0])  # a version that lacks a row of a parent does not begin with that
