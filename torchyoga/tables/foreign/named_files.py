@@ -378,13 +378,11 @@ class IndexedFolder:
             if self.folder is not None:
                 with open(open_regular(self.folder / name), "rb") as file:
                     return [_run(file, start, stop) for start, stop in bounds]
-            runs = self.remote.read_ranges(name, bounds, nbytes)
+            return self.remote.read_ranges(name, bounds, nbytes)
         except FileNotFoundError:
             raise CorruptError(
                 f"{self.where(name)} is missing though the index names it; write the dataset again"
             ) from None
-        # Some servers send all, whatever is asked for.
-        return [runs[0][start:stop] for start, stop in bounds] if len(runs[0]) == nbytes else runs
 
     def files(
         self, listed: Sequence[IndexedFile], verify: bool

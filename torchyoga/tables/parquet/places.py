@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from ...errors import CorruptError, NotFoundError
-from ...stores.address import is_url
+from ...stores.address import directory_of, is_url
 from ...stores.cache import IndexOf
 from ...stores.objects import Objects
 
@@ -20,7 +21,6 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _KIND = "parquet footer 2"  # of what is kept of a file
-_WILD = re.compile(r"[*?\[]")
 _MOST_NAMED = 5  # in a message
 
 
@@ -89,12 +89,9 @@ class RemoteFile:
             RemoteError: it cannot be read.
         """
         try:
-            found = self.folder.read_ranges(self.key, list(runs), nbytes)
+            return self.folder.read_ranges(self.key, list(runs), nbytes)
         except FileNotFoundError:
             raise _gone(self.name) from None
-        if len(found) == 1 and len(found[0]) == nbytes:  # a server without ranges sends everything
-            return [found[0][start:stop] for start, stop in runs]
-        return found
 
 
 Place = LocalFile | RemoteFile
@@ -216,18 +213,14 @@ def within(folder: str | os.PathLike[str], name: str, options: Mapping[str, obje
         if remote.folder.find_one(name) is None:
             raise NotFoundError(f"{path} has no {name}")
         return remote
-    place = LocalFile(os.path.join(os.path.abspath(os.path.expanduser(_without_scheme(path))), name))
+    place = LocalFile(str(directory_of(path) / name))
     if not os.path.isfile(place.path):
         raise NotFoundError(f"{path} has no {name}")
     return place
 
 
-def _without_scheme(path: str) -> str:
-    return path.partition("://")[2] if path.lower().startswith(("file://", "local://")) else path
-
-
 def _of_path(path: str) -> Iterator[Located]:
-    path = os.path.abspath(os.path.expanduser(_without_scheme(path)))
+    path = os.path.normpath(directory_of(path))
     if os.path.isdir(path):
         names = list[str]()
         for folder, folders, files in os.walk(path, followlinks=True):
@@ -236,7 +229,7 @@ def _of_path(path: str) -> Iterator[Located]:
             names += [name if below == "." else f"{below}/{name}" for name in files]
         for name in _data_files(names):
             yield Located(LocalFile(os.path.join(path, name)), name)
-    elif os.path.isfile(path) or not _WILD.search(path):
+    elif os.path.isfile(path) or not glob.has_magic(path):
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path}; {_neighbours(path)}")
         yield Located(LocalFile(path), os.path.basename(path))
@@ -265,7 +258,7 @@ def _neighbours(path: str) -> str:
 
 def _of_url(url: str, options: Mapping[str, object] | None) -> Iterator[Located]:
     url = url.rstrip("/")
-    if _WILD.search(url.partition("://")[2]):
+    if glob.has_magic(url.partition("://")[2]):
         from fsspec.utils import glob_translate
 
         base = _fixed(url)
@@ -299,6 +292,4 @@ def _data_files(names: Iterable[str]) -> list[str]:
 
 def _fixed(pattern: str) -> str:
     """The folder before the first part of a pattern that has wild characters."""
-    parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if _WILD.search(part))
-    return "/".join(parts[:first])
+    return "/".join(takewhile(lambda part: not glob.has_magic(part), pattern.split("/")))
