@@ -126,12 +126,16 @@ def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: A
         >>> [(column.name, data.values.tolist()) for column, data in zip(plan.schema.columns, found.data)]
         [('ids', [1, 2, 3]), ('label', [5, 0]), ('label{valid}', [True, False])]
     """
-    if isinstance(data, pa.Table):
-        data = data.to_batches()
-    batches = [data] if isinstance(data, pa.RecordBatch) else [batch for batch in data if len(batch)]
+    batches = [batch for batch in _batches_of(data) if len(batch)]
     if not batches:
         return Collector(plan.schema).take()
     return joined([_block(batch, plan) for batch in batches])
+
+
+def _batches_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    return data.to_batches() if isinstance(data, pa.Table) else data
 
 
 def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
@@ -150,18 +154,10 @@ def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Arro
         >>> found_in(pa.table({"tags": [["a", None], None], "x": [1, 2]})).nulls
         {'tags': 1, 'tags{items}': 1}
     """
-    if isinstance(data, pa.Table):
-        columns = [
-            (name, column.chunks) for name, column in zip(data.column_names, data.columns, strict=True)
-        ]
-    else:
-        batches = [data] if isinstance(data, pa.RecordBatch) else list(data)
-        names = batches[0].schema.names if batches else []
-        columns = [(name, [batch.column(i) for batch in batches]) for i, name in enumerate(names)]
     nulls: dict[str, int] = {}
     words: dict[str, dict[str, None]] = {}
-    for name, arrays in columns:
-        for array in arrays:
+    for batch in _batches_of(data):
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
             _look(without_views(array), (name,), nulls, words)
     few = {place: tuple(found) for place, found in words.items() if len(found) <= _MOST_WORDS}
     return ArrowFacts(nulls, few)
