@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from ..process.buffers import fresh
 from ..process.lazy import torch
-from .column import MOST_EMPTY, Column, as_text, decode
+from .column import MOST_EMPTY, Column, as_text, decode, text_of
 from .node import WRAPPERS, Node
 from .schema import Projection, Schema
 from .types import Array, Ints, Row, RowT
@@ -385,7 +385,8 @@ def node_values(node: Node, pieces: Iterator[Piece], num_rows: int) -> list[Row]
         valid: list[bool] = next(pieces)[1].values.tolist()
         return [value if there else None for value, there in zip(found, valid, strict=True)]
     if node.kind == "varying":
-        return _cut(*_items(node.children[0], pieces, num_rows))
+        items, counts = _items(node.children[0], pieces, num_rows)
+        return cut(items, counts.tolist())
     return list(nested(node, [node_values(child, pieces, num_rows) for child in node.children], num_rows))
 
 
@@ -406,10 +407,8 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         return _leaf_items(*next(pieces), num_rows)
     if node.kind == "texts":
         column, data = next(pieces)
-        lengths, counts = _lengths_of(next(pieces)[1], np.diff(data.part("offsets")), num_rows)
-        run = data.values.tobytes()
-        found: list[Row] = [run[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
-        return [_text(column.kind, text) for text in found], counts
+        lengths, counts = _lengths_of(next(pieces)[1], np.diff(data.part("offsets")))
+        return [text_of(column.kind, text) for text in cut(data.values.tobytes(), lengths)], counts
     if node.kind == "nullable":
         child = node.children[0]
         held = _items(child, pieces, num_rows) if child.num_leaves else None
@@ -421,8 +420,8 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         return [value if there else None for value, there in zip(found, valid, strict=True)], counts
     if node.kind == "varying":
         found, counts = _items(node.children[0], pieces, num_rows)
-        lengths, outer = _lengths_of(next(pieces)[1], counts, num_rows)
-        return _cut(found, np.array(lengths, np.int64)), outer
+        lengths, outer = _lengths_of(next(pieces)[1], counts)
+        return cut(found, lengths), outer
     parts: list[tuple[Node, list[Row] | None]] = []
     counts_of: Ints | None = None
     for child in node.children:
@@ -454,7 +453,7 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], I
     return found, np.array([len(row) for row in listed], np.int64)
 
 
-def _lengths_of(data: Data, held: Ints, num_rows: int) -> tuple[list[int], Ints]:
+def _lengths_of(data: Data, held: Ints) -> tuple[list[int], Ints]:
     """The lengths of all items, and how many each row has; CorruptError unless they sum to what it holds."""
     offsets, lengths = data.part("offsets"), data.values
     if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > held.sum()):
@@ -470,17 +469,9 @@ def _check_counts(one: Ints, other: Ints) -> None:
         raise CorruptError("columns of a list contradict each other; remove the version and build it again")
 
 
-def _text(kind: str, text: bytes) -> Row:
-    if kind == "bytes":
-        return text
-    if kind == "str":
-        return as_text(text)
-    return np.bytes_(text) if kind == "numpy.bytes" else np.str_(as_text(text))
-
-
-def _cut(items: list[Row], counts: Ints) -> list[Row]:
-    """The items of each row."""
-    return [items[start:stop] for start, stop in pairwise(accumulate(counts.tolist(), initial=0))]
+def cut(items: Any, lengths: Iterable[int]) -> list[Any]:
+    """Lists, or texts, of these lengths that lie end to end."""
+    return [items[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
 
 
 _Item = TypeVar("_Item")

@@ -465,11 +465,13 @@ def decode(kind: str, dtype: str, array: Array, meaning: Meaning = PLAIN) -> Row
         return None
     if kind in DECODE:
         return DECODE[kind](array[()], meaning)
-    data = array.tobytes()
-    if kind == "bytes":
-        return data
-    if kind == "numpy.bytes":
-        return np.bytes_(data)
+    return text_of(kind, array.tobytes())
+
+
+def text_of(kind: str, data: bytes) -> Row:
+    """The text, or the bytes, that `encode` was given; CorruptError if text is not UTF-8."""
+    if kind in ("bytes", "numpy.bytes"):
+        return data if kind == "bytes" else np.bytes_(data)
     return as_text(data) if kind == "str" else np.str_(as_text(data))
 
 
@@ -591,10 +593,7 @@ class Column:
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row of a fixed column; of one element of a ragged one."""
-        size = item_bytes(self.kind, self.dtype)
-        for extent in self.shape or ():
-            size *= extent
-        return size
+        return item_bytes(self.kind, self.dtype) * prod(self.shape or ())
 
     @cached_property
     def parts(self) -> tuple[str, ...]:

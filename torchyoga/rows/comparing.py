@@ -240,11 +240,8 @@ def _differing(column: Column, one: Data, other: Data, num_rows: int) -> Bools:
 
 def _unequal(column: Column, one: Array, other: Array) -> Bools:
     """Which of as many values differ, as an array of one dimension."""
-    one, other = (np.ascontiguousarray(values, column.storage).reshape(-1) for values in (one, other))
     size = column.storage.itemsize
-    if not one.size or not size:
-        return np.zeros(one.size, np.bool_)
-    mine, theirs = (values.view(np.uint8).reshape(-1, size) for values in (one, other))
+    mine, theirs = (_bytes_of(values, column).reshape(-1, size) for values in (one, other))
     return np.asarray((mine != theirs).any(axis=1))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..process.lazy import later
 from ..process.messages import in_columns
-from .column import Column, is_ragged_kind
+from .column import DECODE, Column, is_ragged_kind
 from .node import Node
 from .numbers import MOST_TEXT, MOST_TOP, Kind, Numbers, Tally, checked_counts, edges_of
 from .schema import Schema
@@ -291,7 +290,7 @@ class Statistics:
                 if int(kept.max()) > MOST_TEXT:
                     self.tally.give_up()
                     return
-                texts = data.texts() if lengths is None else _texts(data, sizes)
+                texts = data.texts() if lengths is None else runs.cut(_flat(data).tobytes(), sizes.tolist())
                 self.tally.add_texts(texts if valid is None else [*itertools.compress(texts, valid.tolist())])
 
     def _add_fixed(self, values: Array, start: int, valid: Array | None) -> None:
@@ -470,12 +469,9 @@ class Statistics:
             time = np.int64(whole).view(self.column.storage.newbyteorder("="))
             return str(np.datetime_as_string(time)) if self.column.storage.kind == "M" else str(time)
         if self.column.kind == "time":
-            if not 0 <= whole < 86_400_000_000:
-                return str(whole)
-            moment = datetime.datetime.min + datetime.timedelta(microseconds=whole)
-            return moment.time().isoformat()
-        # Not by division, which rounds as the thread's context says.
-        return whole if scale is None else Decimal((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
+            is_time = 0 <= whole < 86_400_000_000
+            return DECODE["time"](whole, self.column.meaning).isoformat() if is_time else str(whole)
+        return whole if scale is None else DECODE["decimal"](whole, self.column.meaning)
 
 
 def _bars(of: Numbers, scale: float) -> Bars:
@@ -490,13 +486,6 @@ def _flat(data: Data) -> Array:
     if data.offsets is None:
         return data.values
     return data.values[int(data.offsets[0]) : int(data.offsets[-1])]
-
-
-def _texts(data: Data, sizes: Ints) -> list[bytes]:
-    """The texts of lists."""
-    run = np.ascontiguousarray(_flat(data)).tobytes()
-    ends = itertools.accumulate(sizes.tolist(), initial=0)
-    return [run[first:last] for first, last in itertools.pairwise(ends)]
 
 
 class _Place(NamedTuple):

@@ -289,7 +289,7 @@ class _Maker:
         if pa.types.is_null(kind):
             kind, is_nullable = pa.uint8(), True
             prepare = functools.partial(_plain_cast, to=kind)
-        tensor = self._tensor(kind, path, is_deep)
+        tensor = self._tensor(kind, is_deep)
         if tensor is not None:
             return Held(tensor, place, _unwrapped, is_nullable, is_deep, True)
         plain, words = _plain(pa.nulls(0, kind)).type, self.words.get(place)
@@ -371,7 +371,7 @@ class _Maker:
             "ndarray", found[1], tuple(shape), meaning, functools.partial(_read_fixed, found[3]), is_deep
         )
 
-    def _tensor(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form | None:
+    def _tensor(self, kind: pa.DataType, is_deep: bool) -> Form | None:
         """The form of arrays of an extension type that says their shape; None for any other type."""
         if not isinstance(kind, pa.BaseExtensionType):
             return None
