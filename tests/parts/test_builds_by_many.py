@@ -179,7 +179,8 @@ def test_a_part_is_tried_three_times(way, storage):
     ref = storage.submit(Failing(MANY), "a", "1", **way)
     assert ref.fingerprint == storage.submit(Plain(MANY), "b", "1").fingerprint
     Failing.left = 10**6
-    with pytest.raises(OSError, match=r"failed 3 times on process .*, at row 25: OSError: .*No space"):
+    said = r"\(rows \d+ to \d+\) of .* failed 3 times on process .*, at row 25: OSError: .*No space"
+    with pytest.raises(OSError, match=said):
         storage.submit(Failing(MANY), "c", "1", **way)
     assert 10**6 - Failing.left == 3
     Failing.left = 0
@@ -269,6 +270,7 @@ def test_cacheable_together(storage):
     with threads(4) as executor:
         found = list(executor.map(plain, [50] * 4))
     assert len({ref.fingerprint for ref in found}) == 1
+    assert found[0].manifest.lineage["seconds"] >= 0
     assert len(plain(50)) == 50
     assert set(calls) == {50}
 

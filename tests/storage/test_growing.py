@@ -277,6 +277,7 @@ def test_an_interrupted_append_is_continued(tmp_path: Path, files_of: Callable[[
         *({"of": value} for value in ("", "x" * 300, 3, None, "\ud800")),
         {"deleted": {"rows": "", "count": 1, "checks": []}},
         {"deleted": {"rows": "AAAA", "count": 2**40, "checks": []}},
+        {"deleted": {"rows": Deleted.of_rows(np.ones(1), ()).text, "count": 1, "checks": [[9, 0]] * 3}},
         {"deleted": None},
         {"name": "../1/0123456789abcdef-00000.mdb"},
     ],

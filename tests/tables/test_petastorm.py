@@ -29,7 +29,7 @@ trusted = partial(yoga.from_petastorm, trust_pickle=True)
 N = 10
 RNG = np.random.default_rng(0)
 MATRIX = RNG.random((N, 2, 3)).astype(np.float32)
-PACKED = RNG.integers(0, 9, (N, 4)).astype(np.uint16)
+PACKED = RNG.integers(0, 9, (N, 4)).astype(np.uint32)
 POINTS = [RNG.random((i % 4, 3)) for i in range(N)]
 IMAGES = RNG.integers(0, 255, (N, 5, 4, 3)).astype(np.uint8)
 
@@ -83,7 +83,7 @@ def schema_of(petastorm: Any, *more: tuple[Any, ...]) -> bytes:
         ("id", np.int64, (), scalar, False),
         ("small", np.uint8, (), scalar, False),
         ("matrix", np.float32, (2, 3), with_state(codecs.NdarrayCodec), False),
-        ("packed", np.uint16, (4,), with_state(codecs.CompressedNdarrayCodec), True),
+        ("packed", np.uint32, (4,), with_state(codecs.CompressedNdarrayCodec), True),
         ("points", np.float64, (None, 3), with_state(codecs.NdarrayCodec), False),
         (
             "image",

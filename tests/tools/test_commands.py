@@ -372,6 +372,7 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
         (["other.jsonl"], "lable"),
         (["empty.jsonl"], "empty.jsonl: there are no rows"),
         (["label=empty.npy"], "label=empty.npy has no rows, so there is nothing to append"),
+        ([], "SOURCE"),
     ],
 )
 def test_append_of_what_cannot_be_appended(storage: yoga.Storage, source: list[str], message: str) -> None:

@@ -363,6 +363,7 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("long='cut' needs one budget", {"label": 99}, long="cut")
     for cost, match in {
         (lambda c: c["label"] - 1): "at least 0 for each row, and below .*; for row 0 it is -1",
+        (lambda c: c["label"] + 2**62 - 9): "below .*; for row 9 it is",
         (lambda c: c["label"] / 2): "found float64 of shape",
         (lambda c: c["label"][:-1]): r"an array of ints of shape \(60,\); found int64 of shape \(59,\)",
         (lambda c: {"text": c["label"]}): r"must give what rows cost of each budget: \['ids'\]",
