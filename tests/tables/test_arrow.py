@@ -241,6 +241,11 @@ def test_dates_that_are_none_and_beyond_arrow_s() -> None:
         assert (times.type, times.cast(pa.int64()).to_pylist()) == (pa.duration(kind), [expected])
 
 
+def test_arrays_of_texts_become_lists() -> None:
+    for texts in (["ab", "c"], [b"ab", b"c"]):
+        assert yoga.from_arrays({"a": np.array([texts] * 2)}).to_arrow()["a"].to_pylist() == [texts] * 2
+
+
 def test_wide_decimals() -> None:
     table = pa.table({"d": pa.array(["1.25", None]).cast(pa.decimal128(30, 2))})
     assert [row["d"] for row in yoga.from_arrow(table, decimals="text")] == ["1.25", None]

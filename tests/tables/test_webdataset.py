@@ -121,7 +121,7 @@ def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert len(yoga.webdataset("s-001.tar")) == 20
     (shards / "odd{1,2}[x].tar").write_bytes(tar(files_of(7)))
     assert len(yoga.webdataset(shards / "odd{1,2}[x].tar")) == 20
-    for missing in ("t-{000..999}.tar", "*.tgz", "s-{000..003}.tar"):
+    for missing in ("t-{000..002}.tar", "*.tgz", "s-{000..003}.tar"):
         with pytest.raises(NotFoundError, match="there is no file"):
             yoga.webdataset(shards / missing)
     with pytest.raises(ValueError, match="no files were named"):

@@ -33,6 +33,7 @@ def test_rows_side_by_side(storage: yoga.Storage) -> None:
     assert pairs["1"][2].tolist() == [4, 5]
     assert list(both[:0]) == []
     assert list(both[:0].zip(two[:0].columns(["z"]))) == []
+    assert storage.submit([], "no rows", "1").zip(two[:0]).schema is None
     other = yoga.from_arrays({"x": np.arange(30), "z": np.arange(60).reshape(30, 2)})
     assert (
         len(
