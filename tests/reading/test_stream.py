@@ -19,6 +19,7 @@ import torchyoga as yoga
 from torchyoga import Stream
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.reading.stream import read_batches
 from torchyoga.testing import check_resume
 
 ORDERS: list[dict[str, Any]] = [
@@ -157,6 +158,21 @@ def test_an_iterator_of_a_stream_from_before_a_load_raises() -> None:
     stream.load_state_dict(stream.state_dict())
     with pytest.raises(StateError, match=r"call iter\(\) again"):
         next(rows)
+
+
+class Hasty(Squares):
+    """It gives no more than two rows at once."""
+
+    def take(self, rows: np.ndarray) -> list[int]:
+        if len(rows) > 2:
+            raise OSError("too many")
+        return super().take(rows)
+
+
+def test_batches_that_cannot_be_read_several_at_once_are_read_one_by_one() -> None:
+    firsts = (4, 0, 6, 2)
+    batches = read_batches(Hasty(row_bytes=8), [np.arange(n, n + 2) for n in firsts])
+    assert [*map(list, batches)] == [[n * n, (n + 1) ** 2] for n in firsts]
 
 
 def test_rows_by_number(ref: yoga.DataRef) -> None:

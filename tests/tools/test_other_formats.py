@@ -73,6 +73,8 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     made = storage.fetch("made", "1.0")
     assert made.fingerprint == storage.submit(expected, "twice", "1.0", progress=False).fingerprint
     assert place in said("report", place, "--output", "page.html")
+    if name == "images":
+        assert parsed("report", place, "--output", "page.html")["of"] == place
     assert Path("page.html").stat().st_size > 1000
     with yoga.view(read_at(place)) as server, urlopen(server.url, timeout=PATIENCE) as page:
         text = page.read().decode()
