@@ -69,7 +69,7 @@ MODULES = {"adapters", "compat", "testing", "views"}
 THIRD_PARTY = re.findall(
     r"\w+",
     """
-    _C _add_dataloader _batch_sampler _call _call_s3 _combined_loader _combined_loader_states_to_load
+    _C _add_dataloader _batch_sampler _call _call_s3 _cdata _combined_loader _combined_loader_states_to_load
     _current_frames _disabled_torch_function_impl _exit _getframe _indices _iterator _location
     _num_batches _num_workers _popen _prefetch_factor _raise_not_found_for_status _rand _rcvd_idx _request
     _remove_dataloader _shared_state _shutdown_workers _steps_seen _strip_protocol _task_info _asdict

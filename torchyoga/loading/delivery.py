@@ -126,7 +126,7 @@ class Pipeline:
         plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
         maker = Maker(
             dataset,
-            self._seeding(is_here),
+            self._seeding(),
             loader.collate_fn,
             self.watch,
             self.way.is_single,
@@ -162,7 +162,7 @@ class Pipeline:
                 f"epoch {look.start.epoch} has no batch from position {look.start.position} on, so none "
                 "tells types and shapes; add rows, or pass drop_last=False or a smaller batch_size"
             )
-        seeding, collate = self._seeding(is_here=True), loader.collate_fn
+        seeding, collate = self._seeding(), loader.collate_fn
         maker = Maker(_flat(loader), seeding, collate, plan.watch, self.way.is_single, pins=loader.pin_memory)
         with GeneratorsPutBack():
             (found,) = maker.made(wanted)
@@ -170,11 +170,9 @@ class Pipeline:
             raise found.error
         return found
 
-    def _seeding(self, is_here: bool) -> Seeding:
+    def _seeding(self) -> Seeding:
         # A foreign sampler may give a row twice, with different random numbers each time.
-        return Seeding(
-            self.way.seeds_rows, self.way.seeds_batches, is_here, self._quiet, self.plan.indices.may_repeat
-        )
+        return Seeding(self.way.seeds_rows, self.way.seeds_batches, self._quiet, self.plan.indices.may_repeat)
 
 
 def _flat(loader: TorchLoader) -> MapStyle:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from operator import getitem, length_hint
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.exceptions import note_batch, note_row, notes_of, set_notes
 from ..process.messages import warn_user
-from ..process.seeding import KINDS, row_seeds, seeder, torch_noted, where
+from ..process.seeding import KINDS, GeneratorsPutBack, row_seeds, seeder, used, where
 from ..process.stages import Stage, Stopwatch, timed
 from ..process.threads import Ahead, Task
 from ..reading.contract import title_of
@@ -25,13 +24,14 @@ from ..reading.dataref import DataRef
 from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
 from ..rows.column import is_ragged_kind
-from ..rows.types import Batch, Collate, Index, MapStyle, Row
+from ..rows.types import Batch, Collate, Index, MapStyle, Row, Seeds
 from ..sampling.seeding import Seeding, made_together
 from ..sampling.user_sampler import Keys, as_rows
 from .plan import EpochIndices, Job
 
 _SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
 _COLLATING = "collating"
+_Together: TypeAlias = Callable[[Sequence[Index]], Sequence[Row]]  # makes rows by one call
 
 
 class BatchError(Exception):
@@ -106,11 +106,6 @@ class Maker:
         """A context in which `batches` is measured."""
         return self.watch.running(self._stage)
 
-    def batches(self, job: Job) -> list[Batch]:
-        """Each batch of a job; a `Failure` in place of one that could not be made."""
-        with contextlib.nullcontext() if self._parts else self.seeding.meanwhile():
-            return self._apart(job)
-
     def made(self, job: Job) -> list[Batch]:
         """`batches`, measured, in pinned memory if that was asked for."""
         with self.running():
@@ -124,7 +119,7 @@ class Maker:
         """A batch of rows that are made; or a `Failure`."""
         job = part.job
         try:
-            with self.seeding.meanwhile(), self.watch.running(Stage.COLLATE):
+            with self.watch.running(Stage.COLLATE):
                 seeds = self.seeding.of_batches(job.seed, job.epoch, job.firsts)
                 (batch,) = self._of_parts([part.rows], seeds)
             with self.watch.running(Stage.PIN):
@@ -136,7 +131,8 @@ class Maker:
     def _pinned(self, batch: Batch) -> Batch:
         return pin_memory(batch) if self._pins and type(batch) is not Failure else batch  # type: ignore[no-untyped-call]
 
-    def _apart(self, job: Job) -> list[Batch]:
+    def batches(self, job: Job) -> list[Batch]:
+        """Each batch of a job; a `Failure` in place of one that could not be made."""
         doing = ""
         try:
             rows = self._rows(job)
@@ -152,7 +148,7 @@ class Maker:
                 self._note(error, job, doing)
                 return [Failure.of(error)]
         # One of them fails: the others are delivered nevertheless.
-        return [self._apart(alone)[0] for alone in job.apart()]
+        return [self.batches(alone)[0] for alone in job.apart()]
 
     def _note(self, error: Exception, job: Job, doing: str) -> None:
         """Notes on an error in which batch of which epoch it was raised, and by which row or rows."""
@@ -169,14 +165,14 @@ class Maker:
         if not self.seeding.rows and not self._is_single and isinstance(dataset, DataRef):
             return _rows_of(dataset, as_rows(numbers.whole) if isinstance(numbers, Keys) else numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
-        many = None if self._is_single else getattr(dataset, "__getitems__", None)
-        if self.seeding.rows:
-            named = self._places(job) if self.seeding.by_place else np.asarray(rows, np.int64)
-            if many is None or isinstance(rows, _SEVERAL):
-                by_one = self._is_single or self._ref is not None
-                return self._seeded(job, rows, named, None if by_one else made_together(dataset))
-            seeder()(int(row_seeds(job.seed, job.epoch, named)[0]))  # one thing that is not made of rows
-        return many(rows) if many else self._one_by_one(dataset, rows)
+        many: _Together | None = None if self._is_single else getattr(dataset, "__getitems__", None)
+        if not self.seeding.rows:
+            return many(rows) if many else self._one_by_one(dataset, rows)
+        if many is None or isinstance(rows, _SEVERAL):
+            return self._seeded(job, rows, many)
+        with GeneratorsPutBack():
+            seeder()(int(row_seeds(job.seed, job.epoch, np.array(job.firsts))[0]))
+            return many(rows)  # one thing that is not made of rows
 
     def _one_by_one(self, dataset: MapStyle, rows: Sequence[Index]) -> list[Row]:
         left = iter(rows)
@@ -199,55 +195,59 @@ class Maker:
             self._bound = epoch, self._ref.in_epoch(epoch)
         return self._bound[1]
 
-    def _places(self, job: Job) -> npt.NDArray[np.int64]:
-        """The places of rows in the epoch, from which the numbers drawn for each come."""
+    def _seeds(self, job: Job, rows: Sequence[Index]) -> Seeds:
+        """The seeds of the first rows of a job; from their places, where a row may come again."""
+        if not self.seeding.by_place:
+            return row_seeds(job.seed, job.epoch, np.asarray(rows, np.int64))
         bounds = zip(job.firsts, job.window.bounds, strict=True)
-        return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
+        places = [np.arange(first, first + stop - start) for first, (start, stop) in bounds]
+        return row_seeds(job.seed, job.epoch, np.concatenate(places)[: len(rows)])
 
-    def _seeded(
-        self,
-        job: Job,
-        rows: Sequence[Index],
-        numbers: npt.NDArray[np.int64],
-        together: Callable[[Sequence[Index]], Sequence[Row]] | None,
-    ) -> Sequence[Row]:
-        """The rows, each made with random numbers of its own, or `together` if that draws none."""
-        dataset, quiet = self._in_epoch(job.epoch), self.seeding.quiet
+    def _seeded(self, job: Job, rows: Sequence[Index], many: _Together | None) -> Sequence[Row]:
+        """The rows, each made with random numbers of its own, or by one call if that draws none."""
+        dataset, quiet, left = self._in_epoch(job.epoch), self.seeding.quiet, iter(rows)
+        together = made_together(dataset) if many is not None and self._ref is None else None
         if self._ref is not None and isinstance(dataset, DataRef) and dataset._is_random:
-            return dataset._take_seeded(dataset._numbered(rows), row_seeds(job.seed, job.epoch, numbers))
+            with GeneratorsPutBack():
+                return dataset._take_seeded(dataset._numbered(rows), self._seeds(job, rows))
         if together is not None and not quiet.drawn:
-            seeder()(int(row_seeds(job.seed, job.epoch, numbers[:1])[0]))
-            before = where()
-            try:
-                with torch_noted:
-                    many = together(rows)
-            except Exception:
-                if where() == before:
-                    raise
-            else:
-                if where() == before or not _are_rows(many, len(rows)):
-                    return many
+            with GeneratorsPutBack(notes=True):
+                seeder()(int(self._seeds(job, rows[:1])[0]))
+                begun = where()
+                try:
+                    whole = together(rows)
+                except Exception:
+                    if where() == begun:
+                        raise
+                else:
+                    if where() == begun or not _are_rows(whole, len(rows)):
+                        return whole
             self.note_draws()
-        make = self._of_one_row(dataset) if together is None else partial(_alone, together)
-        seeded, others = quiet.kinds
-        seeds = row_seeds(job.seed, job.epoch, numbers).tolist() if seeded else repeat(0)
-        seed, before, found = seeder(seeded), where(others), list[Row]()
+        seeded = KINDS if quiet.is_asked else quiet.drawn
+        is_special = seeded or together is not None or self._ref is not None
+        seeds = self._seeds(job, rows).tolist() if is_special else None
+        watched = GeneratorsPutBack(seeded, notes=True)
         try:
-            with torch_noted:
-                for row, own in zip(rows, seeds, strict=False):
-                    seed(own)
-                    then = where() if quiet.is_asked else None
-                    found.append(make(row))
-                    if then is not None:
-                        quiet.note(then, where())
+            with watched:
+                if seeds is None:
+                    found = [dataset[row] for row in left]
+                else:
+                    make = self._of_one_row(dataset) if together is None else partial(_alone, together)
+                    seed, found = seeder(seeded), []
+                    for row, own in zip(left, seeds, strict=True):
+                        seed(own)
+                        before = where() if quiet.is_asked else None
+                        found.append(make(row))
+                        if before is not None:
+                            quiet.note(used(before, where()))
         except Exception as error:
-            if where(others) == before:
-                self._note_row(error, rows[len(found)], together)
+            if not watched.strayed:
+                self._note_row(error, rows[len(rows) - 1 - length_hint(left)], together)
                 raise
-        if where(others) == before:
+        if not watched.strayed:
             return found
         quiet.give_up()
-        return self._seeded(job, rows, numbers, together)
+        return self._seeded(job, rows, many)
 
     def note_draws(self) -> None:
         """Notes that rows have drawn, here or in a worker: all are seeded from now on, one by one."""
@@ -274,7 +274,7 @@ class Maker:
 
         Before a user's function the generators are seeded by these seeds, if any.
         """
-        if self.collate is not default_collate or not isinstance(rows, Rows) or self._is_single:
+        if self._collated is not stacked or self._is_single or type(rows) is not Rows:
             return self._of_parts(self._cut(rows, job), seeds)
         if self._collation is None or self._collation.schema is not rows.block.schema:
             self._collation = Collation(rows.block.schema)
@@ -285,18 +285,19 @@ class Maker:
         if seeds is None:
             return [self._collated(part) for part in parts]
         seed_all, found = seeder(), []
-        for part, seed in zip(parts, seeds, strict=True):
-            seed_all(seed)
-            found.append(self._collated(part))
+        with GeneratorsPutBack():
+            for part, seed in zip(parts, seeds, strict=True):
+                seed_all(seed)
+                found.append(self._collated(part))
         return found
 
     def _cut(self, rows: Sequence[Row], job: Job) -> Sequence[Row]:
         """The rows of each batch; a list, as torch's loader gives it, if the function is the user's."""
         if self._is_single:
             return rows
-        bounds = job.window.bounds
-        found = [rows] if len(bounds) == 1 else [rows[start:stop] for start, stop in bounds]
-        if is_ours(self.collate):
+        is_one = len(job.firsts) == 1
+        found = [rows] if is_one else [rows[start:stop] for start, stop in job.window.bounds]
+        if self._collated is stacked or is_ours(self.collate):
             return found
         # A batch that the dataset's `__getitems__` has collated stays as it is.
         return [part if isinstance(part, (Mapping, torch.Tensor)) else list(part) for part in found]
@@ -363,7 +364,7 @@ def _rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Row]:
     return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)
 
 
-def _alone(together: Callable[[Sequence[Index]], Sequence[Row]], row: Index) -> Row:
+def _alone(together: _Together, row: Index) -> Row:
     """A row that is made by a call of its own."""
     (found,) = together([row])
     return found

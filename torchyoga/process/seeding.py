@@ -2,24 +2,26 @@
 
 Note 14. Seeds of rows are SplitMix64 from a BLAKE2b key.
 They are computed a batch at a time, and the generators are put back once a batch. NumPy is seeded by an int,
-because by an array it takes longer than all else together. While rows are made, NumPy draws from another
-generator: to exchange it takes a fiftieth of the time of taking its state and setting it. The states of the
-two Mersenne twisters are compared, and that of `random` is kept, as bytes where they lie: through its own
-methods that takes 20 us a batch, a third of the time of a batch of small rows.
+because by an array it takes longer than all else together. While it is seeded, NumPy draws from another
+generator: to exchange it takes a fiftieth of the time of taking its state and setting it. States are taken
+only of generators that have moved since they were taken last. To find that out, the states of the three
+Mersenne twisters are compared as bytes where they lie, which takes half a microsecond: by the methods that
+give them it would take longer than to make a batch of small rows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import pickle
 import random
 import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,8 +32,10 @@ from .threads import renew_in_children
 
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 12  # numbers that are mixed in less time by themselves than as an array
-_TWISTER = struct.Struct("=I624I")  # of `random`: its position and its words; NumPy's has them the other way
-_AT = object.__basicsize__  # where they lie in a `random.Random` of CPython, if `_are_there`
+_Twister = ctypes.c_char * 2500  # its words and its position, as they lie in memory
+# Of torch's: seed, words left, seeded, position, words, whether a float and a double that is normal is held.
+_TORCHS = struct.Struct("=QiB3xI624I8xB11xB")
+Place: TypeAlias = tuple[Any, tuple[Any, bytes], tuple[bytes, int]]  # where generators are, see `where`
 
 
 def row_seeds(seed: int, epoch: int, rows: Ints) -> Seeds:
@@ -78,18 +82,6 @@ def sampler_seed(seed: int, epoch: int, rank: int = 0) -> int:
     return _key(f"sampler {rank}", seed, epoch) >> 1
 
 
-def unmoved_seed(generator: torch.Generator | None = None) -> int:
-    """A seed in 0..2**63-1 from where a generator stands, torch's global one by default; it stays there.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(5)
-        >>> unmoved_seed(generator) == unmoved_seed(generator)
-        True
-    """
-    state = (torch.default_generator if generator is None else generator).get_state()
-    return word_of(state.numpy().tobytes()) >> 1
-
-
 @lru_cache(maxsize=64)
 def _key(kind: str, seed: int, epoch: int) -> int:
     return word_of(f"torchyoga {kind} {seed} {epoch}".encode())
@@ -104,9 +96,9 @@ def _mixed(key: int, numbers: Ints) -> Seeds:
         found = words_at(key, numbers)
         found >>= np.uint64(1)
         return found
-    few = []
+    few, step = [], int(_STEP)
     for number in numbers.tolist():
-        word = number * int(_STEP) + key & _WORD
+        word = number * step + key & _WORD
         word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
         word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
         few.append((word ^ word >> 31) >> 1)
@@ -121,9 +113,9 @@ def seeder(kinds: Sequence[str] = KINDS) -> Callable[[int], object]:
 
     torch and NumPy get different halves of the seed: with the same generator they would give the same bits.
     """
-    seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
-    seeders: list[Callable[[int], object]] = [random.seed, _numpy_seeder(), seed_torch]
-    found = [seed_one for kind, seed_one in zip(KINDS, seeders, strict=True) if kind in kinds]
+    # Of rows made on a CPU: `torch.manual_seed` asks more.
+    seeders: dict[str, Any] = {"python": random.seed, "torch": torch.default_generator.manual_seed}
+    found = [_numpy_seeder() if kind == "numpy" else seeders[kind] for kind in kinds]
 
     def seed_each(seed: int) -> None:
         for seed_one in found:
@@ -149,53 +141,51 @@ class GeneratorsPutBack:
 
     Within it NumPy holds no normal number ready, unless its generator is not a Mersenne twister. Contexts of
     several threads may end in any order: one that ends before a later one leaves to it what it has kept.
+
+    Args:
+        kinds: the generators that are to be seeded within it, of `KINDS`.
+        notes: calls such as `torch.initial_seed()` use torch's generator, though they do not move it.
+
+    Attributes:
+        strayed: after the end, True if a generator that is not of these kinds was used.
     """
 
-    __slots__ = ("_bits", "_numpy", "_python", "_spare", "_torch", "thread")
+    __slots__ = ("_kept", "_kinds", "_notes", "_place", "_spare", "strayed", "thread")
+
+    def __init__(self, kinds: Sequence[str] = KINDS, notes: bool = False) -> None:
+        self._kinds, self._notes, self.strayed = kinds, notes, False
 
     def __enter__(self) -> None:
         with _entered.lock:
-            self._python, self._torch = _python_state(), torch.default_generator.get_state()
-            self._bits = bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
-            self._spare: np.random.BitGenerator | None = None
-            self._numpy: Any = None
-            if type(bits) is np.random.MT19937:
-                self._numpy = _state_with_normal(bits)  # to exchange generators forgets the number
-                self._spare = _spares.pop() if _spares else np.random.MT19937(0)
-                np.random.set_bit_generator(self._spare)  # type: ignore[attr-defined]
-            else:
-                self._numpy = np.random.get_state(legacy=False)
+            kept, place, self._spare = _entered.kept, where(), None
+            if kept[0] != place or kept[1]["has_gauss"]:
+                kept = _entered.kept = _kept(kept, place)
+            self._kept, self._place = kept, kept[0]
+            if type(self._place[1][0]) is np.random.MT19937:
+                if kept[1]["has_gauss"] or "numpy" in self._kinds:
+                    self._spare = _spares.pop() if _spares else np.random.MT19937(0)
+                # The same one, too, forgets a normal number, which the place does not show.
+                np.random.set_bit_generator(self._spare or self._place[1][0])  # type: ignore[attr-defined]
+                self._place = where() if self._spare else self._place
+            if self._notes:
+                torch.random.default_generator = torch_noted  # type: ignore[attr-defined,assignment]
             self.thread = threading.get_ident()
             _entered.contexts.append(self)
 
     def __exit__(self, *_: object) -> None:
         with _entered.lock:
-            self.leave()
-
-    def leave(self) -> None:
-        """Ends the context; hold the lock."""
-        contexts = _entered.contexts
-        at = contexts.index(self)
-        del contexts[at]
-        if at < len(contexts):
-            later = contexts[at]
-            later._bits, later._numpy = self._bits, self._numpy
-            later._python, later._torch = self._python, self._torch
-        else:
-            self._put_back()
-        if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
-            _spares.append(self._spare)  # what others have put in its place is theirs
-
-    def _put_back(self) -> None:
-        np.random.set_bit_generator(self._bits)  # type: ignore[attr-defined]
-        if self._numpy is not None:
-            np.random.set_state(self._numpy)
-        if _WORDS is not None:  # `random.setstate` takes 10 us
-            words, _python.gauss_next = self._python  # type: ignore[attr-defined]
-            _WORDS.raw = words  # not by `ctypes.memmove`, during which other threads may draw
-        else:
-            random.setstate(self._python[0])
-        torch.default_generator.set_state(self._torch)
+            contexts, kept, now = _entered.contexts, self._kept, where()
+            at, has_moved = contexts.index(self), now != kept[0]
+            del contexts[at]
+            self.strayed = has_moved and not set(used(self._place, now)) <= set(self._kinds)
+            if at < len(contexts):
+                contexts[at]._kept = kept
+            elif has_moved:
+                _put_back(kept, now)
+            if self._notes and not (contexts and any(context._notes for context in contexts)):
+                torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
+            if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
+                _spares.append(self._spare)  # what others have put in its place is theirs
 
 
 class _Entered:
@@ -203,112 +193,128 @@ class _Entered:
 
     def __init__(self) -> None:
         self.contexts: list[GeneratorsPutBack] = []
+        self.kept: Any = (None, None, None), {}, None  # by the one that began last
         self.renew()
 
     def renew(self) -> None:
         self.lock = threading.Lock()  # while one begins or ends
         # In a forked child the other threads' never end.
         for context in [one for one in self.contexts if one.thread != threading.get_ident()]:
-            context.leave()
+            context.__exit__()
 
 
 _entered = _Entered()
 renew_in_children(_entered)
 _spares: list[np.random.BitGenerator] = []  # that NumPy draws from within a context, one for each of them
-_without_normal: list[object] = [None, b""]  # NumPy's generator and its state, when it held no number last
 
 
-def _state_with_normal(bits: np.random.MT19937) -> dict[str, object] | None:
-    """NumPy's whole state, if it holds a normal number ready; else None."""
-    words = _words_of(bits)
-    if _without_normal == [bits, words]:
+def _kept(last: Any, place: Place) -> tuple[Place, dict[str, Any], Any]:
+    """Where the generators are, and states of NumPy and torch; one that has not moved is not asked again."""
+    before, numpys, torchs = last
+    if before[1] != place[1] or numpys["has_gauss"]:  # of which a twister's place says nothing
+        numpys = np.random.get_state(legacy=False)
+    if before[2] != place[2]:
+        torchs = torch.default_generator.get_state()
+    # Another thread may draw meanwhile.
+    return (place, numpys, torchs) if where() == place else _kept(last, where())
+
+
+def _put_back(kept: tuple[Place, dict[str, Any], Any], now: Place) -> None:
+    place, numpys, torchs = kept
+    if now[0] != place[0]:
+        if _PYTHONS is None:
+            random.setstate(place[0])
+        else:  # not by `ctypes.memmove`, during which other threads may draw; `random.setstate` takes 10 us
+            _PYTHONS.raw, _python.gauss_next = place[0]  # type: ignore[attr-defined]
+    if now[1] != place[1]:
+        np.random.set_bit_generator(place[1][0])  # type: ignore[attr-defined]
+        if numpys["has_gauss"] or where()[1] != place[1]:
+            np.random.set_state(numpys)
+    if now[2] != place[2]:
+        torch.default_generator.set_state(torchs)
+
+
+def where() -> Place:
+    """Where `random`, NumPy and torch are: another place if one was used, or if torch was asked.
+
+    A place has the whole states, but for a normal number that a Mersenne twister of NumPy's holds ready.
+    """
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if type(bits) is np.random.MT19937:
+        numpys = _Twister.from_address(bits.ctypes.state_address).raw
+    else:
+        numpys = pickle.dumps(np.random.get_state(legacy=False))
+    pythons = random.getstate() if _PYTHONS is None else (_PYTHONS.raw, _python.gauss_next)  # type: ignore[attr-defined]
+    view = _torch_view()
+    torchs = torch.default_generator.get_state().numpy().tobytes() if view is None else view.raw
+    return pythons, (bits, numpys), (torchs, torch_noted.count)
+
+
+def used(before: Place, after: Place) -> list[str]:
+    """The generators, of `KINDS`, that are at another place."""
+    return [kind for kind, one, two in zip(KINDS, before, after, strict=True) if one != two]
+
+
+def _python_view() -> Any:
+    """The state of `random` as it lies in memory; None if it does not lie where it is looked for."""
+    at, one = object.__basicsize__, random.Random(5)
+    if sys.implementation.name != "cpython" or random.Random.__basicsize__ < at + 2500:
         return None
-    state: dict[str, object] = np.random.get_state(legacy=False)
-    if state["has_gauss"]:
-        return state
-    _without_normal[:] = bits, words
-    return None
-
-
-def _words_of(bits: np.random.MT19937) -> bytes:
-    return ctypes.string_at(bits.ctypes.state_address, _TWISTER.size)
-
-
-def _are_there() -> bool:
-    """True if the state of `random` lies where it is looked for."""
-    if sys.implementation.name != "cpython" or random.Random.__basicsize__ < _AT + _TWISTER.size:
-        return False
-    one = random.Random(5)
     one.random()
-    position, *key = _TWISTER.unpack(ctypes.string_at(id(one) + _AT, _TWISTER.size))
-    return one.getstate() == (3, (*key, position), None)
+    position, *key = struct.unpack("=I624I", ctypes.string_at(id(one) + at, 2500))
+    return _Twister.from_address(id(_python) + at) if one.getstate() == (3, (*key, position), None) else None
 
 
 _python: random.Random = random.random.__self__  # type: ignore[attr-defined]
-_WORDS = (ctypes.c_char * _TWISTER.size).from_address(id(_python) + _AT) if _are_there() else None
+_PYTHONS = _python_view()
 
 
-def _python_state() -> tuple[Any, object]:
-    if _WORDS is not None:
-        return _WORDS.raw, _python.gauss_next  # type: ignore[attr-defined]
-    return random.getstate(), None
+@cache
+def _torch_view() -> Any:
+    """The state of torch's generator as it lies in memory; None if it does not lie where it is looked for.
+
+    It is read only if all that `get_state` says lies there, whichever normal numbers are held ready: what is
+    read lies between bytes of the state, so within its object, which lives as long as torch.
+    """
+    with contextlib.suppress(Exception):
+        generators, state = [torch.default_generator], torch.Generator("cpu").manual_seed(5).get_state()
+        for held in ((0, 0), (1, 0), (0, 1)):
+            state.numpy()[[5040, 5052]] = held  # whether a double and a float is
+            generators.append(torch.Generator("cpu").set_state(state))
+        words = state.numpy()[24:5016].view(np.uint64).astype(np.uint32).tobytes()
+        at = _copied(generators[1], 0, 128 + _TORCHS.size).index(words) - 20
+        if all(_lies_at(at, one) for one in generators):
+            address = torch.default_generator._cdata + at  # type: ignore[attr-defined]
+            return (ctypes.c_char * _TORCHS.size).from_address(address)
+    return None
 
 
-def where(kinds: Sequence[str] = KINDS) -> list[object]:
-    """Where generators are, within `GeneratorsPutBack` and `torch_noted`: another place if one was used."""
-    return [_WHERE[kind]() for kind in kinds]
+def _lies_at(at: int, generator: torch.Generator) -> bool:
+    *most, has_float, has_double = _TORCHS.unpack(_copied(generator, at, _TORCHS.size))
+    given = struct.unpack("=QiiQ624Q24xi8xB3x", generator.get_state().numpy().tobytes())
+    return (*most, has_double, has_float) == given
 
 
-def _numpy_state() -> object:
-    """As long as it holds no normal number ready."""
-    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    return _words_of(bits) if type(bits) is np.random.MT19937 else repr(np.random.get_state(legacy=False))
-
-
-def _torch_state() -> object:
-    return torch.default_generator.get_state().numpy().tobytes(), torch_noted.count
-
-
-_WHERE = {"python": _python_state, "numpy": _numpy_state, "torch": _torch_state}
+def _copied(generator: Any, at: int, size: int) -> bytes:
+    """Bytes from a place of a generator on, as the kernel copies them: an error where there is no memory."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        return os.pread(memory.fileno(), size, generator._cdata + at)
 
 
 class _Asking:
-    """A context that counts calls such as `torch.initial_seed()`, which move nothing, by any thread.
+    """Stands in for torch's generator where functions such as `torch.initial_seed()` look for it.
 
-    It stands in for torch's generator where these functions look for it, as a function could be imported by
-    name before it is replaced. Contexts may end in any order.
+    These are not replaced themselves, as they could be imported by name before.
 
     Attributes:
         count: how often torch's generator was asked for anything.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.renew()
-        renew_in_children(self)
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._within.append(threading.get_ident())
-            torch.random.default_generator = self  # type: ignore[attr-defined,assignment]
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._within.remove(threading.get_ident())
-            if not self._within:
-                torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
+    count = 0
 
     def __getattr__(self, name: str) -> object:
         self.count += 1
         return getattr(torch.default_generator, name)
-
-    def renew(self) -> None:
-        self._lock = threading.Lock()
-        # In a forked child the other threads' contexts never end.
-        before, mine = vars(self).get("_within", []), threading.get_ident()
-        self._within = [thread for thread in before if thread == mine]
-        if before and not self._within:
-            torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
 
 
 torch_noted = _Asking()
@@ -328,8 +334,7 @@ class OwnGenerators:
     """
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._numpy = np.random.MT19937(0)
+        self._seed, self._numpy = seed, np.random.MT19937(0)
         # Of the other two, once they were in place.
         self._states: tuple[tuple[object, ...], torch.Tensor] | None = None
 

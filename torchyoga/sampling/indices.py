@@ -18,9 +18,9 @@ from ..order.cursor import Cursor
 from ..order.epoch import Epoch, Iteration, IterationOptions
 from ..order.place import Shard, batches, chunks, first_positions
 from ..order.proof import Proof, prove
+from ..process.digests import word_of
 from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..process.seeding import unmoved_seed
 from ..rows.types import Index
 from ..views.flattened import flattened
 from . import trainers
@@ -293,7 +293,8 @@ def drawn_seed(generator: torch.Generator | None, ranks: Ranks, for_order: bool)
     if not ranks.follows or is_one_of_several():
         return 0
     if not for_order:
-        return unmoved_seed(generator)
+        state = (torch.default_generator if generator is None else generator).get_state()
+        return word_of(state.numpy().tobytes()) >> 1
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 

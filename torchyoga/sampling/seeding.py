@@ -13,16 +13,14 @@ its numbers would depend on which rows are together: that batch and all later on
 from __future__ import annotations
 
 import array
-import contextlib
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
-from ..process.seeding import KINDS, GeneratorsPutBack, batch_seeds
+from ..process.seeding import KINDS, batch_seeds
 from ..reading.dataref import DataRef
 from ..rows.types import Index, Row
 
@@ -74,23 +72,16 @@ class Quiet:
 
     Attributes:
         drawn: those from which rows have drawn.
-        is_asked: the next row is to be looked at.
+        is_asked: the next row is to be looked at, and all generators are to be seeded for it.
     """
 
     def __init__(self, is_asked: bool) -> None:
         self.drawn: tuple[str, ...] = () if is_asked else KINDS
         self.is_asked, self._left = is_asked, _LOOKED_AT  # rows to look at
 
-    @property
-    def kinds(self) -> tuple[tuple[str, ...], list[str]]:
-        """The generators that are to be seeded for each row, and those of which no row is known to draw."""
-        seeded = KINDS if self.is_asked else self.drawn
-        return seeded, [kind for kind in KINDS if kind not in seeded]
-
-    def note(self, before: Sequence[object], after: Sequence[object]) -> None:
-        """Notes where the generators were before a row and after it."""
-        moved = {kind for kind, *two in zip(KINDS, before, after, strict=True) if two[0] != two[1]}
-        self.drawn = tuple(kind for kind in KINDS if kind in moved or kind in self.drawn)
+    def note(self, drawn: Collection[str]) -> None:
+        """Notes the generators that a row has drawn from."""
+        self.drawn = tuple(kind for kind in KINDS if kind in drawn or kind in self.drawn)
         self._left -= 1
         self.is_asked = self._left > 0
 
@@ -105,23 +96,15 @@ class Seeding(NamedTuple):
     Attributes:
         rows: True if each row is.
         batches: True if the collate function is, for each batch.
-        is_here: True if rows are made in the training loop's process, whose own random numbers are kept.
         quiet: whether rows draw.
         by_place: True if a row is seeded by its place in the epoch, as it may come more than once.
     """
 
     rows: bool
     batches: bool
-    is_here: bool
     quiet: Quiet
     by_place: bool = False
 
     def of_batches(self, seed: int, epoch: int, positions: list[int]) -> list[int] | None:
         """The seeds of the batches that begin at these positions of an epoch; None if they are not seeded."""
         return batch_seeds(seed, epoch, np.array(positions)).tolist() if self.batches else None
-
-    def meanwhile(self) -> AbstractContextManager[None]:
-        """A context to make rows and batches in; the generators are put back after it."""
-        if self.rows or (self.is_here and self.batches):
-            return GeneratorsPutBack()
-        return contextlib.nullcontext()
