@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import random
+import sys
 import threading
 from collections import UserList
 from collections.abc import Callable
@@ -24,7 +25,9 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset,
 
 import torchyoga as yoga
 from torchyoga.order.epoch import IterationOptions
+from torchyoga.process import seeding
 from torchyoga.process.seeding import (
+    KINDS,
     GeneratorsPutBack,
     batch_seeds,
     generators,
@@ -113,10 +116,24 @@ def _forked() -> float:
         return _torch()
 
 
+def _round() -> float:
+    """All words of Python's twister: its position is the same after it."""
+    return [random.getrandbits(32) for _ in range(624)][-1] / 2**32
+
+
+def _numpy_round() -> float:
+    return np.random.bytes(4 * 624)[-1] / 256
+
+
+def _torch_round() -> float:
+    return float(torch.rand(624)[-1])
+
+
+DRAWS = [random.random, _gauss, np.random.rand, np.random.randn, _torch, _forked, torch.initial_seed]
+
+
 @pytest.mark.quick("MT19937-random", "MT19937-_forked", "PCG64-rand")
-@pytest.mark.parametrize(
-    "draw", [random.random, _gauss, np.random.rand, np.random.randn, _torch, _forked, torch.initial_seed]
-)
+@pytest.mark.parametrize("draw", [*DRAWS, _round, _numpy_round, _torch_round])
 @pytest.mark.parametrize("generator", GENERATORS[:2], indirect=True)
 def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> None:
     data, options = Mapped(2000, seldom(draw)), {"shuffle": True, "seed": 5, "collate_fn": list}
@@ -131,6 +148,143 @@ def test_a_row_that_seldom_draws_is_not_missed(draw: Any, generator: Any) -> Non
         batches = list(yoga.DataLoader(data, size, num_workers=workers, **options))
         assert (batches if size is None else sum(batches, [])) == expected
         assert standing() == before
+
+
+def _python_word() -> None:
+    version, words, normal = random.getstate()
+    random.setstate((version, (*words[:300], words[300] ^ 1, *words[301:]), normal))
+
+
+def _numpy_word() -> None:
+    state: Any = np.random.get_state(legacy=False)
+    state["state"]["key"][300] ^= 1
+    np.random.set_state(state)
+
+
+def _torch_word() -> None:
+    state = torch.default_generator.get_state()
+    state[24 + 8 * 300] ^= 1
+    torch.default_generator.set_state(state)
+
+
+LITTLE = {
+    "a word": {"python": _python_word, "numpy": _numpy_word, "torch": _torch_word},
+    "a number": {"python": _gauss, "numpy": np.random.randn, "torch": lambda: torch.randn(())},
+}
+
+
+@pytest.mark.parametrize("little", LITTLE)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lies_there", [True, False])
+def test_a_word_or_a_normal_number_that_was_held_tells_which_generator_was_used(
+    little: str, kind: str, lies_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not lies_there:
+        monkeypatch.setattr(seeding, "_PYTHONS", None)
+        monkeypatch.setattr(seeding, "_torch_view", lambda: None)
+    others = [other for other in KINDS if other != kind]
+    for draw in (drawn, np.random.rand):  # normal numbers are held; NumPy holds none
+        draw()
+        before = generators()
+        for kinds, strayed in ((), True), (others, True), ([kind], False), (KINDS, False):
+            context = GeneratorsPutBack(kinds)
+            with context:
+                seeder(set(kinds) - {kind})(5)
+                LITTLE[little][kind]()
+            assert context.strayed is strayed
+            assert generators() == before
+
+
+def test_a_normal_number_that_numpy_holds_is_not_drawn_by_rows() -> None:
+    np.random.randn()
+    held, state = generators(), np.random.get_state(legacy=False)
+    for is_new in (True, False):
+        watched = GeneratorsPutBack(())
+        with watched:
+            np.random.randn()
+        assert watched.strayed
+        if is_new:
+            assert generators() == held
+            np.random.randn()  # that number: no word is drawn
+            free = generators()
+            with GeneratorsPutBack(()):
+                pass
+            assert generators() == free
+            np.random.set_state(state)  # held again, as no place shows
+
+
+def test_the_state_of_torchs_generator_is_read_where_it_lies_or_else_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_found() -> bool:
+        seeding._torch_view.cache_clear()
+        return seeding._torch_view() is not None
+
+    class Nowhere:
+        _cdata = 4096  # an address without memory
+
+    copied = seeding._copied
+    assert is_found() is (sys.platform == "linux")
+    expected = list(yoga.DataLoader(NOISY, 4, seed=3, collate_fn=list))
+    for wrong in (
+        lambda generator, at, size: copied(generator, at, size)[:-1],
+        lambda generator, at, size: copied(generator, at, size)[:-1] + b"\2",
+        lambda generator, at, size: copied(generator, at + at // 80, size),
+        lambda generator, at, size: copied(Nowhere(), at, size),
+    ):
+        monkeypatch.setattr(seeding, "_copied", wrong)
+        assert not is_found()
+        assert list(yoga.DataLoader(NOISY, 4, seed=3, collate_fn=list)) == expected
+    monkeypatch.undo()
+    assert is_found() is (sys.platform == "linux")
+
+
+def test_a_number_that_a_thread_draws_while_states_are_taken_stays_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drawing(**options: Any) -> Any:
+        """As if a thread drew meanwhile."""
+        if left:
+            left.pop()()
+        return get_state(**options)
+
+    get_state, left = np.random.get_state, list[Callable[[], object]]([random.random, _torch])
+    monkeypatch.setattr(np.random, "get_state", drawing)
+    np.random.rand()
+    with GeneratorsPutBack(()):
+        assert not left
+        begun = random.getstate(), torch.get_rng_state().tolist()
+        drawn()
+    assert begun == (random.getstate(), torch.get_rng_state().tolist())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StopIteration])
+def test_an_interrupt_of_rows_that_draw_after_all_and_the_stop_of_others_reach_the_loop(error: Any) -> None:
+    left = [error]
+
+    def row(index: int) -> int:
+        if index == 700 and left:
+            if error is KeyboardInterrupt:
+                random.random()
+            raise left.pop()
+        return index
+
+    before, found = generators(), list[Any]()
+    rows = itertools.chain.from_iterable(yoga.DataLoader(Mapped(800, row), 8, seed=5, collate_fn=list))
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        found.extend(rows)
+    assert found == list(range(696))
+    assert generators() == before
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_torchs_functions_ask_the_generator_itself_after_the_last_context(order: tuple[int, int]) -> None:
+    contexts = [GeneratorsPutBack((), notes=True) for _ in order]
+    for context in contexts:
+        context.__enter__()
+    for number, expected in zip(order, (seeding.torch_noted, torch.default_generator), strict=True):
+        contexts[number].__exit__()
+        assert torch.random.default_generator is expected  # type: ignore[attr-defined]
 
 
 def test_rows_that_draw_nothing_are_made_once_and_a_batch_that_draws_after_all_twice() -> None:
@@ -565,7 +719,7 @@ def test_a_forked_child_puts_back_what_its_parent_had_beside_another_thread() ->
     before, entered, leave = generators(), threading.Event(), threading.Event()
 
     def stay() -> None:
-        with GeneratorsPutBack():
+        with GeneratorsPutBack(notes=True):
             seeder()(6)
             entered.set()
             leave.wait(60)
@@ -577,7 +731,8 @@ def test_a_forked_child_puts_back_what_its_parent_had_beside_another_thread() ->
         assert entered.wait(60)
         child = os.fork()
     if child == 0:
-        becoming.leave(0 if generators() == before else 1)
+        is_torchs = torch.random.default_generator is torch.default_generator  # type: ignore[attr-defined]
+        becoming.leave(0 if generators() == before and is_torchs else 1)
     leave.set()
     thread.join(60)
     assert os.waitpid(child, 0)[1] == 0
