@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 from collections import UserList
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -237,6 +237,69 @@ def test_the_state_of_torchs_generator_is_read_where_it_lies_or_else_asked_for(
         assert list(yoga.DataLoader(NOISY, 4, seed=3, collate_fn=list)) == expected
     monkeypatch.undo()
     assert is_found() is (sys.platform == "linux")
+
+
+def test_an_interrupt_anywhere_leaves_the_loops_generators_where_they_are() -> None:
+    functions = {"_enter", "leave", "_kept", "_put_back", "where"}
+
+    def interrupting(frame: Any, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != seeding.__file__ or frame.f_code.co_name not in functions:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == at:
+                raise KeyboardInterrupt
+        return interrupting
+
+    for held, kinds in itertools.product((True, False), (KINDS, ())):
+        for at in range(1, 200):
+            (np.random.randn if held else drawn)()
+            before, lines = generators(), list[int]()
+            sys.settrace(interrupting)
+            try:
+                with GeneratorsPutBack(kinds, notes=True):
+                    seeder(kinds)(at)
+                    drawn()
+            except KeyboardInterrupt:
+                found = "interrupted"
+            else:
+                found = "ended"
+            finally:
+                sys.settrace(None)
+            assert generators() == before
+            assert torch.random.default_generator is torch.default_generator  # type: ignore[attr-defined]
+            assert not seeding._entered.contexts
+            if found == "ended":
+                break
+        assert 20 < at < 199
+
+
+class Lazy(Mapping[str, float]):
+    """A row whose value is drawn when it is looked at."""
+
+    def __getitem__(self, _: str) -> float:
+        return random.random() + np.random.rand() + float(torch.rand(()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("x")
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_what_is_drawn_while_rows_are_collated_or_listed_is_not_the_loops() -> None:
+    class Listed(Mapped):
+        def __getitems__(self, rows: list[int]) -> Any:
+            return (random.random() + np.random.rand() for _ in rows)
+
+    loaders = [
+        *(yoga.DataLoader(Mapped(8, lambda _: Lazy()), size, seed=3) for size in (4, None)),
+        yoga.DataLoader(Listed(8, int), 4, seed=3, collate_fn=list),
+    ]
+    for loader in loaders:
+        before = generators()
+        assert len(list(loader)) in (2, 8)
+        assert generators() == before
 
 
 def test_a_number_that_a_thread_draws_while_states_are_taken_stays_drawn(

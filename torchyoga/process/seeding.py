@@ -32,6 +32,7 @@ from .threads import renew_in_children
 
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 12  # numbers that are mixed in less time by themselves than as an array
+_MOST_TRIES = 64
 _Twister = ctypes.c_char * 2500  # its words and its position, as they lie in memory
 # Of torch's: seed, words left, seeded, position, words, whether a float and a double that is normal is held.
 _TORCHS = struct.Struct("=QiB3xI624I8xB11xB")
@@ -156,36 +157,54 @@ class GeneratorsPutBack:
         self._kinds, self._notes, self.strayed = kinds, notes, False
 
     def __enter__(self) -> None:
-        with _entered.lock:
-            kept, place, self._spare = _entered.kept, where(), None
-            if kept[0] != place or kept[1]["has_gauss"]:
-                kept = _entered.kept = _kept(kept, place)
-            self._kept, self._place = kept, kept[0]
-            if type(self._place[1][0]) is np.random.MT19937:
-                if kept[1]["has_gauss"] or "numpy" in self._kinds:
-                    self._spare = _spares.pop() if _spares else np.random.MT19937(0)
-                # The same one, too, forgets a normal number, which the place does not show.
-                np.random.set_bit_generator(self._spare or self._place[1][0])  # type: ignore[attr-defined]
-                self._place = where() if self._spare else self._place
-            if self._notes:
-                torch.random.default_generator = torch_noted  # type: ignore[attr-defined,assignment]
-            self.thread = threading.get_ident()
-            _entered.contexts.append(self)
+        try:
+            with _entered.lock:
+                self._enter()
+        except BaseException:  # such as Ctrl-C in the midst of it
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        with _entered.lock:
-            contexts, kept, now = _entered.contexts, self._kept, where()
-            at, has_moved = contexts.index(self), now != kept[0]
-            del contexts[at]
-            self.strayed = has_moved and not set(used(self._place, now)) <= set(self._kinds)
-            if at < len(contexts):
-                contexts[at]._kept = kept
-            elif has_moved:
-                _put_back(kept, now)
-            if self._notes and not (contexts and any(context._notes for context in contexts)):
-                torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
-            if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
-                _spares.append(self._spare)  # what others have put in its place is theirs
+        try:
+            with _entered.lock:
+                self.leave()
+        except BaseException:
+            with _entered.lock:
+                self.leave()
+            raise
+
+    def _enter(self) -> None:
+        kept, place, self._spare = _entered.kept, where(), None
+        if kept[0] != place or kept[1]["has_gauss"]:
+            kept = _entered.kept = _kept(kept, place)
+        self._kept, self._place, self.thread = kept, kept[0], threading.get_ident()
+        _entered.contexts.append(self)
+        if type(self._place[1][0]) is np.random.MT19937:
+            if kept[1]["has_gauss"] or "numpy" in self._kinds:
+                self._spare = _spares.pop() if _spares else np.random.MT19937(0)
+            # The same one, too, forgets a normal number, which the place does not show.
+            np.random.set_bit_generator(self._spare or self._place[1][0])  # type: ignore[attr-defined]
+            self._place = where() if self._spare else self._place
+        if self._notes:
+            torch.random.default_generator = torch_noted  # type: ignore[attr-defined,assignment]
+
+    def leave(self) -> None:
+        """Ends the context, if it has not ended; hold the lock."""
+        contexts = _entered.contexts
+        if self not in contexts:
+            return
+        at, kept, now = contexts.index(self), self._kept, where()
+        has_moved = now != kept[0]
+        self.strayed = has_moved and not set(used(self._place, now)) <= set(self._kinds)
+        if at + 1 < len(contexts):
+            contexts[at + 1]._kept = kept
+        elif has_moved or kept[1]["has_gauss"]:
+            _put_back(kept, now)
+        if self._notes and (len(contexts) == 1 or not any(one._notes for one in contexts if one is not self)):
+            torch.random.default_generator = torch.default_generator  # type: ignore[attr-defined]
+        del contexts[at]
+        if self._spare is not None and np.random.get_bit_generator() is not self._spare:  # type: ignore[attr-defined]
+            _spares.append(self._spare)  # what others have put in its place is theirs
 
 
 class _Entered:
@@ -200,7 +219,7 @@ class _Entered:
         self.lock = threading.Lock()  # while one begins or ends
         # In a forked child the other threads' never end.
         for context in [one for one in self.contexts if one.thread != threading.get_ident()]:
-            context.__exit__()
+            context.leave()
 
 
 _entered = _Entered()
@@ -210,13 +229,16 @@ _spares: list[np.random.BitGenerator] = []  # that NumPy draws from within a con
 
 def _kept(last: Any, place: Place) -> tuple[Place, dict[str, Any], Any]:
     """Where the generators are, and states of NumPy and torch; one that has not moved is not asked again."""
-    before, numpys, torchs = last
-    if before[1] != place[1] or numpys["has_gauss"]:  # of which a twister's place says nothing
-        numpys = np.random.get_state(legacy=False)
-    if before[2] != place[2]:
-        torchs = torch.default_generator.get_state()
-    # Another thread may draw meanwhile.
-    return (place, numpys, torchs) if where() == place else _kept(last, where())
+    for _ in range(_MOST_TRIES):  # as another thread may draw meanwhile
+        before, numpys, torchs = last
+        if before[1] != place[1] or numpys["has_gauss"]:  # of which a twister's place says nothing
+            numpys = np.random.get_state(legacy=False)
+        if before[2] != place[2]:
+            torchs = torch.default_generator.get_state()
+        now, place = place, where()
+        if now == place:
+            break
+    return place, numpys, torchs
 
 
 def _put_back(kept: tuple[Place, dict[str, Any], Any], now: Place) -> None:
@@ -226,7 +248,7 @@ def _put_back(kept: tuple[Place, dict[str, Any], Any], now: Place) -> None:
             random.setstate(place[0])
         else:  # not by `ctypes.memmove`, during which other threads may draw; `random.setstate` takes 10 us
             _PYTHONS.raw, _python.gauss_next = place[0]  # type: ignore[attr-defined]
-    if now[1] != place[1]:
+    if now[1] != place[1] or numpys["has_gauss"]:
         np.random.set_bit_generator(place[1][0])  # type: ignore[attr-defined]
         if numpys["has_gauss"] or where()[1] != place[1]:
             np.random.set_state(numpys)
@@ -258,7 +280,9 @@ def used(before: Place, after: Place) -> list[str]:
 def _python_view() -> Any:
     """The state of `random` as it lies in memory; None if it does not lie where it is looked for."""
     at, one = object.__basicsize__, random.Random(5)
-    if sys.implementation.name != "cpython" or random.Random.__basicsize__ < at + 2500:
+    if not isinstance(_python, random.Random) or sys.implementation.name != "cpython":
+        return None
+    if random.Random.__basicsize__ < at + 2500:
         return None
     one.random()
     position, *key = struct.unpack("=I624I", ctypes.string_at(id(one) + at, 2500))
