@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 
+from torchyoga.order import mixed
+from torchyoga.order.full import Order
 from torchyoga.order.mixed import MixOrder, unpacked
 from torchyoga.order.mixture import MOST_WEIGHT, MixStage, Mixture, Proportions, Source, whole_weights
 
@@ -57,8 +60,9 @@ CASES = [
 @pytest.mark.parametrize(("lengths", "weights", "rows", "cell"), CASES)
 @pytest.mark.parametrize("kind", [True, False, "block"])
 def test_each_row_of_each_pass_comes_once(
-    lengths: list[int], weights: list[int], rows: int, cell: int, kind: Any
+    lengths: list[int], weights: list[int], rows: int, cell: int, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(mixed, "_FEW", 0)  # places that follow each other are a run
     files = tuple(np.array([0, length // 2, length]) for length in lengths)
     found = order(lengths, weights, rows, cell, seed=3, shuffle=kind, files=files, window=2)
     once, seen = replace(found, reshuffle=False), []
@@ -78,6 +82,49 @@ def test_each_row_of_each_pass_comes_once(
         ends = rows * epoch + np.array([*range(cell, rows, cell), rows])
         counts = np.cumsum(np.arange(len(lengths))[:, None] == [source for source, _, _ in seen], axis=1)
         assert np.array_equal(counts[:, ends - 1], Proportions(weights).counts(ends))
+
+
+@pytest.mark.parametrize("kind", [True, False, "block"])
+def test_long_runs_are_their_places_one_by_one(kind: Any) -> None:
+    lengths, rows = [70_000, 5000, 6, 200_000], 150_000
+    files = tuple(np.array([0, length // 3, length]) for length in lengths)
+    found, fresh = (order(lengths, [9, 5, 1, 5], rows, seed=3, shuffle=kind, files=files) for _ in range(2))
+    for epoch in (0, 3):
+        numbers = found.rows(epoch, np.arange(rows))
+        for step in (-1, 2):
+            assert np.array_equal(fresh.rows(epoch, np.arange(rows)[::step]), numbers[::step])
+        for start in range(70_001, rows, 999):
+            some = np.arange(start, min(start + 999, rows))
+            assert np.array_equal(fresh.rows(epoch, some), numbers[some])
+            assert np.array_equal(fresh.positions(epoch, numbers[some]), some)
+
+
+def test_a_pass_is_computed_as_a_whole_once_many_of_its_rows_were_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, asked, rows_of = order([10**5] * 4, [1] * 4, 10**6, seed=1), [0], Order.rows
+
+    def rows(self: Order, epoch: int, positions: Any) -> Any:
+        asked.append(len(positions))
+        return rows_of(self, epoch, positions)
+
+    monkeypatch.setattr(Order, "rows", rows)
+    found.rows(0, np.arange(256))
+    assert max(asked) < 256
+    for start in range(256, 10**5, 4096):
+        found.rows(0, np.arange(start, start + 4096))
+    assert asked.count(10**5) == 4
+    assert sum(asked) < 5 * 10**5
+
+
+def test_of_many_sources_passes_are_not_kept() -> None:
+    found = order([10**5] * 64, [1] * 64, 10**6, seed=1)
+    tracemalloc.start()
+    for start in range(0, 10**6, 2**17):
+        found.rows(0, np.arange(start, start + 2**17))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2**20
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 5, 8])
@@ -180,7 +227,8 @@ def restaged(found: MixOrder, place: int, weights: tuple[int, ...]) -> MixOrder:
 
 @pytest.mark.quick("8")
 @pytest.mark.parametrize("cell", [1, 8, 64])
-def test_other_weights_at_every_place(cell: int) -> None:
+def test_other_weights_at_every_place(cell: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "_FEW", 0)
     lengths, rows = [11, 7, 4], 50
     first = order(lengths, [5, 2, 1], rows, cell, seed=9)
     before = np.concatenate([first.rows(epoch, np.arange(rows)) for epoch in range(2)])

@@ -14,8 +14,9 @@ large ones do not. To sort 4,096 words takes as long as the first thousand numbe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..process.digests import keyed_words, random_words
@@ -32,7 +33,8 @@ _Words: TypeAlias = "npt.NDArray[np.unsignedinteger]"  # 32 bits wide, or 64
 _MOST_SORTED, _SORTED_BITS = 4096, 12
 _ROUNDS = 8
 _ODD = (1, 0, 1)  # which keys of a round must be odd: those that multiply
-_CHUNK = 65536  # numbers turned at once, so that they stay in the processor's cache
+_CHUNK = 65536  # numbers turned at once
+_AT_ONCE = 16384  # numbers mixed at once, so that they stay in the processor's cache; and of a table of all
 
 
 @lru_cache(maxsize=128)  # a sorted one takes 64 KB at most
@@ -94,34 +96,33 @@ class _Network(NamedTuple):
     is_odd: bool
 
     def turned(self, numbers: Ints, forward: bool) -> Ints:
-        """The image of each number, or the number of each image."""
+        """The image of each number, or the number of each image: the network, applied until it is inside."""
         word = type(self.rounds[0][0])
         flat = np.ascontiguousarray(numbers).reshape(-1)
         out = np.empty(flat.shape, np.int64)
+        mix: Callable[[_Words], _Words] = partial(self._mixed, forward=forward)
+        if self.length <= flat.size <= _AT_ONCE:  # a walk of few numbers takes as long as one of many
+            mix = mix(np.arange(1 << self.bits, dtype=word)).take
         for start in range(0, flat.size, _CHUNK):
             words = flat[start : start + _CHUNK].astype(word)
             if self.is_odd and forward:
                 words[np.flatnonzero(words < 2)] ^= word(1)
-            words = self._walked(words, forward)
+            words = mix(words)
+            outside = np.flatnonzero(words >= self.length)
+            while outside.size:
+                again = mix(words[outside])
+                words[outside] = again
+                outside = outside[again >= self.length]
             if self.is_odd and not forward:
                 words[np.flatnonzero(words < 2)] ^= word(1)
             out[start : start + _CHUNK] = words
         return out.reshape(numbers.shape)
 
-    def _walked(self, words: _Words, forward: bool) -> _Words:
-        """The network, applied again to words that fall outside 0..length-1 until they fall inside."""
-        words = self._mixed(words, forward)
-        if self.length == 1 << self.bits:  # nothing is outside
-            return words
-        outside = np.flatnonzero(words >= self.length)
-        while outside.size:
-            again = self._mixed(words[outside], forward)
-            words[outside] = again
-            outside = outside[again >= self.length]
-        return words
-
     def _mixed(self, words: _Words, forward: bool) -> _Words:
         """All rounds: each adds a hash of one half to the other half; backwards they undo themselves."""
+        if len(words) > _AT_ONCE:
+            some = range(0, len(words), _AT_ONCE)
+            return np.concatenate([self._mixed(words[start : start + _AT_ONCE], forward) for start in some])
         word, width = words.dtype.type, words.dtype.itemsize * 8
         sizes = self.bits // 2, self.bits - self.bits // 2  # of the high half and of the low one
         middle, highest = word(width // 2 - 1), [word(width - size) for size in sizes]
@@ -178,10 +179,7 @@ class Order(AnyOrder):
         Raises:
             ValueError: a position is below 0.
         """
-        found = within(positions, self.length)
-        if not self.length or not found.size:
-            return found
-        return self._turned(epoch, found, forward=True)
+        return self._turned(epoch, within(positions, self.length), forward=True)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""

@@ -37,13 +37,15 @@ from ..process.numbers import distinct
 from ..rows.block import bounds_of
 from ..rows.types import Ints
 from .by_file import BlockOrder
-from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, check_epoch
+from .contract import ARRANGED, AnyOrder, ArrangedOrder, Pin, Shuffle, are_outside, check_epoch
 from .full import Order
 from .mixture import Era, MixStage, Mixture
 
 _MOST_NUMBERS = 2**20  # sorted together; or places, or shares, of cells that are looked at together
 _MOST_SORTED, _SORTED_BITS = 4096, 12  # rows of a source whose passes are sorted
-_MOST_KEPT = 2**14  # rows of a pass that is computed as a whole, which takes as long as a few of them
+# Rows of a pass that is computed as a whole and kept, in 2 or 4 bytes each. Few take as long as some of them;
+# for more, some must have been asked for, and those of all sources are bounded.
+_FEW_KEPT, _MOST_KEPT, _ASKED = 2**14, 2**19, 1 / 16
 
 
 class Turns:
@@ -54,14 +56,15 @@ class Turns:
         shuffle: True, False or "block".
         window: files mixed with each other at once, if shuffle is "block".
         files: where its files begin, if shuffle is "block".
+        most: rows of a pass that may be kept.
         key: what the order depends on.
     """
 
     def __init__(
-        self, eras: Sequence[Era], shuffle: Shuffle, window: int, files: Ints | None, *key: int | str
+        self, eras: Sequence[Era], shuffle: Shuffle, window: int, files: Ints | None, most: int, *key: int
     ) -> None:
         self._eras, self._shuffle, self._window, self._key = eras, shuffle, window, key
-        self._files = files
+        self._files, self._most = files, most
         self._firsts = [era.first for era in eras]
         self._passes: dict[int, _Passes] = {}  # by number of rows
 
@@ -117,19 +120,22 @@ class Turns:
         if not self._shuffle:
             return _EachPass(Order(length, shuffle=False))
         if length <= _MOST_SORTED:
-            return _SortedPasses(length, int.from_bytes(keyed_bytes(8, "passes", *self._key), "little"))
-        seed = int.from_bytes(keyed_bytes(8, "source", *self._key), "little")
+            return _SortedPasses(
+                length, int.from_bytes(keyed_bytes(8, "passes", "mix", *self._key), "little")
+            )
+        seed = int.from_bytes(keyed_bytes(8, "source", "mix", *self._key), "little")
         if files is not None:
-            return _EachPass(BlockOrder(files, seed, "block", window=self._window))
-        return _EachPass(Order(length, seed))
+            return _EachPass(BlockOrder(files, seed, "block", window=self._window), self._most)
+        return _EachPass(Order(length, seed), self._most)
 
 
 class _EachPass:
-    """Passes over rows, each of which is an epoch of an order."""
+    """Passes over rows, each of which is an epoch of an order; the last one is kept if it is short."""
 
-    def __init__(self, order: AnyOrder) -> None:
-        self._order = order
-        self._last: tuple[int, Ints] | None = None  # a short pass, and the row at each of its positions
+    def __init__(self, order: AnyOrder, most: int = 0) -> None:
+        self._order, self._most = order, most
+        # A pass, how many of its rows were asked, and the row at each of its positions.
+        self._last: tuple[int, int, Ints | None] = -1, 0, None
 
     def turned(self, passes: Ints, numbers: Ints, forward: bool) -> Ints:
         """The row at each position of a pass, or the position of each row."""
@@ -143,12 +149,14 @@ class _EachPass:
         return found
 
     def _in(self, number: int, numbers: Ints, forward: bool) -> Ints:
-        order, last = self._order, self._last
-        if not (forward and order.shuffle and order.length <= _MOST_KEPT):
+        order, (last, asked, rows) = self._order, self._last
+        if not (forward and order.length <= self._most):
             return (order.rows if forward else order.positions)(number, numbers)
-        if last is None or last[0] != number:
-            last = self._last = number, order.rows(number, np.arange(order.length)).astype(np.uint16)
-        return last[1][numbers].astype(np.int64)
+        asked, rows = (asked + len(numbers), rows) if last == number else (len(numbers), None)
+        if rows is None and (order.length <= _FEW_KEPT or asked >= _ASKED * order.length):
+            rows = order.rows(number, np.arange(order.length)).astype(np.min_scalar_type(order.length))
+        self._last = number, asked, rows
+        return order.rows(number, numbers) if rows is None else rows[numbers].astype(np.int64)
 
 
 class _SortedPasses:
@@ -192,7 +200,8 @@ class _SortedPasses:
 _Passes = _EachPass | _SortedPasses
 
 
-_DEALT = 16384  # places dealt at once, so that they stay in the processor's cache
+_DEALT = 32768  # places dealt at once, so that they stay in the processor's cache
+_FEW = 2048  # places, of which numbers are found as fast as how many were consumed before
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,9 +249,13 @@ class MixOrder(ArrangedOrder):
         out = np.empty_like(flat)
         for start in range(0, flat.size, step := self.at_once):
             places = flat[start : start + step]
-            dealt = [self._dealt(places[at : at + _DEALT], first) for at in range(0, len(places), _DEALT)]
+            # Places that follow each other are numbered on from what was consumed before.
+            is_run = len(places) > _FEW and (np.diff(places) == 1).all()
+            before = self.consumed(int(places[0])) if is_run else ()
+            pieces = (places[at : at + _DEALT] for at in range(0, len(places), _DEALT))
+            dealt = (self._dealt(piece, first, has_keys=not before) for piece in pieces)
             source, key = map(np.concatenate, zip(*dealt, strict=True))
-            out[start : start + step] = self._numbers(source, key)
+            out[start : start + step] = self._numbers(source, key, before)
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
@@ -269,7 +282,7 @@ class MixOrder(ArrangedOrder):
             return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
         first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
         begin = first + (place - 1 - first) // self.mixture.cell * self.mixture.cell
-        source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
+        source, _ = self._dealt(np.arange(begin, place), epoch * self.length, has_keys=False)
         given = np.bincount(source, minlength=len(self.mixture.lengths))
         given += self.mixture.counts(np.array([begin]))[:, 0]
         return tuple(given.tolist())
@@ -325,31 +338,28 @@ class MixOrder(ArrangedOrder):
                 inside = np.flatnonzero((within >= low) & (within < high))
                 yield np.arange(len(places))[some][inside], within[inside] - low, made
 
-    def _dealt(self, places: Ints, first: int) -> tuple[_Numbers, Ints]:
-        """The source of each place, and the number that it is there."""
+    def _dealt(self, places: Ints, first: int, has_keys: bool) -> tuple[_Numbers, Ints]:
+        """The source of each place, and the number that it is there, if that is wanted."""
         num_sources = len(self.mixture.lengths)
         source = np.empty(len(places), np.uint16 if num_sources <= 2**16 else np.int64)
         key = np.empty_like(places)
         for some, at, cells in self._cells(places, first):
             source[some] = cells.source.reshape(-1).take(at)
-            key[some] = cells.key.reshape(-1).take(at)
+            if has_keys:
+                key[some] = cells.key.reshape(-1).take(at)
         return source, key
 
     def _places(self, source: int, keys: Ints, first: int) -> Ints:
         """The places of numbers of a source, all in the epoch that begins at `first`."""
         counts = [stage.count_of(source) for stage in self.mixture.stages]
         stages = np.searchsorted(counts, keys, "right") - 1
-        even = np.empty_like(keys)  # where they would be if cells were not permuted
-        for number in distinct(stages).tolist():
-            some, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
-            even[some] = stage.start + stage.shares.places(source, keys[some] - stage.count_of(source))
         found = np.empty_like(keys)
         for number in distinct(stages).tolist():
-            mine = np.flatnonzero(stages == number)
-            stage = self.mixture.stages[number]
-            base = max(stage.start, first)
-            cell = self.mixture.cell
-            begins = base + (even[mine] - base) // cell * cell
+            mine, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
+            # Where they would be if cells were not permuted.
+            even = stage.start + stage.shares.places(source, keys[mine] - stage.count_of(source))
+            base, cell = max(stage.start, first), self.mixture.cell
+            begins = base + (even - base) // cell * cell
             for start in range(0, len(mine), step := max(1, _MOST_NUMBERS // max(cell, len(counts)))):
                 part, some = begins[start : start + step], mine[start : start + step]
                 cells = _Cells.of(stage, part, cell, first + self.length, self._key)
@@ -357,36 +367,28 @@ class MixOrder(ArrangedOrder):
                 found[some] = part + match.argmax(axis=1)
         return found
 
-    def _numbers(self, source: _Numbers, key: Ints) -> Ints:
-        """The row numbers of numbers of sources."""
-        num_sources = len(self.mixture.lengths)
+    def _numbers(self, source: _Numbers, key: Ints, before: Sequence[int]) -> Ints:
+        """The row numbers of numbers of sources, which follow each other if any were consumed `before`."""
+        lengths, num_sources = self.mixture.lengths, len(self.mixture.lengths)
         order = np.argsort(source, kind="stable")  # of 16 bits, by radix
         counts = np.bincount(source, minlength=num_sources)
-        bounds, keys = bounds_of(counts).tolist(), key[order]
-        turns, row = np.empty_like(key), np.empty_like(key)  # source by source
+        bounds = bounds_of(counts)
+        keys = np.arange(len(order)) + np.repeat(before - bounds[:-1], counts) if before else key[order]
+        found, row = np.empty_like(key), np.empty_like(key)  # source by source
         for number in np.flatnonzero(counts).tolist():
             some, most = slice(bounds[number], bounds[number + 1]), self.mixture.most_passes(number)
-            turns[some], row[some] = _turns_of(self, number).rows(keys[some])
-            if int(turns[some].max()) >= most:
-                turns[some] %= most
-        found = np.empty_like(key)
-        found[order] = numbered(self.mixture, np.repeat(np.arange(num_sources), counts), turns, row)
-        return found
+            found[some], row[some] = _turns_of(self, number).rows(keys[some])
+            if int(found[some].max()) >= most:
+                found[some] %= most
+        found *= np.repeat(lengths, counts)
+        found += row
+        row[order] = found * num_sources + np.repeat(np.arange(num_sources) + ARRANGED.start, counts)
+        return row
 
     @property
     def _key(self) -> int:
         """The key by which cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
-
-
-def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:
-    """The row numbers of rows (B,) of sources, in some passes over them: the inverse of `unpacked`."""
-    found: Ints = passes * np.array(mixture.lengths)[source]
-    found += rows
-    found *= len(mixture.lengths)
-    found += source
-    found += ARRANGED.start
-    return found
 
 
 def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
@@ -395,14 +397,12 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
     Raises:
         ValueError: there is no such number.
     """
-    if not len(numbers):
-        return numbers, numbers, numbers
-    if int(numbers.min()) < ARRANGED.start or int(numbers.max()) >= ARRANGED.stop:
+    if are_outside(inside := numbers - ARRANGED.start, len(ARRANGED)):
         raise ValueError(
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
-    key = (numbers - ARRANGED.start) // len(mixture.lengths)  # which is faster than NumPy's divmod
-    source = numbers - ARRANGED.start - key * len(mixture.lengths)
+    key = inside // len(mixture.lengths)  # which is faster than NumPy's divmod
+    source = inside - key * len(mixture.lengths)
     lengths = np.array(mixture.lengths)[source]
     if not lengths.all():
         raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
@@ -418,13 +418,14 @@ class _Cells(NamedTuple):
     """Some cells: the source of each of their places, and the number that it is there.
 
     Attributes:
-        begins: (C,) the place at which each begins.
-        source, key: (C, size of a cell); the source of the rest of a shorter cell is S.
+        before: (S, C) how many numbers each source has given before.
+        counts: (C * (S + 1),) how many places of each cell are of each source, and of none.
+        source: (C, size of a cell); the source of the rest of a shorter cell is S.
     """
 
-    begins: Ints
+    before: Ints
+    counts: Ints
     source: _Numbers
-    key: Ints
 
     @classmethod
     def of(cls, stage: MixStage, begins: Ints, size: int, end: int, key: int) -> _Cells:
@@ -438,50 +439,51 @@ class _Cells(NamedTuple):
             at = stage.counts_at(np.concatenate([begins, ends]))
             before, shares = at[:, :num_cells], at[:, num_cells:] - at[:, :num_cells]
         places, lengths = np.arange(size), ends - begins
-        # (C, S + 1): what there is of each source, and of nothing, from the source's first number on.
-        counts = np.concatenate([shares, (size - lengths)[None]]).T
+        counts = np.concatenate([shares, (size - lengths)[None]]).T.reshape(-1)
         bits = (size - 1).bit_length()
         # Not 16 bits: NumPy sorts 32 several times as fast.
         kind = np.uint32 if (num_sources + 1) << bits <= 2**32 else np.int64
-        numbers = np.tile(np.arange(num_sources + 1, dtype=kind), num_cells)
-        source: _Numbers = np.repeat(numbers, counts.reshape(-1)).reshape(num_cells, size)
-        offsets = np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T
-        offsets = np.repeat((offsets - np.cumsum(counts, axis=1) + counts).reshape(-1), counts.reshape(-1))
-        keys: Ints = offsets.reshape(num_cells, size)
-        keys += places
-        if size > 1:
-            low, row_starts = np.uint64(2**bits - 1), np.arange(num_cells)[:, None] * size
-            words = words_at(key, begins[:, None] + places)
-            words &= ~low
-            words |= places.astype(np.uint64)
-            if int(lengths.min()) < size:
-                words[places >= lengths[:, None]] |= ~low
-            words.sort(axis=1)
-            words &= low
-            source = _put(source, words, row_starts)
-            # The numbers of each source ascend with the places.
-            by_source: _Numbers = source << kind(bits)
-            by_source |= places.astype(kind)
-            by_source.sort(axis=1)
-            by_source &= kind(2**bits - 1)
-            keys = _put(keys, by_source, row_starts)
-        return cls(begins, source, keys)
+        source: _Numbers = np.repeat(np.tile(np.arange(num_sources + 1, dtype=kind), num_cells), counts)
+        low, words = np.uint64(2**bits - 1), words_at(key, begins[:, None] + places)
+        words &= ~low
+        words |= places.astype(np.uint64)
+        if int(lengths.min()) < size:
+            words[places >= lengths[:, None]] |= ~low
+        words.sort(axis=1)
+        words &= low
+        return cls(before, counts, _put(source, words))
+
+    @property
+    def key(self) -> Ints:
+        """(C, size of a cell) the number that each place is of its source; these ascend with the places."""
+        num_cells, size = self.source.shape
+        firsts = np.concatenate([self.before, np.zeros((1, num_cells), np.int64)]).T.reshape(-1)
+        firsts += self.counts
+        keys: Ints = np.repeat(firsts - np.cumsum(self.counts), self.counts)
+        keys += np.arange(len(keys))
+        kind, bits = self.source.dtype.type, (size - 1).bit_length()
+        by_source: _Numbers = self.source << kind(bits)
+        by_source |= np.arange(size, dtype=kind)
+        by_source.sort(axis=1)
+        by_source &= kind(2**bits - 1)
+        return _put(keys, by_source)
 
 
-def _put(values: npt.NDArray[_Kind], places: npt.NDArray[Any], row_starts: Ints) -> npt.NDArray[_Kind]:
-    """(C, size) the values of each row at other places of it."""
+def _put(values: npt.NDArray[_Kind], places: npt.NDArray[Any]) -> npt.NDArray[_Kind]:
+    """(C, size) the values of each row, end to end, at other places of it."""
     at = places.astype(np.int64)
-    at += row_starts
+    at += np.arange(len(at))[:, None] * at.shape[1]
     found = np.empty_like(values)
-    found.reshape(-1)[at.reshape(-1)] = values.reshape(-1)
-    return found
+    found[at.reshape(-1)] = values
+    return found.reshape(at.shape)
 
 
 @cached_with(maxsize=4096)  # sources
 def _turns_of(order: MixOrder, number: int) -> Turns:
     """A source of a mixture in the order of each pass."""
     files, eras = order.files[number] if order.files else None, order.mixture.sources[number].eras
-    return Turns(eras, order.shuffle, order.window, files, "mix", order.seed, number)
+    most = max(_FEW_KEPT, _MOST_KEPT // len(order.mixture.sources))
+    return Turns(eras, order.shuffle, order.window, files, most, order.seed, number)
 
 
 @lru_cache(maxsize=64)

@@ -207,9 +207,11 @@ class Proportions:
         """(S, B) how many of the first k places are each owner's, for each k (B,) in 0..2**62."""
         before = np.zeros((len(self._turns), len(places)), np.int64)
         before[0] = places
+        is_large = int(places.max(initial=0)) >= MOST_WEIGHT  # and a product would not fit
         for depth in self._depths:
             all_places = before[depth.node]
-            rounds, rest = np.divmod(all_places, depth.total)
+            rounds = all_places // depth.total if is_large else np.zeros_like(depth.total)
+            rest = all_places - rounds * depth.total
             left = rounds * depth.share + (rest * depth.share + depth.total // 2) // depth.total
             before[depth.left] = left
             before[depth.right] = all_places - left

@@ -21,7 +21,7 @@ Remainder = Literal["keep", "drop", "pad"]
 Ranges = tuple[range, ...]
 
 # Positions computed at once: few for a quick start, since those of many sources take long, then many.
-_FIRST_CHUNK, _GROWTH, _CHUNK = 64, 4, 65536
+_FIRST_CHUNK, _GROWTH, _CHUNK = 64, 16, 65536
 
 
 @dataclass(frozen=True)
