@@ -19,6 +19,7 @@ from quick import examples
 import torchyoga as yoga
 from torchyoga.rows.block import Data
 from torchyoga.views.packs import layout as made_file
+from torchyoga.views.packs import plan as plan_file
 from torchyoga.views.packs.layout import Made, write_labels, write_positions
 from torchyoga.views.packs.packed import Request, packing_of
 from torchyoga.views.packs.plan import Members, PackPlan, Rooms, fitted, planned
@@ -146,6 +147,21 @@ def test_other_epochs_and_seeds_fill_the_same_packs_with_other_rows() -> None:
         assert (other.rows != first.rows).mean() > 0.8
 
 
+def test_documents_are_listed_once_many_were_asked() -> None:
+    plan = plan_of(np.random.default_rng(0).integers(1, 200, 5000).tolist(), 400)
+    whole = Members(plan, 1, 2).documents(np.arange(len(plan)))
+    for most, is_listed in ((2**20, True), (4999, False)):
+        members = Members(plan, 1, 2)
+        with patch.object(plan_file, "_MOST_LISTED", most):
+            for start in range(0, len(plan), 20):
+                found = members.documents(np.arange(start, min(start + 20, len(plan))))
+                low, high = whole.bounds[[start, min(start + 20, len(plan))]].tolist()
+                assert found.rows.tolist() == whole.rows[low:high].tolist()
+                if not start:
+                    assert "_listed" not in vars(members)  # a first batch comes soon
+        assert ("_listed" in vars(members)) == is_listed
+
+
 def test_pieces_begin_where_they_are_cut() -> None:
     rows, begins = np.array([2, 0, 0, 0, 1]), np.array([0, 0, 4, 8, 0])
     costs = np.array([3, 4, 4, 1, 4])
@@ -170,11 +186,10 @@ def test_a_pickle_is_the_same_plan() -> None:
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=30),
     first=st.sampled_from([0, 2]),
     long=st.sampled_from([1, 8, 1000]),
-    chunk=st.sampled_from([1, 16, 1000]),
     data=st.data(),
 )
 def test_positions_and_labels_of_packs_and_of_some_of_them(
-    lengths: list[int], first: int, long: int, chunk: int, data: st.DataObject
+    lengths: list[int], first: int, long: int, data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(lengths)), max_size=5)))
     bounds = np.array([0, *cuts, len(lengths)])
@@ -188,7 +203,7 @@ def test_positions_and_labels_of_packs_and_of_some_of_them(
     shifted[ends[1:][some] - 1] = -100
     start = data.draw(st.integers(0, len(bounds) - 2))
     stop = data.draw(st.integers(start, len(bounds) - 1))
-    with patch.object(made_file, "_LONG", long), patch.object(made_file, "_CHUNK", chunk):
+    with patch.object(made_file, "_LONG", long):
         for made, expected in (
             (Made(np.array(lengths), bounds, partial(write_positions, first)), positions),
             (Made(np.array(lengths), bounds, partial(write_labels, -100, False), tokens), labels),

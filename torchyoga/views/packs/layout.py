@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from ...process.numbers import as_int, distinct
+from ...process.numbers import as_int
 from ...rows.block import Block, Data, bounds_of, numbered_within
 from ...rows.collate import fill_value
 from ...rows.column import Column, stacked
@@ -30,9 +30,8 @@ from ...rows.schema import PACK_LENGTHS, Projection, Schema, schema_under
 from ...rows.types import Array, Ints
 from .plan import Documents
 
-_LONG = 256  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
+_LONG = 600  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
 _MOST_COUNTED = 2**20
-_CHUNK = 2**14  # tokens
 _counted = [np.arange(2**13)]  # the positions of a document
 
 
@@ -83,24 +82,23 @@ class Made:
 
 def write_positions(first: int, made: Made, out: Ints) -> None:
     """Writes the position of each token in its document, counted from `first`."""
-    longest, ends = int(made.lengths.max(initial=0)) + first, made.ends
+    longest = int(made.lengths.max(initial=0)) + first
     if longest <= _MOST_COUNTED and len(out) >= _LONG * len(made.lengths):
         source, target = _counted_to(longest).view(np.uint8).data, out.view(np.uint8).data
-        for start, stop in pairwise((8 * ends).tolist()):
+        for start, stop in pairwise((8 * made.ends).tolist()):
             target[start:stop] = source[8 * first : 8 * first + stop - start]
         return
-    # Some documents at a time, so that what is computed stays in the processor's cache.
-    cuts = distinct(np.searchsorted(ends, np.append(np.arange(0, len(out), _CHUNK), len(out))))
-    for low, high in pairwise(cuts.tolist()):
-        start, stop = ends[[low, high]].tolist()
-        before = np.repeat(ends[low:high] - (start + first), made.lengths[low:high])
-        np.subtract(_counted_to(stop - start)[: stop - start], before, out=out[start:stop])
+    lengths = made.lengths[made.lengths > 0]
+    out.fill(1)
+    out[:1] = first
+    out[np.cumsum(lengths[:-1])] = (
+        1 - lengths[:-1]
+    )  # from the last token of a document to the next one's first
+    np.cumsum(out, out=out)
 
 
 def _counted_to(count: int) -> Ints:
-    """At least the numbers 0 to count - 1; few that are asked for often are kept."""
-    if count > _MOST_COUNTED:
-        return np.arange(count)
+    """At least the numbers 0 to count - 1; those that were asked for are kept."""
     found = _counted[0]
     if len(found) < count:  # not looked up again: another thread may have kept fewer meanwhile
         found = _counted[0] = np.arange(2 * count)

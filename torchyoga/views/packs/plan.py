@@ -417,9 +417,7 @@ def _by_costs(rows: Ints | None, costs: Ints, begins: Ints | None, table: Table)
     for column in costs.T[::-1]:
         order = order[_order_of(column[order])]
     ordered = costs[order]
-    is_first = np.ones(len(costs), np.bool_)
-    is_first[1:] = (ordered[1:] != ordered[:-1]).any(1)
-    firsts = np.flatnonzero(is_first)
+    firsts = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(1))[: len(costs)])
     table[:] = order if rows is None else rows[order]
     pieces = begun = np.zeros(0, np.int64)
     if begins is not None:
@@ -478,6 +476,8 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
     return Groups(counts[order], ends, classes[parts], each[parts])
 
 
+_DEARER = 16  # times as long a document takes among some hundred as among all
+_MOST_LISTED = 2**20  # documents; the list takes as many bytes as those of the plan
 _FEW = 16  # packs of a plan, on average, below which all plans are looked up together
 
 
@@ -518,24 +518,37 @@ class Members:
     def __init__(self, plan: PackPlan, seed: int, epoch: int) -> None:
         self._plan = plan
         self._key = "packs", seed, epoch
+        self._asked = 0  # documents
 
     def documents(self, packs: Ints) -> Documents:
         """The documents of the packs of these numbers (B,), each in 0..len - 1."""
-        plan, slots = self._plan, self._plan.slots
-        group = np.searchsorted(slots.packs, packs, "right") - 1
-        first = slots.bounds[group]
-        counts = slots.bounds[group + 1] - first
-        bounds = bounds_of(counts)
-        which = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)
-        slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
-        classes = slots.classes[which]
-        documents = slot
-        if len(slot):
-            documents = self._permutations.within(slot, slots.starts, classes, forward=True)
-        return Documents(bounds, self._rows_of(documents), plan.costs[classes], self._begins_of(documents))
+        counts, slots, classes = self.slots(packs)
+        found = self._in_slots(slots, classes) if len(slots) else slots
+        rows, costs = self._plan.rows[found].astype(np.int64), self._plan.costs[classes]
+        return Documents(bounds_of(counts), rows, costs, self._begins_of(found))
 
-    def _rows_of(self, documents: Ints) -> Ints:
-        return self._plan.rows[documents].astype(np.int64)
+    def slots(self, packs: Ints) -> tuple[Ints, Ints, Ints]:
+        """How many slots each of these packs has, all of these, and the class of each."""
+        slots = self._plan.slots
+        group = np.searchsorted(slots.packs, packs, "right") - 1
+        counts = slots.bounds[group + 1] - slots.bounds[group]
+        which = np.repeat(slots.bounds[group], counts) + numbered_within(counts)
+        slot = slots.firsts[which] + slots.steps[which] * np.repeat(packs - slots.packs[group], counts)
+        return counts, slot, slots.classes[which]
+
+    def _in_slots(self, slots: Ints, classes: Ints) -> Ints:
+        """The document in each slot, of these classes; once many were asked for, from a list of all."""
+        self._asked += len(slots)
+        if len(self._plan.rows) <= min(_MOST_LISTED, _DEARER * self._asked):
+            return self._listed[slots].astype(np.int64)
+        return self._permutations.within(slots, self._plan.slots.starts, classes, forward=True)
+
+    @cached_property
+    def _listed(self) -> npt.NDArray[np.uint32]:
+        """The document in each slot."""
+        sizes, starts = self._plan.sizes, self._plan.slots.starts
+        every, classes = np.arange(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
+        return self._permutations.within(every, starts, classes, forward=True).astype(np.uint32)
 
     def _begins_of(self, documents: Ints) -> Ints | None:
         """The token of its row that each document begins with; None if that is 0 for all."""
@@ -544,13 +557,6 @@ class Members:
             return None
         place = np.minimum(np.searchsorted(pieces, documents), len(pieces) - 1)
         return np.where(pieces[place] == documents, self._plan.begins[place], 0)
-
-    def slots_of(self, pack: int) -> tuple[Ints, Ints]:
-        """The slots of one pack, and the class of each."""
-        slots = self._plan.slots
-        group = int(slots.packs.searchsorted(pack, "right")) - 1
-        some = slice(slots.bounds[group], slots.bounds[group + 1])
-        return slots.firsts[some] + slots.steps[some] * (pack - slots.packs[group]), slots.classes[some]
 
     @cached_property
     def _permutations(self) -> Permutations:
@@ -565,33 +571,29 @@ def documents_of_each(some: Sequence[Members], bounds: Ints, packs: Ints) -> Doc
         bounds: (plans + 1,) where the packs of each begin: those of one come after the other.
         packs: their numbers.
     """
+    own_packs = list(zip(some, np.split(packs, bounds[1:-1]), strict=True))
     if len(packs) >= _FEW * len(some):
-        found = [
-            one.documents(packs[low:high]) for one, (low, high) in zip(some, pairwise(bounds), strict=True)
-        ]
+        found = [one.documents(own) for one, own in own_packs]
         counts = np.concatenate([np.diff(one.bounds) for one in found])
         rows, costs = (np.concatenate([one[n] for one in found]) for n in (1, 2))
         return Documents(bounds_of(counts), rows, costs, _joined([(one.rows, one.begins) for one in found]))
-    owners = np.repeat(np.arange(len(some)), np.diff(bounds)).tolist()
-    slots, classes = zip(
-        *(some[n].slots_of(p) for n, p in zip(owners, packs.tolist(), strict=True)), strict=True
-    )
-    ends = bounds_of(map(len, slots))
+    slots = (one.slots(own) for one, own in own_packs)
+    counts, slot, classes = map(np.concatenate, zip(*slots, strict=True))
+    ends = bounds_of(counts)
     parts = list(zip(some, pairwise(ends[bounds].tolist()), strict=True))
-    slot, own = np.concatenate(slots), np.concatenate(classes)
     sizes, starts, costs = np.empty_like(slot), np.empty_like(slot), np.empty_like(slot)
     for one, (low, high) in parts:
-        sizes[low:high] = one._plan.sizes[own[low:high]]
-        starts[low:high] = one._plan.slots.starts[own[low:high]]
-        costs[low:high] = one._plan.costs[own[low:high]]
+        sizes[low:high] = one._plan.sizes[classes[low:high]]
+        starts[low:high] = one._plan.slots.starts[classes[low:high]]
+        costs[low:high] = one._plan.costs[classes[low:high]]
     keys = list(dict.fromkeys(one._key for one in some))
     of_key = np.repeat([keys.index(one._key) for one in some], [high - low for _, (low, high) in parts])
-    turned = Permutations.of_each(sizes, own, keys, of_key)
+    turned = Permutations.of_each(sizes, classes, keys, of_key)
     documents = starts + turned.turned(slot - starts, np.arange(len(slot)), True)
     rows = np.empty_like(documents)
     begins = []
     for one, (low, high) in parts:
-        rows[low:high] = one._rows_of(documents[low:high])
+        rows[low:high] = one._plan.rows[documents[low:high]]
         begins.append((documents[low:high], one._begins_of(documents[low:high])))
     return Documents(ends, rows, costs, _joined(begins))
 
