@@ -91,9 +91,7 @@ def write_positions(first: int, made: Made, out: Ints) -> None:
     lengths = made.lengths[made.lengths > 0]
     out.fill(1)
     out[:1] = first
-    out[np.cumsum(lengths[:-1])] = (
-        1 - lengths[:-1]
-    )  # from the last token of a document to the next one's first
+    out[np.cumsum(lengths[:-1])] = 1 - lengths[:-1]  # back to the first position
     np.cumsum(out, out=out)
 
 
