@@ -154,6 +154,11 @@ def test_far_positions_there_and_back() -> None:
     tiny = order([1, 10**12], [1, 1], 10**12, seed=4)
     numbers = tiny.rows(2, np.arange(10**11, 10**11 + 100))
     assert tiny.positions(2, numbers).tolist() == list(range(10**11, 10**11 + 100))
+    # The third pass over a huge source has the numbers of the first one.
+    huge = order([3, 2**59], [1, 1000], 2**58, seed=4)
+    numbers = huge.rows(6, np.arange(100))
+    assert {turn for source, turn, _ in triples(huge, numbers) if source == 1} == {0}
+    assert huge.positions(6, numbers).tolist() == list(range(100))
 
 
 def test_numbers_of_other_epochs_and_of_none() -> None:

@@ -255,7 +255,7 @@ class MixOrder(ArrangedOrder):
             pieces = (places[at : at + _DEALT] for at in range(0, len(places), _DEALT))
             dealt = (self._dealt(piece, first, has_keys=not before) for piece in pieces)
             source, key = map(np.concatenate, zip(*dealt, strict=True))
-            out[start : start + step] = self._numbers(source, key, before)
+            out[start : start + step] = self._numbers(source, key, before, int(places.max()))
         return out
 
     def _positions(self, epoch: int, numbers: Ints) -> Ints:
@@ -367,23 +367,23 @@ class MixOrder(ArrangedOrder):
                 found[some] = part + match.argmax(axis=1)
         return found
 
-    def _numbers(self, source: _Numbers, key: Ints, before: Sequence[int]) -> Ints:
-        """The row numbers of numbers of sources, which follow each other if any were consumed `before`."""
-        lengths, num_sources = self.mixture.lengths, len(self.mixture.lengths)
+    def _numbers(self, source: _Numbers, key: Ints, before: Sequence[int], last: int) -> Ints:
+        """The row numbers of numbers of sources up to a place; they follow some consumed `before`, if any."""
+        lengths = self.mixture.lengths
+        is_far = last >= len(ARRANGED) // len(lengths) // max(lengths)  # there are no more passes than places
         order = np.argsort(source, kind="stable")  # of 16 bits, by radix
-        counts = np.bincount(source, minlength=num_sources)
-        bounds = bounds_of(counts)
-        keys = np.arange(len(order)) + np.repeat(before - bounds[:-1], counts) if before else key[order]
-        found, row = np.empty_like(key), np.empty_like(key)  # source by source
-        for number in np.flatnonzero(counts).tolist():
-            some, most = slice(bounds[number], bounds[number + 1]), self.mixture.most_passes(number)
-            found[some], row[some] = _turns_of(self, number).rows(keys[some])
-            if int(found[some].max()) >= most:
-                found[some] %= most
-        found *= np.repeat(lengths, counts)
-        found += row
-        row[order] = found * num_sources + np.repeat(np.arange(num_sources) + ARRANGED.start, counts)
-        return row
+        bounds = bounds_of(np.bincount(source, minlength=len(lengths)))
+        found = np.empty_like(key)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            some = order[bounds[number] : bounds[number + 1]]
+            keys = np.arange(before[number], before[number] + len(some)) if before else key[some]
+            numbers, row = _turns_of(self, number).rows(keys)
+            if is_far:
+                numbers %= self.mixture.most_passes(number)
+            numbers *= lengths[number]
+            numbers += row
+            found[some] = numbers * len(lengths) + (ARRANGED.start + number)
+        return found
 
     @property
     def _key(self) -> int:
