@@ -66,6 +66,14 @@ def test_jpegs_come_out_as_pillow_decodes_them(photos: yoga.DataRef, library: st
             assert np.array_equal(found["image"], seen(row["image"]))
 
 
+@pytest.mark.parametrize("library", ["simplejpeg", "PIL"])
+def test_jpegs_are_encoded_by_either_library(library: str, tmp_path: Path) -> None:
+    with only("jpeg", library):
+        codecs = {"image": yoga.codecs.jpeg(quality=95)}
+        ref = yoga.Storage(tmp_path).submit([{"image": CHINA}], "a", "1", codecs=codecs, progress=False)
+    assert np.abs(seen(ref[0]["image"]).astype(int) - CHINA).mean() < 5
+
+
 GRAY = CHINA[:, :, 0]
 IMAGES: dict[str, bytes] = {
     "grey jpeg": file_of(Image.fromarray(CHINA).convert("L")),

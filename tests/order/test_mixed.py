@@ -17,8 +17,8 @@ from quick import examples
 
 from torchyoga.order import mixed
 from torchyoga.order.full import Order
-from torchyoga.order.mixed import MixOrder, unpacked
-from torchyoga.order.mixture import MOST_WEIGHT, MixStage, Mixture, Proportions, Source, whole_weights
+from torchyoga.order.mixed import MixOrder, Turns, unpacked
+from torchyoga.order.mixture import MOST_WEIGHT, Era, MixStage, Mixture, Proportions, Source, whole_weights
 
 
 def mixture(
@@ -386,3 +386,8 @@ def test_weights_that_would_get_another_share_are_an_error(small: str) -> None:
 def test_small_weights_keep_their_share(small: str) -> None:
     large, less = whole_weights([Fraction(1), Fraction(small)])
     assert abs(Fraction(less, large) / Fraction(small) - 1) < Fraction(1, 100)
+
+
+def test_rows_that_a_pass_does_not_have_have_no_number() -> None:
+    turns = Turns([Era(0, 0, 3)], False, 1, None, "mix", 1)
+    assert turns.keys(np.array([0, 0, 1]), np.array([2, 3, -1])).tolist() == [2, -1, -1]

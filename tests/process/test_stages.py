@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from torchyoga.process.stages import STAGES, Stage, Stopwatch, is_timed, shift, timed
+from torchyoga.process.stages import CPU, STAGES, Stage, Stopwatch, WorkerClock, is_timed, shift, timed
 
 
 def test_the_innermost_stage_is_charged_and_all_add_up() -> None:
@@ -55,6 +55,13 @@ def test_what_is_sent_is_added_once() -> None:
     other.add_sent(one.sent())
     assert other.totals[Stage.COPY] == 2.0
     assert len(other.totals) == len(STAGES) + 2
+    began = time.process_time()
+    clock = WorkerClock()
+    while time.process_time() < began + 0.03:
+        pass
+    for _ in range(3):
+        other.add_sent(clock.sent(one))
+    assert 0.01 < other.totals[CPU] <= time.process_time() - began
 
 
 def test_another_process_measures_its_own() -> None:

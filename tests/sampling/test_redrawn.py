@@ -523,7 +523,7 @@ def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
 
 def test_an_object_that_is_not_a_sampler_is_refused() -> None:
     sampler: Any
-    for sampler in (iter([1, 2]), (i for i in range(3)), map(int, "12")):
+    for sampler in (iter([1, 2]), (i for i in range(3)), map(int, "12"), itertools.count()):
         with pytest.raises(TypeError, match="can be iterated only once"):
             yoga.DataLoader(Noisy(), sampler=sampler)
     with pytest.raises(TypeError, match="must give indices"):

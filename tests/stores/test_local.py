@@ -56,6 +56,10 @@ def test_names_are_two_directories_below_the_root(id: str, version: str) -> None
         assert len(part.encode()) <= 240
 
 
+def test_files_may_be_gone_with_their_folder(tmp_path: Path) -> None:
+    assert LocalStore(tmp_path).delete("a", "1", ["0.mdb"]) == []
+
+
 def test_files_that_others_put_into_the_root_are_ignored(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
