@@ -25,13 +25,12 @@ from ..rows.block import Rows
 from ..rows.collate import Collation, is_ours, stacked
 from ..rows.column import is_ragged_kind
 from ..rows.types import Batch, Collate, Index, MapStyle, Row, Seeds
-from ..sampling.seeding import Seeding, made_together
+from ..sampling.seeding import Seeding, is_plain, made_together
 from ..sampling.user_sampler import Keys, as_rows
 from .plan import EpochIndices, Job
 
 _SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
 _COLLATING = "collating"
-_PLAIN = frozenset({torch.Tensor, np.ndarray, int, float, bool, str, bytes})
 _Together: TypeAlias = Callable[[Sequence[Index]], Sequence[Row]]  # makes rows by one call
 
 
@@ -120,8 +119,7 @@ class Maker:
         """A batch of rows that are made; or a `Failure`."""
         job = part.job
         try:
-            put_back = GeneratorsPutBack() if self.seeding.batches else contextlib.nullcontext()
-            with put_back, self.watch.running(Stage.COLLATE):
+            with self.watch.running(Stage.COLLATE):
                 seeds = self.seeding.of_batches(job.seed, job.epoch, job.firsts)
                 (batch,) = self._of_parts([part.rows], seeds)
             with self.watch.running(Stage.PIN):
@@ -277,9 +275,7 @@ class Maker:
         Before a user's function the generators are seeded by these seeds, if any.
         """
         if self._collated is not stacked or self._is_single or type(rows) is not Rows:
-            if seeds is None and (not self.seeding.rows or _is_plain(rows)):
-                return self._of_parts(self._cut(rows, job), None)
-            with GeneratorsPutBack():  # rows may draw while they are collated, or listed
+            with contextlib.nullcontext() if not self.seeding.rows or is_plain(rows) else GeneratorsPutBack():
                 return self._of_parts(self._cut(rows, job), seeds)
         if self._collation is None or self._collation.schema is not rows.block.schema:
             self._collation = Collation(rows.block.schema)
@@ -290,17 +286,17 @@ class Maker:
         if seeds is None:
             return [self._collated(part) for part in parts]
         seed_all, found = seeder(), []
-        for part, seed in zip(parts, seeds, strict=True):
-            seed_all(seed)
-            found.append(self._collated(part))
+        with GeneratorsPutBack():
+            for part, seed in zip(parts, seeds, strict=True):
+                seed_all(seed)
+                found.append(self._collated(part))
         return found
 
     def _cut(self, rows: Sequence[Row], job: Job) -> Sequence[Row]:
         """The rows of each batch; a list, as torch's loader gives it, if the function is the user's."""
         if self._is_single:
             return rows
-        is_one = len(job.firsts) == 1
-        found = [rows] if is_one else [rows[start:stop] for start, stop in job.window.bounds]
+        found = [rows] if len(job.firsts) == 1 else [rows[start:stop] for start, stop in job.window.bounds]
         if self._collated is stacked or is_ours(self.collate):
             return found
         # A batch that the dataset's `__getitems__` has collated stays as it is.
@@ -372,13 +368,6 @@ def _alone(together: _Together, row: Index) -> Row:
     """A row that is made by a call of its own."""
     (found,) = together([row])
     return found
-
-
-def _is_plain(rows: object) -> bool:
-    """True if nothing draws while such rows are collated: the first has numbers, texts and arrays only."""
-    first = rows[0] if type(rows) is list and rows else None
-    parts = first.values() if type(first) is dict else first if type(first) is tuple else (first,)
-    return _PLAIN.issuperset(map(type, parts))
 
 
 def _are_rows(many: object, count: int) -> bool:

@@ -12,6 +12,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+_OF_FIRST = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+_OF_SECOND = "memory.max", "memory.current", "inactive_file"
+
 
 def usable_cpus(root: Path = Path("/")) -> int:
     """The CPUs that this process can keep busy, by its affinity and the quotas of its control group.
@@ -31,11 +34,8 @@ def _quota_of_group(root: Path) -> int:
 def _quota(folder: Path, is_second: bool) -> int:
     """The CPUs whose time a control group is given, rounded up."""
     with suppress(OSError, ValueError, ZeroDivisionError):  # it has none
-        if is_second:
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text()
-            period = (folder / "cpu.cfs_period_us").read_text()
+        files = ["cpu.max"] if is_second else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        quota, period = " ".join((folder / file).read_text() for file in files).split()
         if int(quota) > 0:
             return math.ceil(int(quota) / int(period))
     return sys.maxsize
@@ -68,14 +68,12 @@ def folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, boo
             bases = [mount / controllers, mount / controller]
         else:
             continue
-        for base in bases:
-            if base.is_dir():
-                # In a container, the path may be that outside of it.
-                inner = base / name.strip("/")
-                for folder in (inner, *inner.parents):
-                    if folder.is_relative_to(base) and folder.is_dir():
-                        yield folder, not controllers
-                break
+        for base in [base for base in bases if base.is_dir()][:1]:
+            # In a container, the path may be that outside of it.
+            inner = base / name.strip("/")
+            for folder in (inner, *inner.parents):
+                if folder.is_relative_to(base) and folder.is_dir():
+                    yield folder, not controllers
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
@@ -85,15 +83,10 @@ def free_memory(root: Path = Path("/")) -> int | None:
     """
     found = []
     with suppress(OSError):
-        machine = re.search(r"^MemAvailable: +(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        if machine is not None:
-            found.append(int(machine[1]) * 1024)
+        text = (root / "proc/meminfo").read_text()
+        found += [int(kib) * 1024 for kib in re.findall(r"^MemAvailable: +(\d+) kB", text, re.MULTILINE)]
     for folder, is_second in folders("memory", root):
-        limit, used, kept = (
-            ("memory.max", "memory.current", "inactive_file")
-            if is_second
-            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        )
+        limit, used, kept = _OF_SECOND if is_second else _OF_FIRST
         with suppress(OSError, ValueError):  # "max", where there is no limit
             left = int((folder / limit).read_text()) - int((folder / used).read_text())
             stat = re.search(rf"^{kept} (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)

@@ -32,7 +32,6 @@ from .threads import renew_in_children
 
 _STEP, _WORD = np.uint64(0x9E3779B97F4A7C15), 2**64 - 1
 _FEW = 12  # numbers that are mixed in less time by themselves than as an array
-_MOST_TRIES = 64
 _Twister = ctypes.c_char * 2500  # its words and its position, as they lie in memory
 # Of torch's: seed, words left, seeded, position, words, whether a float and a double that is normal is held.
 _TORCHS = struct.Struct("=QiB3xI624I8xB11xB")
@@ -168,14 +167,13 @@ class GeneratorsPutBack:
         try:
             with _entered.lock:
                 self.leave()
-        except BaseException:
-            with _entered.lock:
-                self.leave()
-            raise
+        finally:
+            if self in _entered.contexts:
+                self.__exit__()
 
     def _enter(self) -> None:
-        kept, place, self._spare = _entered.kept, where(), None
-        if kept[0] != place or kept[1]["has_gauss"]:
+        kept, self._spare = _entered.kept, None
+        if kept[0] != (place := where()) or kept[1]["has_gauss"]:
             kept = _entered.kept = _kept(kept, place)
         self._kept, self._place, self.thread = kept, kept[0], threading.get_ident()
         _entered.contexts.append(self)
@@ -229,16 +227,13 @@ _spares: list[np.random.BitGenerator] = []  # that NumPy draws from within a con
 
 def _kept(last: Any, place: Place) -> tuple[Place, dict[str, Any], Any]:
     """Where the generators are, and states of NumPy and torch; one that has not moved is not asked again."""
-    for _ in range(_MOST_TRIES):  # as another thread may draw meanwhile
-        before, numpys, torchs = last
-        if before[1] != place[1] or numpys["has_gauss"]:  # of which a twister's place says nothing
-            numpys = np.random.get_state(legacy=False)
-        if before[2] != place[2]:
-            torchs = torch.default_generator.get_state()
-        now, place = place, where()
-        if now == place:
-            break
-    return place, numpys, torchs
+    before, numpys, torchs = last
+    if before[1] != place[1] or numpys["has_gauss"]:  # of which a twister's place says nothing
+        numpys = np.random.get_state(legacy=False)
+    if before[2] != place[2]:
+        torchs = torch.default_generator.get_state()
+    # Another thread may draw meanwhile.
+    return (place, numpys, torchs) if where() == place else _kept(last, where())
 
 
 def _put_back(kept: tuple[Place, dict[str, Any], Any], now: Place) -> None:
@@ -280,9 +275,7 @@ def used(before: Place, after: Place) -> list[str]:
 def _python_view() -> Any:
     """The state of `random` as it lies in memory; None if it does not lie where it is looked for."""
     at, one = object.__basicsize__, random.Random(5)
-    if not isinstance(_python, random.Random) or sys.implementation.name != "cpython":
-        return None
-    if random.Random.__basicsize__ < at + 2500:
+    if sys.implementation.name != "cpython" or type(_python).__basicsize__ < at + 2500:
         return None
     one.random()
     position, *key = struct.unpack("=I624I", ctypes.string_at(id(one) + at, 2500))

@@ -120,8 +120,7 @@ class WorkerClock:
     """The CPU seconds of a worker process, and those in which it wanted a CPU."""
 
     def __init__(self) -> None:
-        self._cpu, self._delay = process_time(), cpu_delay()
-        self._looked = perf_counter()
+        self._cpu, self._delay, self._looked = process_time(), cpu_delay(), perf_counter()
 
     def sent(self, watch: Stopwatch) -> bytes:
         """All seconds since this was last called, with those of the stopwatch, for the training process."""

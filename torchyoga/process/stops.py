@@ -32,9 +32,7 @@ class Stops:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.asked = 0
-        self.names = tuple(names)
-        self._process = os.getpid()
+        self.asked, self.names, self._process = 0, tuple(names), os.getpid()
         for name in self.names:
             if not (name.startswith("SIG") and name.isalnum()):
                 raise ValueError(f"signals takes names such as 'SIGTERM', found {name!r}")

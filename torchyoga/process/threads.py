@@ -147,8 +147,7 @@ class TaskThread:
 
     def __init__(self, name: str, most: int = 1) -> None:
         """A thread for tasks, of which `most` may wait for their turn."""
-        self._shared = _Shared()
-        self._most = most
+        self._shared, self._most = _Shared(), most
         weakref.finalize(self, self._shared.end).atexit = False
         # Begun here: an interrupt within leaves nothing that could be started twice.
         self._thread = begin_thread(f"torchyoga-{name}", _run, self._shared, stop=self._shared.end)
@@ -199,8 +198,7 @@ class Errand:
 
     def __init__(self, thread: TaskThread, task: _Task) -> None:
         self._thread, self._task = thread, task
-        self._begun = threading.Lock()
-        self._is_done = False
+        self._begun, self._is_done = threading.Lock(), False
         thread.add(self._run)
 
     def _run(self) -> None:
@@ -252,8 +250,7 @@ class _Ticket(Generic[T]):
     result: T  # once it was run, unless it raised an error
 
     def __init__(self, task: Task[T]) -> None:
-        self.task = task
-        self.is_done = False
+        self.task, self.is_done = task, False
         self.error: BaseException | None = None
 
     def run(self) -> None:

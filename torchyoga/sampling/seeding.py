@@ -24,6 +24,7 @@ from ..process.seeding import KINDS, batch_seeds
 from ..reading.dataref import DataRef
 from ..rows.types import Index, Row
 
+_VALUES = frozenset({torch.Tensor, np.ndarray, int, float, bool, str, bytes})
 _LOOKED_AT = 256  # rows
 _PLAIN = (
     *(list, tuple, range, dict, str, bytes, bytearray, array.array),
@@ -62,6 +63,13 @@ def made_together(dataset: object) -> Callable[[Sequence[Index]], Sequence[Row]]
     elif isinstance(dataset, StackDataset) and kind is StackDataset.__getitems__:
         parts = list(dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets)
     return many if parts is None or any(map(made_together, parts)) else None
+
+
+def is_plain(rows: object) -> bool:
+    """True if nothing is drawn while such rows are collated: the first has numbers, texts and arrays only."""
+    first = rows[0] if type(rows) is list and rows else None
+    parts = first.values() if type(first) is dict else first if type(first) is tuple else (first,)
+    return _VALUES.issuperset(map(type, parts))
 
 
 class Quiet:
