@@ -24,6 +24,7 @@ from torchyoga.building.build import BuildOptions, Target
 from torchyoga.caching.many import submitted
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.versions.columns import fingerprint_of
+from torchyoga.versions.file_entry import Listed
 
 ROWS, FILES = 10**7, 100
 _RATE = 2e6  # rows a second of each version
@@ -55,7 +56,7 @@ def _versions(folder: Path) -> dict[str, VersionRef]:
     files = old.manifest.files[:-1]
     for file in files:
         os.link(Path(old.location.name, file.name), Path(new.location.name, file.name))
-    files = (*files, *new.manifest.files)
+    files = Listed((*files, *new.manifest.files))
     schema = old.manifest.schema
     found["sharing"] = VersionRef(
         new.location, replace(new.manifest, files=files, fingerprint=fingerprint_of(schema, files))

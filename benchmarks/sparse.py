@@ -11,7 +11,7 @@ from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats.checks import num_units, unit_bytes_of
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.columns import fingerprint_of
-from torchyoga.versions.file_entry import FileEntry
+from torchyoga.versions.file_entry import FileEntry, Listed
 from torchyoga.versions.manifest import Manifest
 
 _PAGE = 4096
@@ -54,5 +54,5 @@ def write_sparse(root: Path, id: str, row_bytes: int, num_rows: int, num_files: 
             file.write(tail)
         entries.append(FileEntry(name, "lmdb", rows, offset + len(tail), index, checks))
     fingerprint = fingerprint_of(schema, entries)
-    manifest = Manifest(id, "1", build, "2026-01-01T00:00:00+00:00", schema, fingerprint, tuple(entries))
+    manifest = Manifest(id, "1", build, "2026-01-01T00:00:00+00:00", schema, fingerprint, Listed(entries))
     (folder / "manifest.json").write_bytes(manifest.to_bytes())
