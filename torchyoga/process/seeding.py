@@ -275,10 +275,10 @@ def used(before: Place, after: Place) -> list[str]:
 def _python_view() -> Any:
     """The state of `random` as it lies in memory; None if it does not lie where it is looked for."""
     at, one = object.__basicsize__, random.Random(5)
-    if sys.implementation.name != "cpython" or type(_python).__basicsize__ < at + 2500:
+    if sys.implementation.name != "cpython" or type(_python).__basicsize__ < at + ctypes.sizeof(_Twister):
         return None
     one.random()
-    position, *key = struct.unpack("=I624I", ctypes.string_at(id(one) + at, 2500))
+    position, *key = struct.unpack("=I624I", _Twister.from_address(id(one) + at).raw)
     return _Twister.from_address(id(_python) + at) if one.getstate() == (3, (*key, position), None) else None
 
 

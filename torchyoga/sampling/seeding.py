@@ -24,7 +24,7 @@ from ..process.seeding import KINDS, batch_seeds
 from ..reading.dataref import DataRef
 from ..rows.types import Index, Row
 
-_VALUES = frozenset({torch.Tensor, np.ndarray, int, float, bool, str, bytes})
+_VALUES = frozenset({torch.Tensor, np.ndarray, int, float, bool, str, bytes, *np.sctypeDict.values()})
 _LOOKED_AT = 256  # rows
 _PLAIN = (
     *(list, tuple, range, dict, str, bytes, bytearray, array.array),
