@@ -21,6 +21,7 @@ from quick import examples
 from torch.utils.data import Dataset, Sampler
 
 import torchyoga as yoga
+from torchyoga.tools.meter_advice import Costs
 
 
 class Drawing(Dataset[torch.Tensor]):
@@ -212,3 +213,25 @@ def test_where_no_workers_can_be_started_rows_are_made_here() -> None:
 def test_the_number_of_ranks_here_may_be_any_text(ranks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert len([*yoga.DataLoader(Drawing(), 5, num_workers="auto")]) == 12
+
+
+@pytest.mark.parametrize(
+    ("batches", "epoch", "seconds", "wanted"),
+    [
+        (200, 0, 2e-3, 2),  # an epoch that workers shorten by more than twice the time in which they start
+        (20, 0, 8e-3, 0),  # a short one, if no other follows
+        (20, 4, 8e-3, 2),  # the next ones are taken to be as many as were
+        (20, 4, 1e-3, 0),  # workers take longer to start than such epochs
+    ],
+)
+def test_workers_are_employed_where_they_save_twice_what_their_start_takes(
+    batches: int, epoch: int, seconds: float, wanted: int
+) -> None:
+    loader = yoga.DataLoader(Drawing(batches), 1, num_workers="auto", multiprocessing_context="fork")
+    for _ in range(epoch):
+        assert len([*loader]) == batches
+    delivery = iter(loader)
+    next(delivery)
+    costs = Costs(make=seconds, cpu=seconds, loop=1e-5, loop_cpu=1e-5, batch_bytes=8, cpus=2)
+    meter: Any = loader.meter
+    assert meter._wanted(seconds + 1e-5, costs, delivery) == wanted

@@ -32,7 +32,7 @@ _LOOK, _SURE, _SETTLED = 0.03, 0.3, 1.0
 _BETTER = 0.85  # of the seconds of a batch: a number of workers that was better for sure
 _WORTH, _LESS = 0.9, 0.5  # of the seconds of a batch: what is expected of more workers, and of fewer
 _OTHER, _SAME = 1.5, 1e-4  # times, and seconds: what was counted before says nothing any more
-_FORK, _SPAWN = 0.1, 4.0  # seconds in which workers start, until it is known
+_FORK, _SPAWN = 0.05, 4.0  # seconds in which workers start, until it is known
 _PAYS = 2.0  # times these seconds: what workers save at least
 _OWN = (".mdb", ".h5")  # files that DataRefs read: forked readers share them without harm
 
@@ -142,9 +142,9 @@ class AutoMeter(Meter):
         expected = pace * costs.step(fastest) / costs.step(number) + of_start if fastest else costs.step(0)
         if not left or fastest in self._paces or expected > now * (_WORTH if fastest > number else _LESS):
             return number
-        if self._setting.is_persistent:
-            left += self._sums.batches  # as many may come as came
-        return fastest if not fastest or left * (now - expected) > _PAYS * start else number
+        # In this epoch, for which they start now, and in later ones: as many batches may come as came.
+        saved = left * (now - expected + of_start) + self._sums.batches * (now - expected)
+        return fastest if not fastest or saved > _PAYS * start else number
 
     def _seconds_to_start(self, loader: Any) -> float:
         """Seconds in which workers start, and end."""
