@@ -258,7 +258,7 @@ class _Ticket(Generic[T]):
             self.result = self.task.run()
         except BaseException as error:
             self.error = error
-        self.task = self.task._replace(run=_done)
+        self.task = Task(_done, self.task.size)
 
 
 def _done() -> NoReturn:

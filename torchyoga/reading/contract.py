@@ -351,13 +351,10 @@ def row_numbers(indices: Sequence[int] | Numbers, length: int, is_arranged: bool
         TypeError: they are not whole numbers.
     """
     found = np.asarray(indices)
-    if (
-        found.dtype == np.bool_
-        or not (np.issubdtype(found.dtype, np.integer) or not found.size)
-        or found.ndim != 1
-    ):
-        hint = "; for a mask use where(...), or np.flatnonzero(mask)" if found.dtype == np.bool_ else ""
-        hint = "; columns are taken by ref.columns(names), or ref[name]" if found.dtype.kind in "UT" else hint
+    kind = found.dtype.kind
+    if found.ndim != 1 or (kind not in "iu" and (found.size or kind == "b")):
+        hint = "; for a mask use where(...), or np.flatnonzero(mask)" if kind == "b" else ""
+        hint = "; columns are taken by ref.columns(names), or ref[name]" if kind in "UT" else hint
         raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}{hint}")
     if found.dtype == np.uint64 and int(found.max(initial=0)) >= 2**63:  # as int64 it would be below 0
         raise IndexError(f"row {int(found.max())} of a dataset of {length} rows")

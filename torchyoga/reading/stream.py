@@ -80,7 +80,7 @@ def read_batches(source: Contract[RowT], batches: Iterable[Ints]) -> Iterator[Se
             yield rows[start:end]
 
 
-_OF_MEMORY = 7 * 2**20  # bytes of a read, where rows are in memory
+_OF_MEMORY = 9 * 2**19  # bytes of a read, where rows are in memory
 
 
 class Window(NamedTuple):
