@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, overload
+from typing import TYPE_CHECKING, ParamSpec, overload
 
 from .formats.contract import format_named
 from .process.lazy import later
@@ -649,40 +649,9 @@ class Storage:
         with growth.named(to):
             return _grown.reduced(growth, to, rows, where, lineage)
 
-    @overload
     def copy(
-        self,
-        id: str,
-        version: str,
-        to: Storage,
-        *,
-        overwrite: bool = False,
-        progress: bool | None = None,
-        history: Literal[False] = False,
-    ) -> DataRef: ...
-    @overload
-    def copy(
-        self,
-        id: str,
-        version: str | None = None,
-        *,
-        to: Storage,
-        overwrite: bool = False,
-        progress: bool | None = None,
-        history: Literal[True],
-        dry_run: bool = False,
-    ) -> dict[str, int]: ...
-    def copy(
-        self,
-        id: str,
-        version: str | None = None,
-        to: Storage | None = None,
-        *,
-        overwrite: bool = False,
-        progress: bool | None = None,
-        history: bool = False,
-        dry_run: bool = False,
-    ) -> DataRef | dict[str, int]:
+        self, id: str, version: str, to: Storage, *, overwrite: bool = False, progress: bool | None = None
+    ) -> DataRef:
         """Copies a version to another storage: the same files, each checked before it is sent.
 
         The next call continues an interrupted copy: files that have arrived are not sent again.
@@ -693,21 +662,14 @@ class Storage:
             to: another directory or store.
             overwrite: replace another version of that name in `to`. The same version is never sent twice.
             progress: show a progress bar; by default on a terminal.
-            history: copy all versions, or `version` and all that it was made from. Files that they share are
-                sent once. The history of tags is copied, too: of all tags, or of those that name one of these
-                versions now. A tag that was also moved in `to` stays as it is there, and a warning is logged.
-                Another call sends what is new since.
-            dry_run: with `history`, send nothing.
 
         Returns:
-            The version in `to`. With `history` the names of the versions that were sent, or would be, the
-            oldest first, and the bytes of each; a file that several share counts with the first.
+            The version in `to`.
 
         Raises:
             NotFoundError: the version is not published here, or was removed meanwhile. If it is overwritten
                 meanwhile, the new one is copied.
-            ExistsError: `to` has another version of that name, and `overwrite` is False. With `history`
-                nothing is sent then.
+            ExistsError: `to` has another version of that name, and `overwrite` is False.
             BusyError: other processes still build it after `timeout` seconds.
             LostError: other processes took the work over, because this one showed no sign of life; nothing
                 was published.
@@ -720,21 +682,12 @@ class Storage:
             >>> backup = Storage(tmp_path / "backup")
             >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
             True
-            >>> ref = storage.append({"x": np.arange(2)}, "copied")
-            >>> [*storage.copy("copied", to=backup, history=True)]
-            ['1']
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
-        copies = transfer.Transfer(self._store, to._store, id, version, overwrite)
-        if history:
-            copies.history()
-            return copies.sizes() if dry_run else copies.run(to.timeout, progress)
-        if version is None or dry_run:
-            raise ValueError("without history=True, copy needs a version, and has no dry_run")
         manifest = self._store.manifest(id, version)
         with to._lock(id, version):
-            return copies.alone(manifest, progress)
+            return transfer.copied(self._store, to._store, manifest, overwrite, progress)
 
     def clean(
         self,

@@ -233,24 +233,6 @@ def test_convert_and_copy(storage: yoga.Storage, tmp_path: Path) -> None:
     assert said("copy", "images@prod", "./9").startswith("images 1.0 in ")
 
 
-def test_copy_of_a_history(storage: yoga.Storage, tmp_path: Path) -> None:
-    where = tmp_path / "backup"
-    assert said("copy", "images@prod", "backup", "--history") == f"images in {where}: 1 version sent\n"
-    assert parsed("copy", "images", "backup", "--history") == {
-        "storage": str(where),
-        "id": "images",
-        "sent": ["1.1"],
-    }
-    again = said("copy", "images", "backup", "--history")
-    assert again == f"images in {where}: 0 versions sent\n"
-    assert yoga.Storage(where).tags("images") == storage.tags("images")
-    assert "there is no dataset 'x'" in said("copy", "x", "backup", "--history", code=2)
-    yoga.Storage("other").submit([1], "images", "1.0", progress=False)
-    text = said("copy", "images", "other", "--history", code=2)
-    assert "nothing was sent. Remove these versions there, or pass --overwrite" in text
-    said("copy", "images", "other", "--history", "--overwrite")
-
-
 def test_rm_deletes_what_no_tag_names(storage: yoga.Storage) -> None:
     own = sum(path.stat().st_size for path in (storage.path / "images" / "1.1").glob("*.mdb"))
     found = parsed("rm", "images", "1.1", "--dry-run")

@@ -323,12 +323,7 @@ class Store(ABC):
 
     @abstractmethod
     def receive(
-        self,
-        manifest: Manifest,
-        held: LocalPaths,
-        replaces: Seen | None = None,
-        progress: bool | None = None,
-        hosts: Sequence[str] | None = None,
+        self, manifest: Manifest, held: LocalPaths, replaces: Seen | None = None, progress: bool | None = None
     ) -> Manifest:
         """Publishes a version with copies of its own files. Hold the lock.
 
@@ -337,10 +332,6 @@ class Store(ABC):
             held: gives a path for each of its own files.
             replaces: the version that may be replaced.
             progress: show a progress bar.
-            hosts: versions that name the files it shares; its own then keep their names. None for its parent.
-
-        Raises:
-            NotFoundError: one of `hosts` was removed or replaced; nothing was published.
         """
 
     @abstractmethod
@@ -583,25 +574,20 @@ class Store(ABC):
                     problems.append(f"{file.name} of {version!r} {found}, the manifest says {file.nbytes}")
         return problems
 
-    def refuse_unshared(self, manifest: Manifest, hosts: Sequence[str] | None = None) -> None:
-        """Raises NotFoundError unless other versions still name all files that a version shares.
+    def refuse_unshared(self, manifest: Manifest) -> None:
+        """Raises NotFoundError unless the direct parent of a version still names all files that it shares.
 
-        Hold their locks: as long as they are published nobody deletes these files.
-
-        Args:
-            manifest: of the version.
-            hosts: the others; None for its direct parent.
+        Hold the parent's lock: as long as it is published nobody deletes these files.
         """
         files = manifest.files.pieces
         is_shared = any(piece.num_listed for piece in files)  # what lies in lists is of others
         if not is_shared and all(piece.of is None for piece in (*manifest.lists, *files)):
             return
-        names = [manifest.parents[-1].version] if hosts is None else hosts
-        others = [other for name in names if (other := self.find(manifest.id, name)) is not None]
-        if not manifest.shares_with(*others):
-            which = " or ".join(map(repr, names[:MOST_NAMED]))
+        parent = manifest.parents[-1].version
+        found = self.find(manifest.id, parent)
+        if found is None or not manifest.shares_with(found):
             raise NotFoundError(
-                f"{manifest.id!r} {which} in {self.name}, whose files {manifest.version!r} shares, was "
+                f"{manifest.id!r} {parent!r} in {self.name}, whose files {manifest.version!r} shares, was "
                 "removed or replaced meanwhile; nothing was published, try again"
             )
 

@@ -20,16 +20,16 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias, overload
+from typing import overload
 
 from ..errors import CorruptError, NotFoundError, YogaError
 from ..process.digests import json_digest
-from ..process.messages import bytes_text, count_of, escaped, in_columns, log, short
+from ..process.messages import bytes_text, count_of, escaped, in_columns, short
 from ..process.numbers import as_int
 from ..rows.types import Json
 from ..versions.file_entry import is_token
@@ -51,12 +51,6 @@ def _is_parent(parent: Parent, of: Outline, nodes: Mapping[str, Outline]) -> boo
 def parent_of(node: Outline, nodes: Mapping[str, Outline]) -> str | None:
     """The nearest version that a version was made from and that is still published; None if there is none."""
     return next((p.version for p in reversed(node.parents) if _is_parent(p, node, nodes)), None)
-
-
-def line_of(node: Outline, nodes: Mapping[str, Outline]) -> set[str]:
-    """A version and those that it was made from, but for those that were removed or have other rows now."""
-    others = {p.version for p in node.parents if p.version not in nodes or _is_parent(p, node, nodes)}
-    return {node.version, *others}
 
 
 def heads(nodes: Mapping[str, Outline]) -> list[str]:
@@ -207,7 +201,6 @@ _LARGEST = 64 * 2**10  # bytes of a note
 _NAME = re.compile(r"([0-9]{8})\.json")
 _MOST = 10**8 - 1  # notes of a tag
 _DIGEST = re.compile(r"[0-9a-f]{32}")
-Moves: TypeAlias = "Mapping[str, Sequence[tuple[TagEntry, bytes]]]"  # by tag: each move, and its note
 _PATIENCE = 60.0  # seconds to wait for a builder or a remover of the version
 
 
@@ -335,10 +328,6 @@ class _Chain:
                 "one from now on; for its history, put the note back from a copy"
             ) from error
 
-    def text(self, move: TagEntry) -> bytes:
-        """The note of a move."""
-        return self.notes.read(_name(move.number), _LARGEST)
-
     def last(self) -> TagEntry | None:
         """The last move; None if there was none."""
         last = _last(self.notes.find())
@@ -445,46 +434,6 @@ def _chains(store: Store, id: str) -> dict[str, set[str]]:
         if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
             chains.setdefault(tag, set()).add(file)
     return chains
-
-
-def all_moves(store: Store, id: str) -> Moves:
-    """All moves of each tag of an id, the first one first, and their notes; those with damaged notes are
-    left out, with a warning."""
-    every = {}
-    for tag in sorted(_chains(store, id)):
-        chain = _Chain(store, id, tag)
-        try:
-            moves = chain.all()
-            texts = store.each(moves, chain.text)
-            every[tag] = [*zip(moves, texts, strict=True)]
-        except CorruptError as error:
-            log.warning("the tag %r of %r is not copied: %s", tag, id, error)
-    return every
-
-
-def add_moves(to: Store, id: str, moves: Moves, named: Collection[str | None] | None) -> None:
-    """Adds the moves of tags that are missing in a store; a tag that was moved otherwise there stays.
-
-    Args:
-        to: the store.
-        id: which dataset.
-        moves: as `all_moves` has given them.
-        named: only those of tags that name one of these now; None for all.
-    """
-    known = _chains(to, id) if moves else {}
-    for tag, chain in moves.items():
-        if not chain or (named is not None and chain[-1][0].version not in named):
-            continue
-        notes = _Chain(to, id, tag).notes
-        for move, text in chain:
-            name = _name(move.number)
-            is_new = name not in known.get(tag, ()) and notes.create(name, text)
-            if not is_new and notes.read(name, _LARGEST) != text:
-                log.warning(
-                    "the tag %r of %r was moved in %s, too, so it stays as it is there; move it there",
-                    *(tag, id, to.name),
-                )
-                break
 
 
 def tags_of(store: Store, id: str) -> dict[str, str]:

@@ -41,7 +41,6 @@ from .sharing import Sharing
 
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
 _COPY_BYTES = 2**20
-_HOST_SECONDS = 600.0  # to wait for another builder of a version whose files a copied one shares
 _HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
 
 
@@ -247,13 +246,7 @@ class LocalStore(Store):
         staging.root.make()
         return staging
 
-    def publish(
-        self,
-        staging: Staging,
-        manifest: Manifest,
-        progress: bool | None = None,
-        hosts: Sequence[str] | None = None,
-    ) -> Manifest:
+    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Moves the staged files into place.
 
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
@@ -261,18 +254,16 @@ class LocalStore(Store):
         """
         folder = folder_of(manifest.id, manifest.version)
         text = sealed(manifest, Folder(str(staging.path)).held)
-        self._publish(manifest, text, hosts, f".staging/{folder}")
+        self._publish(manifest, text, f".staging/{folder}")
         staging.clear()
         return manifest.located(partial(list_bytes, self.files(manifest)))
 
-    def _publish(
-        self, manifest: Manifest, text: bytes, hosts: Sequence[str] | None = None, staged: str | None = None
-    ) -> None:
+    def _publish(self, manifest: Manifest, text: bytes, staged: str | None = None) -> None:
         """Moves the files from the folder in which they are staged, if they are, then writes the manifest."""
         folder = folder_of(manifest.id, manifest.version)
         self._root.make(folder)
         self.check_place(manifest.id, manifest.version)
-        self.refuse_unshared(manifest, hosts)
+        self.refuse_unshared(manifest)
         # What may need space comes first, so that a full disk leaves the version as it was.
         self._root.prepare(f"{folder}/{MANIFEST}", text)
         for file in manifest.own_files if staged is not None else ():
@@ -311,12 +302,7 @@ class LocalStore(Store):
         self._publish(manifest, sealed(manifest))
 
     def receive(
-        self,
-        manifest: Manifest,
-        held: LocalPaths,
-        replaces: Seen | None = None,
-        progress: bool | None = None,
-        hosts: Sequence[str] | None = None,
+        self, manifest: Manifest, held: LocalPaths, replaces: Seen | None = None, progress: bool | None = None
     ) -> Manifest:
         """Copies the files; those that an interrupted copy has already copied are kept."""
         staging = self.stage(manifest.id, manifest.version)
@@ -328,10 +314,7 @@ class LocalStore(Store):
                     if arrived.get(entry.name) != entry.nbytes:
                         self._copy(staging.root, entry, held)
                     bar.update(entry.nbytes)
-            with contextlib.ExitStack() as locks:
-                for host in hosts or ():
-                    locks.enter_context(self.lock(manifest.id, host, _HOST_SECONDS))
-                return self.publish(staging, manifest, hosts=hosts)
+            return self.publish(staging, manifest)
         except OSError as error:
             if error.errno not in FULL:
                 raise

@@ -251,7 +251,6 @@ class RemoteStore(Store):
         held: LocalPaths,
         replaces: Seen | None = None,
         progress: bool | None = None,
-        hosts: Sequence[str] | None = None,
         tries: int = _PUTS,
     ) -> Manifest:
         """Uploads the files; those that an interrupted copy has already uploaded are kept."""
@@ -260,7 +259,7 @@ class RemoteStore(Store):
         sealed(manifest)
         opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
-        named = manifest.renamed(build) if hosts is None or lease.may_be_deleted else manifest
+        named = manifest.renamed(build) if lease.may_be_deleted else manifest
         folder = folder_of(id, version)
         present = self._remote.find(folder)
         self.refuse_foreign(id, version, present)
@@ -278,21 +277,21 @@ class RemoteStore(Store):
             pairs = zip(manifest.own_files, named.own_files, strict=True)
             crcs = dict(_in_turn(pairs, upload, _UPLOADS, "torchyoga upload"))
         published = named.with_own(lambda file: replace(file, crc=crcs[file.name]))
-        self._create(published, replaces, hosts)
+        self._create(published, replaces)
         if lease.is_another_deleting() or self.missing(published):
-            return self._put_again(manifest, held, published, progress, hosts, tries - 1)
+            return self._put_again(manifest, held, published, progress, tries - 1)
         return published
 
-    def _create(self, published: Manifest, replaces: Seen | None, hosts: Sequence[str] | None = None) -> None:
+    def _create(self, published: Manifest, replaces: Seen | None) -> None:
         """Creates a manifest; NotFoundError if a version whose files it shares goes meanwhile."""
         text, lease = sealed(published), self._leases[published.id, published.version]
         if lease.is_another_deleting():
             lease.check()
-        self.refuse_unshared(published, hosts)
+        self.refuse_unshared(published)
         self._write_manifest(published.id, published.version, text, replaces)
         try:
             # Whoever removes the parent from now on sees this manifest before any file is deleted.
-            self.refuse_unshared(published, hosts)
+            self.refuse_unshared(published)
         except NotFoundError:
             seen = self.seen(published.id, published.version)
             if seen is not None and seen.build == published.build:
@@ -315,13 +314,7 @@ class RemoteStore(Store):
             )
 
     def _put_again(
-        self,
-        manifest: Manifest,
-        held: LocalPaths,
-        published: Manifest,
-        progress: bool | None,
-        hosts: Sequence[str] | None,
-        tries: int,
+        self, manifest: Manifest, held: LocalPaths, published: Manifest, progress: bool | None, tries: int
     ) -> Manifest:
         """Publishes a version once more if others, for which its builder counted as dead, delete its files.
 
@@ -346,7 +339,7 @@ class RemoteStore(Store):
             )
             self._leases[id, version] = last
             try:
-                return self.receive(manifest, held, seen, progress, hosts, tries)
+                return self.receive(manifest, held, seen, progress, tries)
             finally:
                 self._leases[id, version] = lease
 

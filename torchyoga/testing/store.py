@@ -23,7 +23,7 @@ from ..stores.contract import Store
 from ..stores.local import LocalStore
 from ..stores.refs import fetched
 from ..stores.sharing import Sharing
-from ..stores.transfer import Transfer, check
+from ..stores.transfer import check, copied
 from ..versions.manifest import Manifest
 from .rows import PATIENCE, assert_rows_equal, compare_rows, expect, expect_raised, run_all
 
@@ -244,8 +244,7 @@ def _check_interruption(make_store: Callable[[], Store]) -> None:
 def _check_copies(make_store: Callable[[], Store], other: LocalStore) -> None:
     def copy_version(source: Store, to: Store) -> DataRef:
         with to.lock("new", "1", PATIENCE):
-            transfer = Transfer(source, to, "new", "1", overwrite=False)
-            return transfer.alone(source.manifest("new", "1"), progress=False)
+            return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
 
     elsewhere = copy_version(make_store(), other)
     Sharing(make_store(), "new").remove_one("1", PATIENCE, None)

@@ -201,15 +201,15 @@ class Manifest:
         """Fingerprint and rows of the parents that it begins with."""
         return [(parent.fingerprint, parent.rows) for parent in self.parents if parent.is_prefix]
 
-    def shares_with(self, *others: Manifest) -> bool:
-        """True if some other versions name all files that it has in folders of others."""
-        own, theirs = self._places(), {place for other in others for place in other._places()}
+    def shares_with(self, other: Manifest) -> bool:
+        """True if another version names all files that it has in folders of others."""
+        own, theirs = self._places(), other._places().keys()
         new = {place: piece for place, piece in own.items() if place not in theirs}
         if any(piece.num_listed and piece.of is not None for piece in new.values()):
             return False
         left = {place for place, piece in new.items() if piece.of is not None or piece.num_listed}
         shared = self._inside(left) - theirs
-        return not shared or not shared.difference(*(other._inside(theirs - own.keys()) for other in others))
+        return not shared or shared <= other._inside(theirs - own.keys())
 
     def _places(self) -> dict[tuple[str, str], FileEntry]:
         """Its lists and the files that are in none, by the version in whose folder they lie and the name."""
@@ -281,40 +281,6 @@ class Manifest:
         # One or the other, so that no append writes much.
         ways = listed(parents, parents.pieces, "parents", 1)
         return replace(self, parents=reading(parents, ways)) if known else self
-
-    def elsewhere(
-        self, place: Callable[[FileEntry], FileEntry | None], read: Callable[[FileEntry], bytes]
-    ) -> tuple[Manifest, dict[str, bytes]]:
-        """This version as another store is to have it, and the new lists of it, by digest.
-
-        Args:
-            place: a file or a list as other versions there name it; None if it has to be sent, and so will
-                be the version's own.
-            read: gives the bytes of a list there.
-        """
-        new: dict[str, bytes] = {}
-
-        def placed(entries: Listed[T], kind: str) -> Iterator[Any]:
-            for piece in entries.pieces:
-                moved = place(piece) if isinstance(piece, FileEntry) else piece
-                if moved is None and not piece.num_listed:
-                    moved = piece.as_own
-                if moved is not None:
-                    yield moved
-                    continue
-                inner = [*placed(Listed(entries.of_piece(piece)), kind)]
-                if any(isinstance(entry, FileEntry) and entry.of is None for entry in inner):
-                    yield from inner  # for lists name files of others
-                    continue
-                text, digest = text_of(self.id, kind, [entry.to_json() for entry in inner])
-                new[digest] = text
-                is_same = piece.of is None and digest == piece.index["digest"]
-                name = piece.name if is_same else f"{digest[:16]}-00000.{LIST}"
-                yield list_of(inner, name, text, digest)
-
-        files: Listed[FileEntry] = Listed(placed(self.files, "files"))
-        moved = replace(self, files=files, parents=Listed(placed(self.parents, "parents")))
-        return moved.located(lambda piece: new.get(piece.index["digest"]) or read(piece)), new
 
     def located(self, read: Callable[[FileEntry], bytes]) -> Manifest:
         """This version with a way to read its lists; as `from_bytes` gives it there is none."""

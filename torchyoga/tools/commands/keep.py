@@ -76,10 +76,7 @@ def _write_entries(entries: list[TagEntry], asked: Asked) -> None:
 @places.storage_command("copy", places.id_argument(), places.version_argument())
 @click.argument("target", required=False, metavar="TARGET")
 @click.option("--overwrite", is_flag=True, help="Replace another version of that name in TARGET.")
-@click.option("--history", is_flag=True, help="All versions and tags, or VERSION and what it is made from.")
-def copy(
-    id: str, version: str | None, target: str | None, overwrite: bool, history: bool, asked: Asked
-) -> None:
+def copy(id: str, version: str | None, target: str | None, overwrite: bool, asked: Asked) -> None:
     """Copy a version to another directory or URL; each file is checked before it is sent.
 
     The next call continues an interrupted copy.
@@ -88,7 +85,6 @@ def copy(
     Examples:
       yoga copy images 1.1 backup
       yoga copy images@prod backup
-      yoga copy images backup --history
     """
     if target is None:
         version, target = None, version
@@ -101,15 +97,8 @@ def copy(
             f"{target} backup; or write ./{target} for a new directory of that name"
         )
     other = places.opened(target, create=True)
-    if not history:
-        ref = source.copy(*places.placed(source, id, version), to=other, overwrite=overwrite)
-        asked.write_published(other, ref)
-        return
-    if version is not None or not source.versions(id):
-        id, version = places.placed(source, id, version)
-    sent = source.copy(id, version, to=other, overwrite=overwrite, history=True)
-    plain = {"storage": other.url, "id": id, "sent": [*sent]}
-    asked.write(plain, f"{id} in {other.url}: {count_of(len(sent), 'version')} sent")
+    ref = source.copy(*places.placed(source, id, version), to=other, overwrite=overwrite)
+    asked.write_published(other, ref)
 
 
 @places.storage_command("gc", places.id_argument(required=False))
