@@ -20,7 +20,7 @@ from kinds import KINDS
 import torchyoga as yoga
 from torchyoga.rows.block import Block, Data, joined
 from torchyoga.rows.collector import block_of
-from torchyoga.rows.comparing import alike, key_words, row_hashes
+from torchyoga.rows.comparing import alike, row_hashes
 from torchyoga.rows.schema import Schema
 
 MIXED = Schema.of(
@@ -136,13 +136,3 @@ def test_containers_inside_values_count() -> None:
     one, other = (Schema.of({"x": held}, nullable=["x"]) for held in ({0: 1}, (1,)))
     assert [column.name for column in one.columns] == [column.name for column in other.columns]
     assert alike(one, other) == []
-
-
-@given(st.lists(st.sampled_from([0, 1, 2**31, -1, 255]), min_size=1, max_size=6), st.sampled_from("bhiq"))
-def test_words_of_keys_are_the_same_for_the_same_key_only(numbers: list[int], code: str) -> None:
-    values = np.array(numbers, np.int64).astype(code)
-    for rows in ([{"id": value} for value in values], [{"id": str(value)} for value in values]):
-        found = list(map(tuple, key_words(block_of(rows)).tolist()))
-        for i, j in itertools.combinations(range(len(rows)), 2):
-            assert (found[i] == found[j]) == (values[i] == values[j])
-            assert (found[i][0] == found[j][0]) == (found[i][1] == found[j][1]) == (values[i] == values[j])

@@ -2,9 +2,7 @@
 
 Files that both versions have are not read. Their rows are the same ones on both sides, so they cancel,
 however often a row occurs. With a key, only the columns of the key are read of them, since a row of another
-file could have a key that is in one of them. Other rows are compared by hashes, which are sorted with their
-place in the low bits, as NumPy sorts numbers of 64 bits several times faster than it finds the order that
-sorts them.
+file could have a key that is in one of them. Other rows are compared by hashes.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..process.lazy import cached_property
-from ..process.numbers import distinct
 from ..reading.contract import known_schema, title_of
 from ..reading.dataref import DataRef
 from ..reading.stream import in_epoch
@@ -31,7 +28,7 @@ from ..rows.block import Block, Rows, bounds_of
 from ..rows.collector import block_of
 from ..rows.schema import Projection, Schema
 from ..rows.types import Ints
-from ..versions.columns import checks_of_columns, parts_of
+from ..versions.columns import parts_of
 from ..versions.file_entry import FileEntry
 from ..versions.manifest import Manifest
 from ..views.recoded import Names, joined_names, recoded
@@ -64,9 +61,6 @@ class Diff:
         key: the names of the columns of the key.
         columns: the names of the values that were compared; empty if no rows were.
         lengths: rows of the old and of the new one.
-        differing: the names of columns that both have and whose values are not the same in each row; None
-            unless one is a version that was made of the other by `add_columns` or `drop_columns`, since only
-            then checksums tell it.
         are_rows_compared: False if the columns differ and there is no key: then all that is known is
             `schema`.
     """
@@ -80,7 +74,6 @@ class Diff:
     columns: tuple[str, ...]
     lengths: tuple[int, int]
     are_rows_compared: bool = True
-    differing: tuple[str, ...] | None = None
 
     @property
     def same(self) -> bool:
@@ -97,9 +90,7 @@ class Diff:
             lines[0] += f"{self.unchanged:,} unchanged"
         if self.schema:
             lines += str(self.schema).split("\n")
-        if self.differing is not None:
-            lines.append(f"values that differ: {', '.join(self.differing) or 'none in the columns of both'}")
-        elif not self.are_rows_compared:
+        if not self.are_rows_compared:
             lines.append(
                 "rows were not compared, since their columns differ; pass key= to compare what both have"
             )
@@ -167,11 +158,9 @@ def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None) -> 
         mine, theirs = recoded(old, words), recoded(new, words)
         if _codes_change(second, words):
             old, new = mine, theirs  # bytes that both versions have mean other rows in each
-    differs = differing_values(old, new)
-    known = replace(known, differing=differs)
     if not schema.is_comparable and not keys:
         return replace(known, columns=(), are_rows_compared=False)
-    rest_of_old, rest_of_new, common = apart(old, new, names, differs)
+    rest_of_old, rest_of_new, common = apart(old, new, names)
     sides = Side(mine, names, keys, rest_of_old), Side(theirs, names, keys, rest_of_new)
     return _differences(*sides, common, known)
 
@@ -317,28 +306,19 @@ def _refuse_shared(side: Side, words: Hashes, shared: Hashes) -> None:
         raise _repeated(side, _rows(words[groups.order[firsts]]), len(both))
 
 
-def apart(
-    old: DataRef, new: DataRef, names: Collection[str], changed: Sequence[str] | None
-) -> tuple[Ranges, Ranges, Ranges]:
+def apart(old: DataRef, new: DataRef, names: Collection[str]) -> tuple[Ranges, Ranges, Ranges]:
     """The rows that only the old version has, those that only the new one has, and the new one's in both.
 
     A row is in both if the files that hold its values are: by their names, which no other build gives, their
-    sizes and all their checksums. Where one version was made of the other by columns alone, those whose
-    checksums differ are compared row by row. All rows of anything but whole versions are apart.
+    sizes and all their checksums. All rows of anything but whole versions are apart.
 
     Args:
         old: a dataset.
         new: another one.
         names: the values that count.
-        changed: what `differing_values` gives of them; None to look at files only.
     """
     if not _is_version(old) or not _is_version(new):
         return [(0, len(old))], [(0, len(new))], []
-    if changed is not None and {*names} - {*changed}:
-        some = [name for name in changed if name in names]
-        rows = _differing_rows(old, new, some) if some else np.zeros(0, np.int64)
-        found, rest = _runs(rows), np.setdiff1d(np.arange(len(new)), rows, assume_unique=True)
-        return found, found, _runs(rest)
     mine, theirs = _pieces(old.manifest, names), _pieces(new.manifest, names)
     common = {name for name, *_ in mine} & {name for name, *_ in theirs}
     return (
@@ -346,48 +326,6 @@ def apart(
         _joined((start, stop) for name, start, stop in theirs if name not in common),
         _joined((start, stop) for name, start, stop in theirs if name in common),
     )
-
-
-def differing_values(old: DataRef, new: DataRef) -> tuple[str, ...] | None:
-    """The values that two versions have and that differ in some row, by their checksums.
-
-    None if it is not known that their rows lie side by side: then neither is made of the other by columns
-    that were added, replaced or dropped.
-    """
-    if not _is_version(old) or not _is_version(new) or len(old) != len(new):
-        return None
-    was, now = (old.fingerprint, len(old)), (new.fingerprint, len(new))
-    if old.schema is None or new.schema is None or (was not in new._prefixes and now not in old._prefixes):
-        return None
-    mine, theirs = (checks_of_columns(ref.manifest.column_groups) for ref in (old, new))
-    common = comparing.values_of(new.schema)
-    return tuple(
-        name
-        for name, (_, columns) in comparing.values_of(old.schema).items()
-        if name in common and any(theirs.get(column.name) != mine[column.name] for column in columns)
-    )
-
-
-def _differing_rows(old: VersionRef, new: VersionRef, names: Sequence[str]) -> Ints:
-    """(D,) the rows in which some values differ, ascending."""
-    found = [np.zeros(0, np.int64)]
-    sides = []
-    for ref in (old, new):
-        assert ref.schema is not None, "it has these columns"
-        sides.append(ref._projected(Projection.of(ref.schema, names)))
-    for first, block in blocks_within(sides[0], [(0, len(old))]):
-        rows = np.arange(first, first + block.num_rows)
-        found.append(rows[comparing.differing(block, block_at(sides[1], rows)).any(axis=1)])
-    return np.concatenate(found)
-
-
-def _runs(rows: Ints) -> Ranges:
-    """Rows as ranges of neighbours."""
-    if not len(rows):
-        return []
-    ends = np.flatnonzero(np.diff(rows) != 1)
-    starts, stops = np.append(0, ends + 1), np.append(ends, len(rows) - 1)
-    return list(zip(rows[starts].tolist(), (rows[stops] + 1).tolist(), strict=True))
 
 
 def _pieces(manifest: Manifest, names: Collection[str]) -> list[tuple[frozenset[object], int, int]]:
@@ -474,21 +412,20 @@ class Side:
     def words(self) -> Iterator[Hashes]:
         """(N, 3) two words of the hash of each row, and its number.
 
-        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
-        the row.
+        With keys (N, 5): two words of the hash of the key, the number, and two of the hash of the row.
         """
         for first, block in blocks_within(self._values, self.ranges):
             hashes, rows = comparing.row_hashes(block), _numbers(first, block)
             parts = [hashes, rows]
             if self.keys:
                 keys = block.projected(Projection.of(block.schema, self.keys))
-                parts = [comparing.key_words(keys), rows, hashes]
+                parts = [comparing.row_hashes(keys), rows, hashes]
             yield np.concatenate(parts, axis=1)
 
     def words_of_keys(self, ranges: Ranges) -> Iterator[Hashes]:
-        """(N, 3) two words of the key of each row of some ranges, and its number."""
+        """(N, 3) two words of the hash of the key of each row of some ranges, and its number."""
         for first, block in blocks_within(self._keys, ranges) if ranges else ():
-            yield np.concatenate([comparing.key_words(block), _numbers(first, block)], axis=1)
+            yield np.concatenate([comparing.row_hashes(block), _numbers(first, block)], axis=1)
 
     def key_texts(self, rows: Ints) -> list[str]:
         """The keys of some rows, for a message."""
@@ -644,28 +581,14 @@ class Matched(NamedTuple):
 
 def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Places (N,) with equal hashes side by side, ascending among themselves; and which begin a group."""
-    count = len(hashes)
-    if count < 2:
-        return np.arange(count), np.ones(count, np.bool_)
-    low = np.uint64(2 ** (count - 1).bit_length() - 1)
-    packed = (hashes[:, 1] & ~low) | np.arange(count, dtype=np.uint64)
-    packed.sort()
-    order = (packed & low).astype(np.int64)
-    differs = np.append(True, (packed[1:] & ~low) != (packed[:-1] & ~low))
-    is_first = differs.copy()
-    near = np.flatnonzero(~differs)  # places whose sorted bits are those of the place before
-    is_other = (hashes[order[near]] != hashes[order[near - 1]]).any(axis=1)
-    is_first[near] = is_other
-    if is_other.any():
-        runs = np.append(np.flatnonzero(differs), count)
-        for run in distinct(np.searchsorted(runs, near[is_other], side="right") - 1).tolist():
-            start, stop = int(runs[run]), int(runs[run + 1])
-            places = np.sort(order[start:stop])
-            held = hashes[places]
-            places = places[np.lexsort((places, held[:, 0], held[:, 1]))]
-            order[start:stop] = places
-            is_first[start + 1 : stop] = (hashes[places[1:]] != hashes[places[:-1]]).any(axis=1)
-    return order, is_first
+    order = np.argsort(hashes[:, 1], kind="stable")
+    held = hashes[order]
+    differs = held[1:] != held[:-1]
+    if (differs[:, 0] & ~differs[:, 1]).any():  # hashes of one second word may lie among each other
+        order = np.lexsort((hashes[:, 0], hashes[:, 1]))
+        held = hashes[order]
+        differs = held[1:] != held[:-1]
+    return order, np.append(True, differs.any(axis=1))[: len(hashes)]
 
 
 def block_at(ref: DataRef, rows: Ints) -> Block:

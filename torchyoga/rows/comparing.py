@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_128_digest
 
-from ..process.digests import splitmix, word_of
+from ..process.digests import word_of
 from .block import Block, Data, bounds_of
 from .column import Column
 from .node import Node, outermost, path_name
@@ -124,29 +124,6 @@ def row_hashes(block: Block) -> Hashes:
         some = np.concatenate([part[start : start + step] for part in parts], axis=1)
         found[start : start + step] = _digests(some, seed)
     return found.view("<u8")
-
-
-def key_words(block: Block) -> Hashes:
-    """(N, 2) two words for each row that are the same for equal rows only, and look random.
-
-    Of one number they are what SplitMix64 (Steele, Lea and Flood, 2014) makes of it in one and in two steps,
-    which is different for different numbers: a hash takes five times as long. Else they are its hash.
-
-    Args:
-        block: the columns of a key.
-    """
-    columns, data = block.schema.columns, block.data
-    if len(columns) != 1 or columns[0].is_ragged or not 0 < columns[0].row_bytes <= 8:
-        return row_hashes(block)
-    padded = np.zeros((block.num_rows, 8), np.uint8)
-    padded[:, : columns[0].row_bytes] = _bytes_of(data[0].values, columns[0]).reshape(block.num_rows, -1)
-    number = padded.view("<u8")[:, 0]
-    once = _mixed(number)
-    return np.stack([once, _mixed(once)], axis=1)
-
-
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    return splitmix(numbers + np.uint64(0x9E3779B97F4A7C15))
 
 
 @lru_cache(maxsize=256)
