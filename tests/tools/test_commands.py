@@ -254,50 +254,15 @@ def test_rm_deletes_what_no_tag_names(storage: yoga.Storage) -> None:
     assert [*(storage.path / "images").rglob("*.mdb")] == []
 
 
-def test_compact(storage: yoga.Storage) -> None:
+def test_convert_without_a_format_writes_files_of_its_own(storage: yoga.Storage) -> None:
     before = storage.fetch("images", "1.1").fingerprint
-    text = said("compact", "images", "--to", "1.0", code=2)
+    text = said("convert", "images", "--to", "1.0", code=2)
     assert text.endswith("fetch it, or choose another version\n")
     assert storage.versions("images") == ["1.0", "1.1"]
-    found = parsed("compact", "images", "1.1", "--to", "2")
+    found = parsed("convert", "images", "1.1", "--to", "2")
     assert (found["version"], found["fingerprint"]) == ("2", before)
-    assert said("compact", "images", "1.1").startswith("images 1.1 in ")
+    assert said("convert", "images", "1.1").startswith("images 1.1 in ")
     assert len(parsed("info", "images", "1.1")["files"]) == 1
-
-
-def test_delete_rows(storage: yoga.Storage) -> None:
-    new = ["delete-rows", "images", "1.0", "--to", "2"]
-    assert parsed(*new, "--rows", "3,7-9", "--dry-run").items() >= {"deleted": 4, "rows": 16}.items()
-    assert said(*new, "--where", "label == 2", "--dry-run") == (
-        f"6 of 20 rows of images 1.0 in {storage.url} would be deleted\n"
-    )
-    assert storage.versions("images") == ["1.0", "1.1"]
-    assert parsed(*new, "--rows", "3,7-9", "-m", "broken")["rows"] == 16
-    assert [row["id"] for row in storage.fetch("images", "2")] == [*range(3), 4, 5, 6, *range(10, 20)]
-    for number, (condition, gone) in enumerate(
-        [("text == text 3", 1), ("id>=18", 2), ("id < 2", 2), ("label!=1", 13), ('text != "text 0"', 19)]
-    ):
-        new[4] = f"3.{number}"
-        assert parsed(*new, "--where", condition)["rows"] == 20 - gone
-    new[4] = "4"
-    for arguments, message in (
-        (["--rows", "20"], "there is no row 20: the version has 20 rows"),
-        (["--rows", f"0-{10**17}"], f"there is no row {10**17}"),
-        (["--rows", "-1"], "--rows is a list of numbers"),
-        (["--rows", "3-1"], "--rows is a list of numbers"),
-        (["--where", "label"], "is not a filter"),
-        (["--where", ""], "'' is not a filter"),
-        (["--where", "lable == 3"], "lable"),
-        (["--where", "label == 9"], "no row of 'images' '1.0' is to be deleted"),
-        ([], "pass either --rows or --where"),
-        (["--rows", "1", "--where", "label == 1"], "pass either --rows or --where"),
-        (["--rows", "1", "--to", "1.1"], "is published already"),
-    ):
-        text = said(*new, *arguments, code=2)
-        assert message in text
-        assert message in said(*new, *arguments, "--dry-run", code=2)
-        assert len(text.splitlines()) <= 2
-    assert "4" not in storage.versions("images")
 
 
 def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
@@ -324,36 +289,33 @@ def test_append_of_files_of_each_kind(storage: yoga.Storage) -> None:
     pq.write_table(table, "a.parquet")
     pq.write_table(table, "b.parquet")
     np.save("ids.npy", np.arange(3))
-    np.save("labels.npy", np.arange(3))
     Path("s.ndjson").write_text('{"id": 1, "label": 2}\n')
-    files = (["a.parquet", "b.parquet"], ["more.h5"], ["id=ids.npy", "label=labels.npy"], ["s.ndjson"])
+    files = (["a.parquet", "b.parquet"], ["more.h5"], ["s.ndjson"])
     added = []
     for number, source in enumerate(files):
         before = parsed("info", "arrays")["rows"]
         found = parsed("append", "arrays", f"2.{number}", *source)
         added.append(found["rows"] - before)
-    assert added == [4, 2, 3, 1]
-    numbers = [int(row["id"]) for row in storage.fetch("arrays", "2.3")]
-    assert numbers == [0, 1, 5, 6, 5, 6, 40, 41, 0, 1, 2, 1]
+    assert added == [4, 2, 1]
+    numbers = [int(row["id"]) for row in storage.fetch("arrays", "2.2")]
+    assert numbers == [0, 1, 5, 6, 5, 6, 40, 41, 1]
     storage.submit(np.arange(3), "bare", "1", progress=False)
-    assert parsed("append", "bare", "2", "ids.npy", "labels.npy")["rows"] == 9
+    assert parsed("append", "bare", "2", "ids.npy", "ids.npy")["rows"] == 9
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         (["nothing.jsonl"], "there is nothing under 'nothing.jsonl'"),
-        (["nothing.npy"], "there is no file 'nothing.npy'"),
+        (["nothing.npy"], "there is nothing under 'nothing.npy'"),
         (["nothing.parquet"], "nothing.parquet"),
         (["nothing.h5"], "nothing.h5"),
         (["rows.txt"], "there is nothing under 'rows.txt'"),
         (["rows.jsonl", "more.h5"], "files of one kind at a time, found hdf5 and jsonl"),
-        (["a=x.npy", "y.npy"], "name all columns"),
-        (["a=x.npy", "a=y.npy"], "each column may come once, found a, a"),
         (["broken.jsonl"], "broken.jsonl, line 2: "),
         (["other.jsonl"], "lable"),
         (["empty.jsonl"], "empty.jsonl: there are no rows"),
-        (["label=empty.npy"], "label=empty.npy has no rows, so there is nothing to append"),
+        (["empty.npy"], "empty.npy has no rows, so there is nothing to append"),
         ([], "SOURCE"),
     ],
 )

@@ -37,7 +37,7 @@ def test_json_behind_two_dashes_is_an_argument(storage: yoga.Storage) -> None:
 def test_files_are_named_as_they_were_asked_for(storage: yoga.Storage, tmp_path: Path) -> None:
     for arguments, name in (
         (["report", "images", "-o", "nowhere/page.html"], "nowhere/page.html"),
-        (["add-columns", "images", "2", "score=nosuch.npy"], "nosuch.npy"),
+        (["append", "images", "2", "nosuch.npy"], "nosuch.npy"),
         (["copy", "images", "1.0", "images.txt/deeper"], "images.txt"),
     ):
         (tmp_path / "images.txt").write_text("a file")

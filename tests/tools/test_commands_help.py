@@ -24,8 +24,7 @@ from torchyoga.tools.commands.group import COMMANDS
 
 # Those of storages; others, such as doctor, are run where they are tested.
 OF_STORAGES = [
-    *("append", "check", "compact", "convert", "copy", "delete-rows", "diff", "gc", "head", "info", "log"),
-    *("ls", "rm", "stats", "tag"),
+    *("append", "check", "convert", "copy", "diff", "gc", "head", "info", "log", "ls", "rm", "stats", "tag")
 ]
 DIFFERENT = {"diff"}  # whose exit code is 1 if versions differ, as in its examples
 
@@ -73,12 +72,7 @@ def test_examples_in_the_help_run(name: str, storage: yoga.Storage) -> None:
 
 def make_files_for(line: str, storage: yoga.Storage, id: str) -> None:
     """A version, and files to append to it, as an example of `append` names them."""
-    columns = {"label": np.arange(2), "text": np.array(["a", "b"])}
-    if ".npy" in line:
-        storage.submit(columns, id, "1.0", progress=False)
-        for name, values in columns.items():
-            np.save(f"{name}s.npy", values)
-    elif ".parquet" in line:
+    if ".parquet" in line:
         storage.submit({"label": np.arange(2)}, id, "1.0", progress=False)
         for path in ("more.parquet", "more2.parquet"):
             pq.write_table(pa.table({"label": [0, 1]}), path)

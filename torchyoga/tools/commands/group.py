@@ -37,11 +37,7 @@ _SECTIONS = {  # by file: each command, and what it does
     },
     "Make": {
         "append": "add the rows of files to a version, as a new version",
-        "add-columns": "add columns of files to a version, as a new version",
-        "drop-columns": "publish a version without some columns",
-        "delete-rows": "publish a version without some rows",
-        "convert": "write a version in another file format",
-        "compact": "write a version into files of its own",
+        "convert": "write a version into new files, or in another format",
     },
     "Keep": {
         "tag": "show, set or take away names of versions",
