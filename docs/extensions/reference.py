@@ -239,17 +239,7 @@ GROUPS = {
         "yogadl's interface",
         "For programs that were written for yogadl.",
         "torchyoga.compat.yogadl",
-        [
-            "Storage",
-            "DataRef",
-            "Stream",
-            "Submittable",
-            "GeneratorFromKeys",
-            "shard_keys",
-            "sequential_shard",
-            "non_sequential_shard",
-            "shuffle_keys",
-        ],
+        ["Storage", "DataRef", "Stream", "Submittable"],
     ),
 }
 

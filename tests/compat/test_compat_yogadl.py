@@ -107,28 +107,3 @@ def test_the_names_of_yogadl_exist(storage: yogadl.Storage) -> None:
     assert type(found) is yogadl.dataref.LMDBDataRef
     assert yogadl.storage.LFSConfigurations("folder").cache_format == "LMDB"
     assert set(yogadl.__all__) <= set(vars(yogadl))
-
-
-def test_keys_of_a_custom_ref() -> None:
-    keys = [b"%d" % i for i in range(8)]
-    for sequential in (False, True):
-        for drop in (False, True):
-            shards = [yogadl.shard_keys(keys, i, 3, sequential, drop) for i in range(3)]
-            assert sorted(sum(shards, [])) == keys[: 6 if drop else 8]
-            assert [len(shard) for shard in shards] == ([2, 2, 2] if drop else [3, 3, 2])
-    assert yogadl.sequential_shard(keys, 1, 3) == keys[3:6]
-    assert yogadl.non_sequential_shard(keys, 1, 3) == keys[1::3]
-    with pytest.raises(ValueError, match=r"shard_index must be in 0..2, found 3"):
-        yogadl.shard_keys(keys, 3, 3)
-    with pytest.raises(ValueError, match="2 keys are too few for 3 shards"):
-        yogadl.shard_keys(keys[:2], 0, 3, drop_shard_remainder=True)
-    shuffled = yogadl.shuffle_keys(keys.copy(), 5)
-    assert sorted(shuffled) == keys != shuffled == yogadl.shuffle_keys(keys.copy(), 5)
-    made = yogadl.GeneratorFromKeys(keys, 8 + 5, int, True, True, 4)
-    epochs = [list(made.instantiate_generator()) for _ in range(2)]
-    whole = [[int(key) for key in yogadl.shuffle_keys(keys.copy(), seed)] for seed in (5, 6)]
-    assert epochs == [whole[0][5:], whole[1]]
-    with pytest.raises(ValueError, match="needs shuffle_at_start=True and a shuffle_seed"):
-        yogadl.GeneratorFromKeys(keys, 0, int, True, True, None)
-    with pytest.raises(ValueError, match="expected keys and an offset of at least 0, found 0 and 0"):
-        yogadl.GeneratorFromKeys([], 0, int, False, False, None)

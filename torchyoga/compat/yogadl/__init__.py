@@ -15,6 +15,7 @@ What differs, for the better:
   `rw_coordinator`.
 - Records are not pickled: there is no `LmdbAccess`, and files that yogadl wrote are read by
   `torchyoga.from_lmdb`.
+- A DataRef of your own shuffles and shards its records itself: there is no `GeneratorFromKeys`.
 - Bad arguments raise ValueError and missing datasets `torchyoga.errors.NotFoundError`, where yogadl asserted.
 """
 
@@ -26,21 +27,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ParamSpec
 
-import numpy as np
-
 from ...rows.types import Row
 
-__all__ = [
-    "DataRef",
-    "GeneratorFromKeys",
-    "non_sequential_shard",
-    "sequential_shard",
-    "shard_keys",
-    "shuffle_keys",
-    "Storage",
-    "Stream",
-    "Submittable",
-]
+__all__ = ["DataRef", "Storage", "Stream", "Submittable"]
 
 P = ParamSpec("P")
 Submittable = Any  # in yogadl a tf.data.Dataset; TensorFlow is not loaded here just to name it
@@ -123,99 +112,3 @@ class Storage(ABC):
         self, dataset_id: str, dataset_version: str
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset, which then runs once."""
-
-
-def sequential_shard(keys: list[bytes], shard_index: int, num_shards: int) -> list[bytes]:
-    """A run of the keys; the first shards have one more each if the keys do not divide evenly.
-
-    Example:
-        >>> [sequential_shard([b"a", b"b", b"c", b"d", b"e"], i, 3) for i in range(3)]
-        [[b'a', b'b'], [b'c', b'd'], [b'e']]
-    """
-    size, longer = divmod(len(keys), num_shards)
-    start = shard_index * size + min(shard_index, longer)
-    return keys[start : start + size + (shard_index < longer)]
-
-
-def non_sequential_shard(keys: list[bytes], shard_index: int, num_shards: int) -> list[bytes]:
-    """Every `num_shards`-th key.
-
-    Example:
-        >>> [non_sequential_shard([b"a", b"b", b"c", b"d", b"e"], i, 3) for i in range(3)]
-        [[b'a', b'd'], [b'b', b'e'], [b'c']]
-    """
-    return keys[shard_index::num_shards]
-
-
-def shard_keys(
-    keys: list[bytes],
-    shard_index: int,
-    num_shards: int,
-    sequential: bool = False,
-    drop_shard_remainder: bool = False,
-) -> list[bytes]:
-    """The keys of a shard; each shard has equally many if `drop_shard_remainder`.
-
-    Raises:
-        ValueError: there is no such shard, or there are fewer keys than shards.
-    """
-    if not 0 <= shard_index < num_shards:
-        raise ValueError(f"shard_index must be in 0..{num_shards - 1}, found {shard_index}")
-    if drop_shard_remainder:
-        if len(keys) < num_shards:
-            raise ValueError(f"{len(keys)} keys are too few for {num_shards} shards; use fewer shards")
-        keys = keys[: len(keys) // num_shards * num_shards]
-    return (sequential_shard if sequential else non_sequential_shard)(keys, shard_index, num_shards)
-
-
-def shuffle_keys(keys: list[bytes], seed: int | None = None) -> list[bytes]:
-    """Shuffles a list in place, as NumPy's RandomState does, and returns it."""
-    np.random.RandomState(seed).shuffle(keys)
-    return keys
-
-
-class GeneratorFromKeys:
-    """Makes generators of records, each time for the next epoch.
-
-    Args:
-        keys: of the records.
-        initial_offset: where the first generator begins; more than an epoch means later epochs.
-        read_val_from_key_fn: gives the record of a key.
-        shuffle_at_start: shuffle the keys.
-        shuffle_after_epoch: shuffle them again after each epoch.
-        shuffle_seed: for the shuffle.
-
-    Example:
-        >>> made = GeneratorFromKeys([b"a", b"b", b"c"], 2, bytes.decode, False, False, None)
-        >>> list(made.instantiate_generator()), list(made.instantiate_generator())
-        (['c'], ['a', 'b', 'c'])
-    """
-
-    def __init__(
-        self,
-        keys: list[bytes],
-        initial_offset: int,
-        read_val_from_key_fn: Callable[[bytes], Row],
-        shuffle_at_start: bool,
-        shuffle_after_epoch: bool,
-        shuffle_seed: int | None,
-    ) -> None:
-        if initial_offset < 0 or not keys:
-            raise ValueError(
-                f"expected keys and an offset of at least 0, found {len(keys)} and {initial_offset}"
-            )
-        if shuffle_after_epoch and (not shuffle_at_start or shuffle_seed is None):
-            raise ValueError("shuffle_after_epoch=True needs shuffle_at_start=True and a shuffle_seed")
-        self._keys = keys
-        self._epoch, self._offset = divmod(initial_offset, len(keys))
-        self._read = read_val_from_key_fn
-        self._shuffles, self._reshuffles, self._seed = shuffle_at_start, shuffle_after_epoch, shuffle_seed
-
-    def instantiate_generator(self) -> Iterator[Row]:
-        """The records of the next epoch; it counts as begun when its first record is asked for."""
-        keys, epoch, offset = list(self._keys), self._epoch, self._offset
-        self._epoch, self._offset = epoch + 1, 0
-        if self._shuffles:
-            seed = self._seed
-            keys = shuffle_keys(keys, seed + epoch if self._reshuffles and seed is not None else seed)
-        yield from map(self._read, keys[offset:])
