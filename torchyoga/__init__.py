@@ -8,86 +8,48 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from . import errors
+from . import errors as errors
 
 if TYPE_CHECKING:
-    from .adapters.arrays import from_arrays
-    from .adapters.flat_map import flat_map
-    from .adapters.hdf5 import from_hdf5
-    from .adapters.image_folder import image_folder
-    from .adapters.pickled import from_lmdb
-    from .caching.diff import diff
-    from .checkpoint.checkpoint import Checkpoint
-    from .coding import codecs
-    from .loading.loader import DataLoader, to_device
-    from .order.proof import prove
-    from .order.quality import ShuffleQuality, shuffle_quality
-    from .reading.dataref import DataRef
-    from .reading.stream import Stream
-    from .rows.collate import jagged, padded
-    from .rows.schema import Schema
-    from .sampling.sampler import ResumableBatchSampler, ResumableSampler
-    from .storage import Storage
-    from .tables.arrow_ref import from_arrow
-    from .tables.foreign.json_lines import from_jsonl
-    from .tables.foreign.litdata import from_litdata
-    from .tables.foreign.mds import from_mds
-    from .tables.foreign.tfrecord import from_tfrecord
-    from .tables.foreign.tokens import from_megatron, from_tokens
-    from .tables.foreign.webdataset import webdataset
-    from .tables.foreign.zarr import from_zarr
-    from .tables.huggingface import from_huggingface
-    from .tables.parquet.petastorm import from_petastorm
-    from .tables.parquet.ref import from_parquet
-    from .tools.doctor.examination import doctor
-    from .tools.report.page import report
-    from .tools.view.view import view
-    from .views.chosen import concat
-    from .views.mix import mix
-    from .views.scan import RaggedColumn
-
-__all__ = [
-    "Checkpoint",
-    "DataLoader",
-    "DataRef",
-    "RaggedColumn",
-    "ResumableBatchSampler",
-    "ResumableSampler",
-    "Schema",
-    "ShuffleQuality",
-    "Storage",
-    "Stream",
-    "codecs",
-    "concat",
-    "diff",
-    "doctor",
-    "errors",
-    "flat_map",
-    "from_arrays",
-    "from_arrow",
-    "from_hdf5",
-    "from_huggingface",
-    "from_jsonl",
-    "from_litdata",
-    "from_lmdb",
-    "from_mds",
-    "from_megatron",
-    "from_parquet",
-    "from_petastorm",
-    "from_tfrecord",
-    "from_tokens",
-    "from_zarr",
-    "image_folder",
-    "jagged",
-    "mix",
-    "padded",
-    "prove",
-    "report",
-    "shuffle_quality",
-    "to_device",
-    "view",
-    "webdataset",
-]
+    from .adapters.arrays import from_arrays as from_arrays
+    from .adapters.flat_map import flat_map as flat_map
+    from .adapters.hdf5 import from_hdf5 as from_hdf5
+    from .adapters.image_folder import image_folder as image_folder
+    from .adapters.pickled import from_lmdb as from_lmdb
+    from .caching.diff import diff as diff
+    from .checkpoint.checkpoint import Checkpoint as Checkpoint
+    from .coding import codecs as codecs
+    from .loading.loader import DataLoader as DataLoader
+    from .loading.loader import to_device as to_device
+    from .order.proof import prove as prove
+    from .order.quality import ShuffleQuality as ShuffleQuality
+    from .order.quality import shuffle_quality as shuffle_quality
+    from .reading.dataref import DataRef as DataRef
+    from .reading.stream import Stream as Stream
+    from .rows.collate import jagged as jagged
+    from .rows.collate import padded as padded
+    from .rows.schema import Schema as Schema
+    from .sampling.sampler import ResumableBatchSampler as ResumableBatchSampler
+    from .sampling.sampler import ResumableSampler as ResumableSampler
+    from .storage import Storage as Storage
+    from .tables.arrow_ref import from_arrow as from_arrow
+    from .tables.foreign.json_lines import from_jsonl as from_jsonl
+    from .tables.foreign.litdata import from_litdata as from_litdata
+    from .tables.foreign.mds import from_mds as from_mds
+    from .tables.foreign.tfrecord import from_tfrecord as from_tfrecord
+    from .tables.foreign.tokens import from_megatron as from_megatron
+    from .tables.foreign.tokens import from_tokens as from_tokens
+    from .tables.foreign.webdataset import webdataset as webdataset
+    from .tables.foreign.zarr import from_zarr as from_zarr
+    from .tables.huggingface import from_huggingface as from_huggingface
+    from .tables.parquet.petastorm import from_petastorm as from_petastorm
+    from .tables.parquet.ref import from_parquet as from_parquet
+    from .tools.doctor.examination import doctor as doctor
+    from .tools.report.page import report as report
+    from .tools.view.view import view as view
+    from .views.chosen import concat as concat
+    from .views.mix import mix as mix
+    from .views.scan import RaggedColumn as RaggedColumn
 
 _PLACES = {  # of the public names
     "Checkpoint": ".checkpoint.checkpoint",
@@ -129,6 +91,7 @@ _PLACES = {  # of the public names
     "view": ".tools.view.view",
     "webdataset": ".tables.foreign.webdataset",
 }
+__all__ = sorted([*_PLACES, "codecs", "errors"])
 _NEEDED = {"pyarrow": "arrow"}  # by public names that not every user needs: the extra that has the package
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
