@@ -22,14 +22,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ...errors import YogaError
 from ...process.messages import bytes_text, count_of, escaped, number
 from ...process.numbers import as_int
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
-from ...stores.history import VersionLog, log_of
-from ...stores.refs import store_of
 from ...versions.lineage import Lineage
 from ...versions.manifest import Manifest
 from ..cells.text import shown
@@ -40,8 +37,6 @@ LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_VERSIONS = 50
-LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _MOST_SOURCE, _MOST_CELL = 16_000, 120
 _NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
 _NOTED_BYTES = 2**24  # of a row, for which five are read
@@ -52,8 +47,8 @@ def report(
 ) -> Path:
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 
-    It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, how the
-    version was made, and its log. The statistics are those that a version keeps; for other data up to 10,000
+    It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, and how
+    the version was made. The statistics are those that a version keeps; for other data up to 10,000
     rows are read. Nothing in the data can run or load anything, and the same version gives the same bytes.
     Thumbnails need Pillow. See docs/measure.md.
 
@@ -100,7 +95,7 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     """The page of a dataset."""
     some, total = facts.first_columns(ref, _MOST_COLUMNS)
     columns = facts.columns_of(some, total, seed)
-    history = _history_of(ref) if isinstance(ref, VersionRef) else None
+    history = _history_of(ref.manifest) if isinstance(ref, VersionRef) else None
     overview = _facts(ref, columns, title)
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
@@ -185,34 +180,14 @@ def rendered(template: str, **values: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _history_of(ref: VersionRef) -> dict[str, Any]:
-    """The history of a version: how it was made, by its manifest, and its neighbours in the store."""
-    manifest = ref.manifest
-    log, note = _log(ref)
+def _history_of(manifest: Manifest) -> dict[str, Any]:
+    """How a version was made, by its manifest."""
     lineage = Lineage.of(manifest.lineage)
-    here = [n for n, one in enumerate(log or ()) if one.version == manifest.version]
-    if log is not None and log.left_out:
-        note = f"And {log.left_out:,} older versions."
-    titles, cells = ([], []) if log is None else log.table(LOG_TITLES)
     return {
         "lineage": _lineage(manifest, lineage),
         "source": _first_lines(lineage.source or "", _MOST_SOURCE),
         "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-        "titles": titles,
-        "log": cells,
-        "here": here[0] if here else None,
-        "log_note": note,
     }
-
-
-def _log(ref: VersionRef) -> tuple[VersionLog | None, str]:
-    try:
-        store = store_of(ref.location, ref.manifest)
-        if store is None:
-            return None, "The files do not lie in a storage, so there is no log."
-        return log_of(store, ref.manifest.id, _MOST_VERSIONS), ""
-    except (YogaError, OSError) as error:
-        return None, f"The log cannot be read: {shown(str(error), 300)}"
 
 
 def _files(manifest: Manifest) -> str:

@@ -21,13 +21,14 @@ from ..cells.flat import Values
 from ..cells.picture import is_mark, marks_of, url_of
 from ..cells.text import named_class, shown
 from ..report.facts import Bar, Cell, ColumnCard, cell_of
-from ..report.page import LOG_TITLES, REPORT, style, templates
+from ..report.page import REPORT, style, templates
 from . import shelf
 from .answer import HTML, TEXT, Answer, Refused, link, name_in, number_in, parameters
 from .filter import Filter
 
 _HERE = "torchyoga.tools.view"
 _MOST_IDS, _MOST_VERSIONS, _MOST_LOG = 1000, 20, 200
+_LOG_TITLES = ("version", "made from", "rows", "new rows", "size", "made", "by", "tags", "code", "message")
 _SECONDS_OF_START = 1.5  # for what is known of the newest versions
 _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full, on a page
 _MOST_OF_VALUE, _MOST_OF_FILE = 4000, 2_000_000
@@ -122,7 +123,7 @@ class Pages:
             raise Refused(404, "there is one dataset; go back to the start")
         id = name_in(values, "id")
         log = self._shelf.storage.log(id, _MOST_LOG)
-        titles, cells = log.table(LOG_TITLES)
+        titles, cells = log.table(_LOG_TITLES)
         links = [link("rows", id=id, version=one.version) for one in log]
         return self._page(
             "versions.html.jinja",
@@ -291,7 +292,7 @@ class Pages:
 
 def _newest(storage: Storage, id: str) -> dict[str, str]:
     """The entry of the newest version of an id in the log, by title."""
-    titles, (cells, *_) = storage.log(id, 1).table(LOG_TITLES)
+    titles, (cells, *_) = storage.log(id, 1).table(_LOG_TITLES)
     return dict(zip(titles, cells, strict=True))
 
 
