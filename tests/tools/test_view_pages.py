@@ -227,16 +227,17 @@ def test_random_rows_are_drawn_anew(shown: str) -> None:
 
 
 def test_images_are_laid_out_in_a_grid(shown: str) -> None:
-    page = ask(f"{shown}{PETS}&image=image&where=label+%3D+1")
-    assert page.text.count("<img ") == 60
+    table = ask(f"{shown}{PETS}&where=label+%3D+1")
+    (grid,) = [one for one in links(table, "rows?") if "layout=grid" in one]
+    page = ask(shown + grid)
+    pictures = re.compile(r'<img src="(data:image/[^"]*)"')
+    assert pictures.findall(page.text) == pictures.findall(table.text)
+    assert len(links(page, "row?")) == 50
     assert 'title="label"><bdi>1 dog</bdi>' in page.text
-    (first, *_) = re.findall(r'<img src="([^"]*)"', page.text)
-    small = ask(shown + first)
-    assert small.headers["content-type"] in ("image/png", "image/jpeg")
-    assert max(Image.open(io.BytesIO(small.body)).size) <= 192
-    assert "image=image" in next(one for one in links(page, "rows?") if "start=" in one)
-    (table,) = [one for one in links(page, "rows?") if "image=" not in one and "where=" in one]
-    assert "Table of rows" in ask(shown + table).text
+    assert "layout=grid" in next(one for one in links(page, "rows?") if "start=" in one)
+    (back,) = [one for one in links(page, "rows?") if "layout=" not in one and "where=" in one]
+    assert "Table of rows" in ask(shown + back).text
+    assert "layout=" not in ask(f"{shown}rows?id=one&version=1.0").text
 
 
 class Forged:
@@ -247,7 +248,7 @@ class Forged:
 
 
 def test_boxes_and_masks_are_drawn_on_their_image(tmp_path: Path) -> None:
-    """In thumbnails, in a grid and in full; an image without them is sent as it is."""
+    """In thumbnails and in full; an image without them is sent as it is."""
     image, mask = np.zeros((40, 60, 3), np.uint8), np.zeros((40, 60), np.uint8)
     mask[20:30, 5:15] = 1
     row = {"image": image, "boxes": np.array([[30, 5, 50, 35]]), "labels": np.array([1]), "mask": mask}
@@ -273,13 +274,8 @@ def test_boxes_and_masks_are_drawn_on_their_image(tmp_path: Path) -> None:
 def test_marks_that_are_something_else_are_left_out(beside: dict[str, Any]) -> None:
     row = {"image": np.zeros((40, 60, 3), np.uint8), "boxes": [[30, 5, 50, 35], [1, 1, 9, 9]], **beside}
     with yoga.view(Own([row])) as shown:
-        assert ask(shown.url + "rows?image=image").status == 200
+        assert ask(shown.url + "rows?layout=grid").status == 200
         assert ask(shown.url + "row?row=0").status == 200
-
-
-def test_grids_that_are_none(shown: str) -> None:
-    assert "'label' holds no images that can be shown; image does" in ask(f"{shown}{PETS}&image=label").text
-    assert ask(f"{shown}rows?id=one&version=1.0&image=x").status == 404
 
 
 def test_the_first_of_many_columns(shown: str, storage: yoga.Storage) -> None:

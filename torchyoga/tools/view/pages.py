@@ -34,13 +34,9 @@ _MOST_VALUES, _MOST_TEXT, _LEAST_TEXT = 500, 1_000_000, 120  # of a row in full,
 _MOST_OF_VALUE, _MOST_OF_FILE = 4000, 2_000_000
 # The sheet of the report, and what these pages need besides.
 STYLE = Markup(f"{style()}\n{style('view.css', _HERE)}")
-GRID_SIDE = 192  # pixels of an image in a grid
-_MOST_IMAGES = 60  # in a grid
 _CELL = 120  # characters
 _MOST_ROWS, _MOST_CELLS = 50, 2000
 _SECONDS_OF_PICTURES = 4.0  # for all images of a page
-_MOST_UNDER_IMAGES = 2  # values
-_MOST_LAYOUTS = 8  # grids that a page leads to
 _MOST_LINKED = 24  # columns whose bars are links
 
 
@@ -135,7 +131,7 @@ class Pages:
         )
 
     def _rows(self, kept: shelf.OpenRef, place: Mapping[str, str], values: Mapping[str, str]) -> Answer:
-        """The page of rows: a table, or a grid of images.
+        """The page of rows: a table, or a grid of their images.
 
         Args:
             kept: the dataset.
@@ -151,9 +147,8 @@ class Pages:
         start = number_in(values, "start", 0)
         if start and start >= total:
             raise Refused(404, f"there is no row {start:,}: there are {total:,}")
-        grid = _grid(kept, values)
-        in_table = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
-        most = _MOST_IMAGES if grid else in_table
+        is_grid = values.get("layout") == "grid"
+        most = max(1, min(_MOST_ROWS, _MOST_CELLS // max(1, min(len(names), shelf.MOST_COLUMNS))))
         seed = number_in(values, "draw", 0) if "draw" in values else None
         ordered = kept.sorted(sort, is_descending) if sort else None
         hits, problem, condition = shelf.Hits((), start, start), "", None
@@ -163,9 +158,7 @@ class Pages:
             problem = str(error)
         else:
             ref = ordered or kept.ref
-            # The values of a tuple are named by their places in it.
-            is_dict = ref.schema is None or ref.schema.tree.kind == "dict"
-            cut = kept.only(ref, grid or names[: shelf.MOST_COLUMNS]) if is_dict or not grid else ref
+            cut = kept.only(ref, names[: shelf.MOST_COLUMNS])
             hits = shelf.rows_from(ref, cut, start, most, condition, seed)
         numbers = np.array([at for at, _ in hits.rows], np.int64)
         numbers = numbers if ordered is None else ordered.rows_at(numbers)
@@ -175,10 +168,10 @@ class Pages:
             "where": where or None,
             "sort": sort or None,
             "order": "descending" if is_descending else None,
-            "image": grid[0] if grid else None,
+            "layout": "grid" if is_grid else None,
         }
         notes: list[str] = []
-        if not grid and len(names) > shelf.MOST_COLUMNS:
+        if len(names) > shelf.MOST_COLUMNS:
             notes.append(
                 f"The first {shelf.MOST_COLUMNS} of {len(names):,} columns; "
                 "view(ref.columns([...])) shows others."
@@ -192,8 +185,8 @@ class Pages:
         return self._page(
             "rows.html.jinja",
             **self._about(kept, values),
-            **_table(kept, numbered, place, here, notes, grid),
-            side=GRID_SIDE if grid else None,
+            **_table(kept, numbered, place, here, notes),
+            is_grid=is_grid,
             names=[escaped(name) for name in names[: shelf.MOST_COLUMNS]],
             where=escaped(where),
             sort=escaped(sort),
@@ -211,7 +204,7 @@ class Pages:
             random=link("rows", **here, draw=secrets.randbelow(10**9)) if total > most else None,
             everything=link("rows", **{**here, "where": None}) if where else None,
             unsorted=link("rows", **{**here, "sort": None, "order": None}) if sort else None,
-            layouts=_layouts(kept, {**here, "start": start or None}) if kept.images else [],
+            layout=link("rows", **{**here, "layout": None if is_grid else "grid", "start": start or None}),
             hidden={name: value for name, value in here.items() if value is not None and name != "where"},
         )
 
@@ -305,10 +298,9 @@ def _table(
     place: Mapping[str, str],
     here: Mapping[str, object],
     notes: list[str],
-    grid: Sequence[str],
 ) -> dict[str, Any]:
-    """The cells of rows, and the heads of their columns; a grid has no heads, and its images are files."""
-    names = grid or opened.shown_names[: shelf.MOST_COLUMNS]
+    """The cells of rows, and the heads of their columns."""
+    names = opened.shown_names[: shelf.MOST_COLUMNS]
     until, missing, is_late = time.monotonic() + _SECONDS_OF_PICTURES, "", False
     shown_rows: list[dict[str, Any]] = []
     every: list[Cell] = []
@@ -316,16 +308,13 @@ def _table(
     for number, values in rows:
         marks = marks_of(values, opened.classes)
         by_name = {}
-        for name, value in values if grid else values[: shelf.MOST_COLUMNS]:
+        for name, value in values[: shelf.MOST_COLUMNS]:
             cell = cell_of(name, value, opened.classes, _CELL)
-            file = link("file", **place, row=number, name=name)
             if kind := shelf.sound_type(value):
-                cell.text, cell.sound = f"play {kind}", file
+                cell.text, cell.sound = f"play {kind}", link("file", **place, row=number, name=name)
             is_late = is_late or time.monotonic() >= until
             try:
-                if grid:
-                    cell.picture = f"{file}&side={GRID_SIDE}" if name == names[0] else None
-                elif not is_late:
+                if not is_late:
                     cell.picture = url_of(value, name, marks)
             except ImportError as error:
                 missing = str(error)
@@ -336,8 +325,6 @@ def _table(
         notes.append(f"Images are not shown: {missing}.")
     if is_late:
         notes.append("Some images have no thumbnail, as they take long; open their row.")
-    if grid:
-        return {"heads": [], "rows": shown_rows, "columns": list(map(escaped, names))}
     cards, source = opened.cards
     if source:
         notes.append(source)
@@ -350,7 +337,12 @@ def _table(
         _head(opened, name, cards.get(shown_name, unknown), here, shown_name in right, has_links)
         for shown_name, name in list(columns.items())[: shelf.MOST_COLUMNS]
     ]
-    return {"heads": heads, "rows": shown_rows, "columns": [head["name"] for head in heads]}
+    return {
+        "heads": heads,
+        "rows": shown_rows,
+        "columns": [head["name"] for head in heads],
+        "has_pictures": any(cell.picture for cell in every),
+    }
 
 
 def _head(
@@ -406,34 +398,3 @@ def _literal(value: object) -> str:
     if isinstance(value, str) and not re.fullmatch(r"\w+", value):
         return '"' + value.replace('"', '""') + '"'
     return str(value)
-
-
-# -- the grid
-
-
-def _grid(opened: shelf.OpenRef, values: Mapping[str, str]) -> list[str]:
-    """The names of the images of a grid and of the values under them; none for a table.
-
-    Raises:
-        Refused: there is no such image.
-    """
-    image = values.get("image")
-    if not image:
-        return []
-    if image not in opened.images:
-        some = ", ".join(map(escaped, opened.images))[:400]
-        raise Refused(
-            404, f"{escaped(image)!r:.200} holds no images that can be shown; {some or 'no column'} does"
-        )
-    names = dict.fromkeys((*opened.classes, *opened.shown_names))
-    return [image, *islice((name for name in names if name in opened.sortable), _MOST_UNDER_IMAGES)]
-
-
-def _layouts(opened: shelf.OpenRef, here: Mapping[str, object]) -> list[tuple[str, str | None]]:
-    """The ways to look at these rows: a link to each but the present one."""
-    names = opened.images[:_MOST_LAYOUTS]
-    ways = [(None, "table"), *((name, f"images of {escaped(name)}") for name in names)]
-    return [
-        (text, link("rows", **{**here, "image": name}) if name != here["image"] else None)
-        for name, text in ways
-    ]

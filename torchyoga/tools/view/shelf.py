@@ -38,7 +38,6 @@ _MOST_OPEN = 8  # versions, whose files stay mapped
 _FRESH_SECONDS = 2.0  # for which a manifest of a store is not read again
 _MOST_ORDERS, _MOST_PLACES = 16, 2**26  # by which a version is sorted, that are kept; and rows in all of them
 _MOST_SORTED, _MOST_DOWNLOADED = 50_000_000, 2**30  # rows, and bytes of a version in a store
-_LOOKED_FOR_IMAGES, _TINY = 2, 8  # rows, and pixels
 _COUNTED, _COUNTED_SLOWLY, _COUNTED_BYTES = 10_000, 256, 2**25  # rows read for statistics, and their bytes
 _MOST_LOOKED = 20_000  # rows, for one page, of those that are downloaded
 _MOST_SCANNED = 10**7  # of others
@@ -144,19 +143,6 @@ class OpenRef:
             and (column.shape == () or column.kind in ("str", "numpy.str"))
         }
         return frozenset(single & set(self.shown_names))
-
-    @cached_property
-    def images(self) -> Sequence[str]:
-        """The names of the values that are images, as the first rows have them; none without Pillow."""
-        if not len(self.ref):
-            return ()
-        rows = in_epoch(self.ref, 0, 0).take(np.arange(min(_LOOKED_FOR_IMAGES, len(self.ref))))
-        values = [pair for row in rows for pair in flat(row)]
-        try:
-            names = [name for name, value in values if thumbnail(value, name, _TINY) is not None]
-        except ImportError:
-            return ()
-        return list(dict.fromkeys(names))
 
     @cached_property
     def cards(self) -> tuple[Mapping[str, ColumnCard], str]:
