@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from kits import check_export
 from waiting import PATIENCE
 
 import torchyoga
@@ -27,7 +28,7 @@ from torchyoga.stores.contract import Seen
 from torchyoga.stores.local import LocalStore
 from torchyoga.stores.objects import Objects
 from torchyoga.stores.remote import RemoteStore
-from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
+from torchyoga.testing import assert_rows_equal, check_dataref, check_source, check_store
 from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import Manifest, Outline
 

@@ -210,18 +210,9 @@ GROUPS = {
     ),
     "testing": Group(
         "Kits for tests",
-        "Is a dataset, format, store, source or loader of your own as it must be?",
+        "Is a dataset, view, store, source or loader of your own as it must be?",
         "torchyoga.testing",
-        [
-            "check_dataref",
-            "check_view",
-            "check_resume",
-            "check_source",
-            "check_export",
-            "check_format",
-            "check_store",
-            "assert_rows_equal",
-        ],
+        ["check_dataref", "check_view", "check_resume", "check_source", "check_store", "assert_rows_equal"],
     ),
     "keras": Group(
         "Keras",

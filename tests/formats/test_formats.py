@@ -19,6 +19,7 @@ from children import run_program
 from damaged import resealed, sealed
 from golden.make import nested, rows
 from infiles import written
+from kits import check_format
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -30,7 +31,7 @@ from torchyoga.rows.collector import block_of
 from torchyoga.rows.column import Column
 from torchyoga.rows.node import Node
 from torchyoga.rows.schema import Schema
-from torchyoga.testing import assert_rows_equal, check_format
+from torchyoga.testing import assert_rows_equal
 from torchyoga.versions.file_entry import FileEntry
 from torchyoga.versions.names import SUFFIXES
 

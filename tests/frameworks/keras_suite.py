@@ -21,12 +21,13 @@ import pytest
 import tensorflow as tf
 from children import run_program, started
 from keras_fits import BATCH, TRAIN, network, train
+from kits import check_export
 
 import torchyoga as yoga
 from torchyoga.adapters.keras import Checkpoint, KerasDataset, as_dataref, make_keras_dataset
 from torchyoga.adapters.tensorflow import make_tf_dataset
 from torchyoga.errors import CorruptError, SchemaError, StateError
-from torchyoga.testing import assert_rows_equal, check_export, check_source
+from torchyoga.testing import assert_rows_equal, check_source
 
 # Processes that are killed are forked from a server that has imported Keras, and used nothing of it.
 multiprocessing.set_forkserver_preload(["torchyoga.adapters.keras"])

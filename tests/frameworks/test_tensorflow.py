@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 import torch
 from children import run_program
+from kits import check_export
 from own import Made
 from worker_rows import with_process
 
@@ -22,7 +23,7 @@ import torchyoga as yoga
 from torchyoga.adapters.tensorflow import TensorflowSource, make_tf_dataset
 from torchyoga.errors import SchemaError
 from torchyoga.rows.node import RaggedParts, SparseParts, StringParts
-from torchyoga.testing import assert_rows_equal, check_export, check_source
+from torchyoga.testing import assert_rows_equal, check_source
 
 Point = namedtuple("Point", "x y")
 N = 70  # more than TensorFlow passes at once if rows vary

@@ -1,4 +1,4 @@
-"""Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation.
+"""Block <-> file. One contract for every format; `check_format` in the tests tests any implementation.
 
 A format is a module with `SUFFIX`, `COMPRESSIONS`, a `Writer`, and `read_extents`, which says where in a
 finished file each run of bytes lies; `items` and `gather` then read all formats alike.

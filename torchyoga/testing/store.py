@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from ..building.build import BuildOptions, Target
 from ..caching.many import submitted
 from ..errors import BusyError, ExistsError, NotFoundError, YogaError
 from ..reading.dataref import DataRef
-from ..reading.stream import Stream
-from ..rows.block import exact_rows, plain_row
+from ..rows.block import exact_rows
 from ..rows.types import Row
 from ..storage import Storage, store_of
 from ..stores.contract import Store
@@ -51,33 +50,6 @@ def check_source(
     storage.check("source", "1")
     again = storage.submit(make_data(), "source", "2", progress=False, **options)
     expect(again.fingerprint == ref.fingerprint, "reading the source twice gave two different contents")
-
-
-def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Row]]]) -> None:
-    """Checks, for three epochs, that a framework gets the same rows from a stream as the stream itself gives.
-
-    Args:
-        ref: a DataRef with at least ten rows.
-        export: turns a stream into a function that begins the next epoch and returns its rows, unchanged.
-    """
-    length = len(ref)
-    cases: tuple[dict[str, Any], ...] = (
-        {},
-        {"start_offset": length // 3},
-        {"shuffle": True, "shuffle_seed": 7},
-        {"shuffle": True, "skip_shuffle_at_epoch_end": True, "start_offset": length + 2},
-        {"shuffle": True, "num_shards": 3, "shard_rank": 1, "start_offset": 1},
-        {"shuffle": "block", "num_shards": 2, "shard_rank": 1, "locality": "shard"},
-        {"shuffle": True, "num_shards": 3, "shard_rank": 2, "drop_shard_remainder": True},
-    )
-    for options in cases:
-        stream, epoch_of = ref.stream(**options), export(ref.stream(**options))
-        for epoch in range(3):
-            found, expected = list(epoch_of()), list(map(plain_row, stream))
-            counts = f"found {len(found)} rows, expected {len(expected)}"
-            expect(len(found) == len(expected), f"{options}, epoch {epoch}: {counts}")
-            for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-                assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
 
 
 def check_store(make_store: Callable[[], Storage | Store], directory: Path) -> None:

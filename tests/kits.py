@@ -1,24 +1,29 @@
-"""A file format against its contract."""
+"""A file format, and what a framework gets of a stream, against their contracts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import CorruptError
-from ..files.checksum import crc32
-from ..formats.contract import Format
-from ..reading.reader import Reader
-from ..rows.block import Block, Rows
-from ..rows.collector import Collector
-from ..rows.schema import Schema
-from ..rows.types import Row
-from ..versions.file_entry import FileEntry
-from .rows import assert_rows_equal, expect_raised
+from torchyoga.errors import CorruptError
+from torchyoga.files.checksum import crc32
+from torchyoga.formats.contract import Format
+from torchyoga.reading.dataref import DataRef
+from torchyoga.reading.reader import Reader
+from torchyoga.reading.stream import Stream
+from torchyoga.rows.block import Block, Rows, plain_row
+from torchyoga.rows.collector import Collector
+from torchyoga.rows.schema import Schema
+from torchyoga.rows.types import Row
+from torchyoga.testing import assert_rows_equal
+from torchyoga.testing.rows import expect, expect_raised
+from torchyoga.versions.file_entry import FileEntry
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
@@ -96,3 +101,30 @@ def _sample_rows() -> dict[str, list[Row]]:
         "large": [torch.full((300, 1000), i, dtype=torch.bfloat16) for i in range(3)],
         "leafless": [{"none": (), "here": []} for _ in range(3)],
     }
+
+
+def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Row]]]) -> None:
+    """Checks, for three epochs, that a framework gets the same rows from a stream as the stream itself gives.
+
+    Args:
+        ref: a DataRef with at least ten rows.
+        export: turns a stream into a function that begins the next epoch and returns its rows, unchanged.
+    """
+    length = len(ref)
+    cases: tuple[dict[str, Any], ...] = (
+        {},
+        {"start_offset": length // 3},
+        {"shuffle": True, "shuffle_seed": 7},
+        {"shuffle": True, "skip_shuffle_at_epoch_end": True, "start_offset": length + 2},
+        {"shuffle": True, "num_shards": 3, "shard_rank": 1, "start_offset": 1},
+        {"shuffle": "block", "num_shards": 2, "shard_rank": 1, "locality": "shard"},
+        {"shuffle": True, "num_shards": 3, "shard_rank": 2, "drop_shard_remainder": True},
+    )
+    for options in cases:
+        stream, epoch_of = ref.stream(**options), export(ref.stream(**options))
+        for epoch in range(3):
+            found, expected = list(epoch_of()), list(map(plain_row, stream))
+            counts = f"found {len(found)} rows, expected {len(expected)}"
+            expect(len(found) == len(expected), f"{options}, epoch {epoch}: {counts}")
+            for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+                assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
