@@ -257,12 +257,6 @@ def test_arguments(storage: yoga.Storage) -> None:
         yoga.view([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="port"):
         yoga.view(storage, port=70000)
-    with pytest.raises(ValueError, match="needs the id"):
-        yoga.view(storage, version="1.0")
-    with pytest.raises(ValueError, match="for a storage"):
-        yoga.view(storage.fetch("pets", "1.0"), "pets")
-    with pytest.raises(yoga.errors.NotFoundError, match="dogs"):
-        yoga.view(storage, "dogs")
 
 
 @pytest.mark.rest
@@ -277,7 +271,6 @@ def test_the_command_ends_with_ctrl_c(storage: yoga.Storage) -> None:
             while "}" not in text:
                 text += process.stdout.readline()
             url = json.loads(text)["url"]
-            assert "version=1.0" in url
             assert "Rows 0 to 49 of 990." in ask(url).text
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)

@@ -434,11 +434,7 @@ def view(id: str | None, version: str | None, port: int, asked: Asked) -> None:
     from ... import view as begun
 
     what: Storage | DataRef
-    if id is not None and places.is_place(asked.storage, id):
-        what, id, version = places.shown(asked.storage, id, version).ref, None, None
-    else:
-        what = places.opened(asked.storage)
-        id, version = (None, None) if id is None else places.placed(what, id, version)
-    with begun(what, id, version, port=port) as server:
+    what = places.opened(asked.storage) if id is None else places.shown(asked.storage, id, version).ref
+    with begun(what, port=port) as server:
         asked.write({"url": server.url}, f"{server.url}\nCtrl-C ends it")
         server.wait()

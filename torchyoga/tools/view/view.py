@@ -28,7 +28,7 @@ from ...process.threads import begin_thread
 from ...reading.dataref import DataRef
 from ...storage import Storage
 from ..report.page import policy_of
-from .answer import HTML, TEXT, Answer, Refused, link
+from .answer import HTML, TEXT, Answer, Refused
 from .pages import STYLE, Pages
 from .shelf import Shelf
 
@@ -58,9 +58,9 @@ class View:
         url: the address to open; it holds a token, so anyone who has it can look.
     """
 
-    def __init__(self, server: Server, page: str) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self.url = server.url + page
+        self.url = server.url
         self._thread = begin_thread("torchyoga view", server.serve, stop=server.close)
 
     def wait(self) -> None:
@@ -87,13 +87,7 @@ class View:
         return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
 
 
-def view(
-    shown: Storage | DataRef | str | os.PathLike[str],
-    id: str | None = None,
-    version: str | None = None,
-    *,
-    port: int = 0,
-) -> View:
+def view(shown: Storage | DataRef | str | os.PathLike[str], *, port: int = 0) -> View:
     """Starts a server, for this machine only, that pages through rows in a browser; returns at once.
 
     It shows statistics of columns, filters and sorts rows, and shows images, sound and texts in full. It only
@@ -101,15 +95,11 @@ def view(
 
     Args:
         shown: a storage, its directory or URL; or a version or any other DataRef.
-        id: the dataset to show first; by default a list of all.
-        version: the version to show first; by default a list of the versions of `id`.
         port: to listen on; 0 for any that is free.
 
     Raises:
-        NotFoundError: there is no such id or version; the message names those that there are.
-        CorruptError: that version is damaged.
         TypeError: `shown` is none of these.
-        ValueError: an argument is out of range.
+        ValueError: the port is out of range.
         OSError: the port is taken.
 
     Example:
@@ -126,19 +116,7 @@ def view(
             f"view takes a Storage, its directory or URL, or a DataRef, found {type(shown).__name__}; "
             "wrap data of your own with from_arrays or storage.submit"
         )
-    if isinstance(shown, DataRef) and (id is not None or version is not None):
-        raise ValueError("id and version are for a storage, and this is a dataset already; leave them out")
-    if version is not None and id is None:
-        raise ValueError(f"version={version!r} needs the id that it is of")
-    page, shelf = "", Shelf(shown)
-    if isinstance(shown, Storage) and id is not None:
-        if version is None:
-            shown.log(id, 1)  # names other ids, if there is none
-            page = link("versions", id=id)
-        else:
-            shelf.opened(id, version)
-            page = link("rows", id=id, version=version)
-    return View(Server(Pages(shelf), port), page)
+    return View(Server(Pages(Shelf(shown)), port))
 
 
 class Server(ThreadingHTTPServer):
