@@ -232,11 +232,6 @@ class Marks(NamedTuple):
     mask: npt.NDArray[Any] | None
 
 
-def is_mark(name: str) -> bool:
-    """True for the name of a value that may be a mark, or a caption."""
-    return name.rpartition("/")[2].lower() in (*_BOXES, *_MASKS, *_CAPTIONS)
-
-
 def marks_of(values: Sequence[tuple[str, object]], classes: Mapping[str, Sequence[str]]) -> Marks | None:
     """The marks among the values of a row, as `flat` names them; None if there are none.
 
@@ -253,7 +248,8 @@ def marks_of(values: Sequence[tuple[str, object]], classes: Mapping[str, Sequenc
     boxes, are_sizes, names = np.zeros((0, 4)), False, set[str]()
     captions: tuple[str, ...] = ()
     mask = None
-    by_name = {name: value for name, value in values if is_mark(name)}
+    are_marks = {*_BOXES, *_MASKS, *_CAPTIONS}
+    by_name = {name: value for name, value in values if name.rpartition("/")[2].lower() in are_marks}
     for name, value in by_name.items():
         folder, _, last = name.rpartition("/")
         if last.lower() in _MASKS and mask is None:

@@ -18,7 +18,7 @@ from ...process.messages import number as number_text
 from ...reading.version_ref import VersionRef
 from ...storage import Storage
 from ..cells.flat import Values
-from ..cells.picture import is_mark, marks_of, url_of
+from ..cells.picture import marks_of, url_of
 from ..cells.text import named_class, shown
 from ..report.facts import Bar, Cell, ColumnCard, cell_of
 from ..report.page import REPORT, style, templates
@@ -244,8 +244,7 @@ class Pages:
         """An image, with the marks of its row on it if a side is asked for; sound; or a value as text."""
         at, name = self._row_number(kept, values), name_in(values, "name")
         side = min(shelf.LARGEST_SIDE, max(1, number_in(values, "side", 0))) if values.get("side") else None
-        names = [name, *(filter(is_mark, kept.shown_names) if side else [])]
-        row = list(reversed(kept.values(at, names)))  # of names that come twice, the first one counts
+        row = list(reversed(shelf.row_of(kept.ref, at)))  # of names that come twice, the first one counts
         if name not in dict(row):
             raise Refused(404, f"row {at:,} has no value {escaped(name)!r:.200}")
         value = dict(row)[name]

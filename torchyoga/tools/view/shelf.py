@@ -100,16 +100,6 @@ class OpenRef:
             return ref
         return ref.columns([by_name[name] for name in names])
 
-    def values(self, row: int, names: Sequence[str]) -> Values:
-        """Some values of a row, as rows name them; only their columns are read, where a schema says which."""
-        is_known = self.ref.schema is not None and names[0] in self.shown_names
-        known = [name for name in self.shown_names if name in names] if is_known else []
-        found = row_of(self.only(self.ref, known), row) if known else row_of(self.ref, row)
-        if len(known) != len(found):
-            return found
-        # A tuple that was cut down has its values under other names.
-        return list(zip(known, (value for _, value in found), strict=True))
-
     def sorted(self, name: str, is_descending: bool) -> RowView[Any]:
         """All rows in the order of a column.
 
