@@ -96,20 +96,6 @@ def test_head(storage: yoga.Storage) -> None:
     assert parsed("head", "numbers")["rows"][1]["values"] == {"x": "NaN"}
 
 
-def test_stats(storage: yoga.Storage) -> None:
-    lines = said("stats", "images", "1.0", "--columns", "label,text").splitlines()
-    assert lines[0] == "20 rows"
-    assert lines[2].split() == ["label", "0", "20", "0", "7", "0", "2", "0.95", "0.8047", "0", "(7)"]
-    found = parsed("stats", "numbers")
-    assert (found["rows"], found["rows_read"], found["columns"][0]["nan"]) == (2, 2, 1)
-    assert found["columns"][0].keys() == {
-        *("name", "nulls", "count", "nan", "inf", "zeros", "min", "max", "mean", "std", "lengths"),
-        *("histogram", "distinct", "top"),
-    }
-    storage.submit([{"x": n} for n in range(9)], "bare", "1", stats=False, progress=False)
-    assert said("stats", "bare", "--rows", "4").startswith("4 rows, drawn from 9\n")
-
-
 def test_log(storage: yoga.Storage) -> None:
     lines = timeless(said("log", "images")).splitlines()
     assert " ".join(lines[0].split()) == "version parent rows +rows bytes when who tags message"
@@ -368,7 +354,6 @@ def test_gc_deletes_only_when_told(storage: yoga.Storage) -> None:
         (["diff", "images@1.0", "1.0", "1.1"], "names a version already"),
         (["diff", "images"], "name the version to compare with, as in images 1.0"),
         (["head", "images", "-c", "lable"], "there is no column 'lable'; there are 'label', 'id'"),
-        (["stats", "images", "-c", "txt"], "there is no column 'txt'; there are 'text', 'id'"),
         (["diff", "images", "1.0", "--key", "di"], "there is no column 'di'"),
         (["lss"], "there is no command 'lss'; did you mean ls?"),
         (["xyz"], "there is no command 'xyz'"),

@@ -85,9 +85,6 @@ def test_columns_may_be_named_one_by_one(storage: yoga.Storage) -> None:
     wanted = said("head", "images", "2", "-c", "label,text")
     assert said("head", "images", "2", "-c", "label", "-c", "text") == wanted
     assert said("head", "images", "2", "-c", "label", "-c", "text,label") == wanted
-    assert said("stats", "images", "-c", "label", "-c", "text").splitlines()[2:] == [
-        line for line in said("stats", "images").splitlines()[2:] if line.startswith(("label", "text"))
-    ]
     storage.submit([{"a,b": 1, "a": 2, "b": 3}], "commas", "1", progress=False)
     assert said("head", "commas", "-c", "a,b").splitlines()[0] == "row  a,b"
     assert said("head", "commas", "-c", "a", "-c", "b").splitlines()[0] == "row  a  b"
@@ -125,18 +122,16 @@ def test_nothing_and_empty_texts_differ(storage: yoga.Storage) -> None:
 def test_names_of_columns_are_those_of_the_rows(storage: yoga.Storage) -> None:
     rows = [{"名": f"row {n}", "größe": None if n else 3, "a b": np.zeros(2)} for n in range(3)]
     storage.submit(rows, "named", "1", progress=False)
-    for command in ("info", "stats", "head"):
+    for command in ("info", "head"):
         text = said(command, "named")
         assert "名" in text
         assert "größe" in text
         assert "%" not in text
         assert "{" not in text
     assert [one["name"] for one in parsed("info", "named")["columns"]] == ["名", "größe", "a b"]
-    assert [one["name"] for one in parsed("stats", "named", "-c", "größe")["columns"]] == ["größe"]
     assert said("head", "named", "1", "-c", "größe") == "row  größe\n  0  3\nrow 0 of 3\n"
 
 
 def test_numbers_of_things_agree_with_their_names(storage: yoga.Storage) -> None:
     storage.submit([1], "one", "1", progress=False)
     assert "1 row, " in said("convert", "one", "1", "--format", "hdf5", "--to", "2")
-    assert said("stats", "one", "1").splitlines()[0] == "1 row"

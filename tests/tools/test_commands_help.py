@@ -24,7 +24,7 @@ from torchyoga.tools.commands.group import COMMANDS
 
 # Those of storages; others, such as doctor, are run where they are tested.
 OF_STORAGES = [
-    *("append", "check", "convert", "copy", "diff", "gc", "head", "info", "log", "ls", "rm", "stats", "tag")
+    *("append", "check", "convert", "copy", "diff", "gc", "head", "info", "log", "ls", "rm", "tag")
 ]
 DIFFERENT = {"diff"}  # whose exit code is 1 if versions differ, as in its examples
 
@@ -84,8 +84,6 @@ LIGHT = [
     ["ls", "-l"],
     ["info", "images"],
     ["log", "images", "-n", "1"],
-    ["stats", "images"],
-    ["stats", "images", "--columns", "label"],
     ["tag", "images", "new", "1.0"],
     ["tag", "images"],
     ["gc", "--keep", "1"],

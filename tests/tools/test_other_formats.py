@@ -65,9 +65,6 @@ def test_each_command_reads_each_format_where_it_lies(name: str, tmp_path: Path)
     shown = parsed("head", place, "2")
     assert (shown["path"], shown["total"]) == (place, len(expected))
     assert [row["row"] for row in shown["rows"]] == [0, 1]
-    stats = parsed("stats", place)
-    assert (stats["path"], stats["rows"]) == (place, len(expected))
-    assert len(stats["columns"]) == len(expected.stats())
     assert len(expected) == parsed("convert", place, "--to", "made@1.0")["rows"]
     storage = yoga.Storage("storage")
     made = storage.fetch("made", "1.0")
@@ -161,7 +158,7 @@ def test_what_does_not_fit_a_path_is_said() -> None:
     for line, problem in {
         "convert old": "--to ID@VERSION",
         "convert old --to made": "--to ID@VERSION",
-        "stats old 1.0": "a path or URL, which has no version",
+        "report old 1.0": "a path or URL, which has no version",
         "head old --version 1.0": "a path or URL, which has no version",
     }.items():
         found = run(*line.split())
@@ -170,7 +167,7 @@ def test_what_does_not_fit_a_path_is_said() -> None:
 
 
 def test_a_wrong_path_is_said_to_be_no_file() -> None:
-    for command in ("head", "stats", "info"):
+    for command in ("head", "info"):
         found = run(command, "data/nope.jsonl")
         assert found.exit_code == 2
         expected = (
@@ -178,15 +175,14 @@ def test_a_wrong_path_is_said_to_be_no_file() -> None:
         )
         assert expected in found.stderr
     yoga.Storage("storage").submit([{"x": 1}], "made", "1.0", progress=False)
-    for command in ("head", "stats", "info"):
+    for command in ("head", "info"):
         error = re.sub(r"\s+", " ", run(command, "data/nope.jsonl").stderr)
         assert "there is no dataset 'data/nope.jsonl' in " in error
         assert "holds 'made'; and there is no file or folder 'data/nope.jsonl'" in error
     write_mds(OLD)
-    for command in ("head", "stats"):
-        found = run(command, "old@1")
-        assert found.exit_code == 2
-        assert "old is a path, which has no version '1'; leave it out" in re.sub(r"\s+", " ", found.stderr)
+    found = run("head", "old@1")
+    assert found.exit_code == 2
+    assert "old is a path, which has no version '1'; leave it out" in re.sub(r"\s+", " ", found.stderr)
     assert parsed("head", "made@1.0")["total"] == 1
 
 

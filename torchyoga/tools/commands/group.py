@@ -28,7 +28,6 @@ _SECTIONS = {  # by file: each command, and what it does
         "ls": "list datasets and their versions",
         "info": "show what a version is: rows, columns, files, how it was made",
         "head": "show the first rows of a version",
-        "stats": "show statistics of each column",
         "log": "show the versions of a dataset, the newest first",
         "diff": "show which rows and columns differ between two versions",
         "report": "write a page that shows a dataset",

@@ -1,16 +1,14 @@
-"""`yoga ls`, `info`, `head`, `stats`, `log`, `diff`, `report`, `view`: what there is."""
+"""`yoga ls`, `info`, `head`, `log`, `diff`, `report`, `view`: what there is."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ...process.messages import bytes_text, count_of, short
-from ...rows.node import readable_name
 from ...versions.names import natural
 from ..cells.flat import flat, flat_names
 from . import places
@@ -18,7 +16,6 @@ from .output import MOST_LINES, Asked, Table, picked, value_text
 
 if TYPE_CHECKING:
     from ...reading.dataref import DataRef
-    from ...rows.statistics import ColumnStats
     from ...rows.types import Ints
     from ...storage import Storage
     from ...versions.lineage import Lineage
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 12  # that `head` shows
 _COUNT = click.IntRange(1, 10_000)
 _COUNT.name = "number of rows; a version is named by ID@VERSION, or by --version"  # the end of an error
-_NO_FRACTION = re.compile(r"(?<=T[0-9]{2}:[0-9]{2}:[0-9]{2})\.0+$")  # of the second of a date
-_MOST_OFTEN = 10  # values of a column, in JSON
 
 
 @places.storage_command("ls")
@@ -227,80 +222,6 @@ def _rows_table(rows: Sequence[tuple[int, Mapping[str, object]]]) -> Table:
         for number, row in rows
     ]
     return Table(("row", *map(short, names)), lines, ("row",))
-
-
-@places.storage_command("stats", places.id_argument(), places.version_argument())
-@places.columns_option
-@click.option("--rows", type=click.IntRange(1), help="Read only so many rows, if they must be read at all.")
-def stats(id: str, version: str | None, columns: tuple[str, ...], rows: int | None, asked: Asked) -> None:
-    """Show statistics of each column.
-
-    They were made when the version was built, so nothing is read; without them, all rows are. ID may be a
-    path or URL of files of another library.
-
-    \b
-    Examples:
-      yoga stats images
-      yoga stats images 1.0 --columns label --json
-      yoga stats s3://bucket/shards --rows 10000
-    """
-    from ...rows.schema import Projection
-    from ...rows.statistics import TITLES, cells_of
-
-    manifest = None
-    if places.is_place(asked.storage, id):
-        ref, _, named = places.shown(asked.storage, id, version)
-        schema = ref.schema
-    else:
-        store = places.versions_in(asked.storage)
-        manifest = store.manifest(*places.placed(store, id, version))
-        named, schema = picked(manifest, "id version"), manifest.schema
-    names = places.column_names(columns, schema)
-    stored = [] if schema is None else [one.name for one in schema.columns]
-    known = [name for name in stored if not name.endswith("}")]  # those say what is None, and how long it is
-    if names is None and not asked.as_json and len(known) > MOST_LINES:
-        names = known[:MOST_LINES]  # the others are not looked at
-    if manifest is not None and manifest.stats and schema is not None:
-        stats = manifest.known_stats(None if names is None else Projection.of(schema, names).ordered(names))
-    else:
-        if manifest is not None:
-            ref, *_ = places.shown(asked.storage, manifest.id, manifest.version)
-        stats = (ref if names is None else ref.columns(names)).stats(rows)
-    left_out = 0 if columns or asked.as_json else len(known) - len(stats)
-    lines = [cells_of(one, short(readable_name(name)), "{:,}".format, _short) for name, one in stats.items()]
-    table = Table(TITLES, lines, TITLES[1:-1])
-    more = [f"and {count_of(left_out, 'more column')}; --json prints all"] if left_out > 0 else []
-    read = count_of(stats.rows, "row")
-    if stats.rows_read < stats.rows:
-        read = f"{count_of(stats.rows_read, 'row')}, drawn from {stats.rows:,}"
-    plain = {
-        **named,
-        **picked(stats, "rows rows_read"),
-        "columns": [_plain_stats(one) for one in stats.values()],
-    }
-    asked.write(plain, [read, *([table] if stats else []), *more])
-
-
-def _plain_stats(stats: ColumnStats) -> dict[str, object]:
-    lengths, bars = stats.lengths, stats.histogram
-    return {
-        "name": readable_name(stats.name),
-        **picked(stats, "nulls count nan inf zeros min max mean std"),
-        "lengths": None if lengths is None else picked(lengths, "min max mean empty"),
-        "histogram": None if bars is None else picked(bars, "counts edges"),
-        "distinct": stats.distinct,
-        "top": None if stats.top is None else stats.top[:_MOST_OFTEN],
-    }
-
-
-def _short(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, str):
-        value = value_text(_NO_FRACTION.sub("", value))
-    return short(value_text(value) if isinstance(value, bytes) else str(value), 30)
 
 
 @places.storage_command("log", places.id_argument())
