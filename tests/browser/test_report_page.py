@@ -12,7 +12,7 @@ from layout import HOSTILE, Open, check_layout, looks, reached_by_keys
 
 import torchyoga as yoga
 
-SECTIONS = ["overview", "columns", "rows", "lineage"]
+SECTIONS = ["overview", "columns", "rows"]
 _LAID_OUT = """() => {
   const names = [];
   for (const one of document.querySelectorAll('main section'))
@@ -84,7 +84,7 @@ def test_all_is_reached_by_keys(pages: dict[str, str], opened: Open) -> None:
     reached = reached_by_keys(opened(pages["texts"]))
     tables = ["Table of columns", "Table of rows"]
     assert [label for label in reached if label in tables] == tables
-    assert "Packages" in reached
+    assert "Info kept with it" in reached
 
 
 @pytest.mark.parametrize("name", ["images", "texts", "hostile"])

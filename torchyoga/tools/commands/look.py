@@ -316,7 +316,7 @@ def _listed(rows: Ints) -> str:
 @click.option("--title", help="Of the page; by default id and version.")
 @click.option("--seed", default=0, type=click.IntRange(0), help="Of the rows that are drawn.")
 def report(id: str, version: str | None, output: str, title: str | None, seed: int, asked: Asked) -> None:
-    """Write one page that shows what is in a version: columns, random rows, files, how it was made.
+    """Write one page that shows what is in a version: columns and random rows.
 
     ID may be a path or URL of files of another library. The page works offline, and runs nothing.
 

@@ -22,7 +22,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ...process.messages import bytes_text, count_of, escaped, number
+from ...process.messages import bytes_text, count_of, escaped
 from ...process.numbers import as_int
 from ...reading.contract import title_of
 from ...reading.dataref import DataRef
@@ -37,7 +37,6 @@ LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_MOST_SOURCE, _MOST_CELL = 16_000, 120
 _NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
 _NOTED_BYTES = 2**24  # of a row, for which five are read
 
@@ -47,10 +46,10 @@ def report(
 ) -> Path:
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 
-    It shows columns with their histograms, 64 rows drawn at random with thumbnails of images, files, and how
-    the version was made. The statistics are those that a version keeps; for other data up to 10,000
-    rows are read. Nothing in the data can run or load anything, and the same version gives the same bytes.
-    Thumbnails need Pillow. See docs/measure.md.
+    It shows columns with their histograms, and 64 rows drawn at random with thumbnails of images. Of how a
+    version was made it says the message only; `yoga info` says more. The statistics are those that a version
+    keeps; for other data up to 10,000 rows are read. Nothing in the data can run or load anything, and the
+    same version gives the same bytes. Thumbnails need Pillow. See docs/measure.md.
 
     Args:
         ref: a version or any other DataRef.
@@ -95,7 +94,6 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
     """The page of a dataset."""
     some, total = facts.first_columns(ref, _MOST_COLUMNS)
     columns = facts.columns_of(some, total, seed)
-    history = _history_of(ref.manifest) if isinstance(ref, VersionRef) else None
     overview = _facts(ref, columns, title)
     most_columns, most_rows, row_columns = _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS
     for _ in range(_HALVINGS):
@@ -106,7 +104,6 @@ def page_of(ref: DataRef, title: str | None = None, seed: int = 0) -> str:
             columns=columns,
             cards=columns.cards[:most_columns],
             sample=sample,
-            history=history,
         )
         if len(text.encode()) < LARGEST_PAGE:
             break
@@ -123,6 +120,7 @@ def _facts(ref: DataRef, columns: facts.Columns, title: str | None) -> dict[str,
         manifest, size = ref.manifest, bytes_text(ref.manifest.nbytes)
         name = f"{escaped(manifest.id)} {escaped(manifest.version)}"
         found |= {"size": size, "files": _files(manifest), "made": _day(manifest.created)}
+        found["message"] = Lineage.of(manifest.lineage).message or ""
         lead.append(size)
     elif ref._row_bytes:
         found["size of a row"] = f"about {bytes_text(ref._row_bytes)}"
@@ -180,16 +178,6 @@ def rendered(template: str, **values: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _history_of(manifest: Manifest) -> dict[str, Any]:
-    """How a version was made, by its manifest."""
-    lineage = Lineage.of(manifest.lineage)
-    return {
-        "lineage": _lineage(manifest, lineage),
-        "source": _first_lines(lineage.source or "", _MOST_SOURCE),
-        "packages": {escaped(name): escaped(text) for name, text in sorted(lineage.packages.items())},
-    }
-
-
 def _files(manifest: Manifest) -> str:
     """The number of files of a version, their formats, how many are shared, and the rows left out of them."""
     found = manifest.each_file
@@ -205,26 +193,6 @@ def _files(manifest: Manifest) -> str:
 def _day(created: str) -> str:
     """The time of a manifest as people read it."""
     return escaped(created.replace("T", " ").removesuffix("Z"))[:40]
-
-
-def _lineage(manifest: Manifest, lineage: Lineage) -> dict[str, str]:
-    parents = [
-        f"{shown(parent.version, 60)} ({count_of(parent.rows, 'row')}"
-        f"{', which come first here' if parent.is_prefix else ''})"
-        for parent in manifest.parents[-8:]
-    ]
-    found = {
-        "message": lineage.message,
-        "made": _day(manifest.created),
-        "function": lineage.function,
-        "commit": lineage.commit and lineage.commit + (", with changes" if lineage.dirty else ""),
-        "user": lineage.user,
-        "host": lineage.host,
-        "seconds": None if lineage.seconds is None else number(lineage.seconds),
-        "made from": ", ".join(parents),
-        "build": manifest.build,
-    }
-    return {title: shown(text, 4 * _MOST_CELL) for title, text in found.items() if text}
 
 
 def notebook_page(ref: DataRef) -> str:
