@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -17,7 +16,6 @@ import torch
 from children import run_program
 from kits import check_export
 from own import Made
-from worker_rows import with_process
 
 import torchyoga as yoga
 from torchyoga.adapters.tensorflow import TensorflowSource, make_tf_dataset
@@ -222,54 +220,6 @@ def test_batches(ref: yoga.DataRef, batch_size: int, drop_last: bool) -> None:
     assert dataset.element_spec["t"] == tf.TensorSpec([static], tf.string)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_loader_gives_its_batches_by_its_workers_and_its_state_resumes(
-    ref: yoga.DataRef, num_workers: int
-) -> None:
-    def made() -> yoga.DataLoader[Any]:
-        mapped = ref.map(with_process)
-        return yoga.DataLoader(
-            mapped, 4, True, seed=5, num_workers=num_workers, persistent_workers=num_workers > 0
-        )
-
-    plain = yoga.DataLoader(ref, 4, True, seed=5)
-    epochs = [[batch["y"].tolist() for batch in plain] for _ in range(2)]
-    loader = made()
-    dataset = make_tf_dataset(loader)
-    assert dataset.element_spec["x"] == tf.TensorSpec([None, 2, 3], tf.float32)
-    assert dataset.element_spec["t"] == tf.TensorSpec([None], tf.string)
-    assert int(dataset.cardinality()) == 6
-    for step, batch in enumerate(rows(dataset.prefetch(2)), start=1):
-        assert (batch["process"] == os.getpid()).all() == (num_workers == 0)
-        if step == 3:
-            break
-    state = loader.state_after(3)
-    # As it ended early, the epoch begins again.
-    assert [batch["y"].tolist() for batch in rows(dataset)] == epochs[0]
-    assert [batch["y"].tolist() for batch in rows(dataset)] == epochs[1]
-    assert (loader.epoch, loader.prove().problem) == (2, "")
-    again = made()
-    again.load_state_dict(json.loads(json.dumps(state)))
-    assert [batch["y"].tolist() for batch in rows(make_tf_dataset(again, one_epoch=True))] == epochs[0][3:]
-
-
-def test_what_loaders_collate_crosses_or_is_refused_by_name(ref: yoga.DataRef, tmp_path: Path) -> None:
-    storage = yoga.Storage(tmp_path)
-    data = [{"i": np.arange(n % 4, dtype=np.int32), "pair": (n, 0.5)} for n in range(9)]
-    varying = storage.submit(data, "varying", "1", schema=yoga.Schema.of(data[0], ragged=["i"]))
-    loader = yoga.DataLoader(varying, 4, collate_fn=yoga.padded())
-    batches = list(make_tf_dataset(loader))
-    assert [batch["i"][0].shape for batch in batches] == [(4, 3), (4, 3), (1, 0)]
-    assert batches[0]["pair"][0].numpy().tolist() == [0, 1, 2, 3]
-    assert [len(row["y"].shape) for row in make_tf_dataset(yoga.DataLoader(ref, None))] == [0] * 23
-    with pytest.raises(ValueError, match="batch_size and drop_last are the loader's"):
-        make_tf_dataset(loader, 4)
-    with pytest.raises(ValueError, match="another library's sampler"):
-        make_tf_dataset(yoga.DataLoader(ref, 4, sampler=[3, 1]))
-    with pytest.raises(SchemaError, match=r"at 'y': the loader's batches hold a object"):
-        make_tf_dataset(yoga.DataLoader(ref, 4, collate_fn=lambda rows: {"y": object()}))
-
-
 @pytest.mark.parametrize("stop", [1, 3, 5, 6, 7, 12, 20])
 def test_it_resumes_by_the_state_of_the_stream(ref: yoga.DataRef, stop: int) -> None:
     def made(state: Any) -> tuple[yoga.Stream, Any]:
@@ -468,7 +418,7 @@ def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
         inside()
     assert storage.list() == [("rows", "1")]
 
-    with pytest.raises(TypeError, match=r"a DataRef or a torchyoga\.DataLoader, found list"):
+    with pytest.raises(TypeError, match="expected a Stream or a DataRef, found list"):
         make_tf_dataset([1, 2])
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         make_tf_dataset(ref, 0)

@@ -20,33 +20,28 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import torch
 
-from ..errors import CorruptError, SchemaError, StateError
+from ..errors import CorruptError, StateError
 from ..files.root import sync_folder
-from ..loading.lent import LentLoader
-from ..loading.loader import DataLoader
-from ..order.contract import AnyOrder, Appended, Shuffle
-from ..order.cursor import Cursor
+from ..order.contract import Appended, Shuffle
 from ..order.epoch import Iteration, IterationOptions
 from ..order.place import Place
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
-from ..rows.node import Path as RowPath
-from ..rows.node import path_name
 from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref as as_dataref
-from .numbered import NumberedBatches, crossing
+from .numbered import NumberedBatches
 
 
 def make_keras_dataset(
-    data: Stream | DataRef | DataLoader[Any],
-    batch_size: int | None = None,
+    data: Stream | DataRef,
+    batch_size: int,
     *,
     shuffle: Shuffle | None = None,
     seed: int = 0,
@@ -57,9 +52,8 @@ def make_keras_dataset(
     """A stream or a DataRef as a `keras.utils.PyDataset`, for `fit(dataset, shuffle=False)` on every backend.
 
     Args:
-        data: gives the rows; a stream also gives their order, shard and start. A `torchyoga.DataLoader` gives
-            its batches, made by its workers; of the other arguments only `fields` goes with it.
-        batch_size: rows of a batch B; a loader has its own.
+        data: gives the rows; a stream also gives their order, shard and start.
+        batch_size: rows of a batch B.
         shuffle: of a DataRef: a full shuffle, anew each epoch, or "block"; False by default.
         seed: seed of that shuffle.
         fields: keys of rows that are dicts, for Keras to take as (x,), (x, y) or (x, y, sample_weight); rows
@@ -81,96 +75,27 @@ def make_keras_dataset(
         >>> len(dataset), [len(y) for x, y in dataset]
         (3, [4, 4, 2])
     """
-    if isinstance(data, DataLoader):
-        if (batch_size, shuffle, seed, drop_last, padding) != (None, None, 0, False, None):
-            raise ValueError("only fields= goes with a loader; pass the other arguments to the DataLoader")
-        lent = LentLoader(data)
-        return KerasDataset(data, lent.cursor, _LoaderBatches(lent, fields))
     if isinstance(data, DataRef):
         data = data.stream(shuffle=shuffle or False, shuffle_seed=seed)
     elif not isinstance(data, Stream):
         raise TypeError(
-            f"expected a Stream, a DataRef or a torchyoga.DataLoader, found {type(data).__name__}; "
-            "DataRef.stream() makes a Stream"
+            f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes a Stream"
         )
     elif shuffle is not None:
         raise ValueError("shuffle= is for a DataRef; a stream already has its shuffle; leave it out")
-    if batch_size is None:
-        raise ValueError("batch_size is missing; only a torchyoga.DataLoader has its own")
     cursor = data.cursor
     size = as_int("batch_size", batch_size, low=1)
     batches = NumberedBatches(data.source, cursor.order, cursor.shard, size, drop_last, fields, padding)
     if not batches.steps(Place(0, 0)):
         raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
     tree = batches.schema.tree
-    _check_parts(
-        len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
-    )
-    return KerasDataset(data, cursor, batches)
-
-
-class _LoaderBatches:
-    """The batches of every epoch of a loader, by number, as its workers make them.
-
-    Args:
-        lent: the loader.
-        fields: keys of batches that are dicts, which become a tuple in this order; None keeps the nesting.
-
-    Raises:
-        ValueError: an epoch has no batch, or `fields` are not its keys, or Keras does not take so many parts.
-        SchemaError: a batch holds something that is not a number; names it.
-    """
-
-    def __init__(self, lent: LentLoader, fields: Sequence[str | int] | None) -> None:
-        self._lent, self._fields = lent, fields
-        self.batch_size, self.drop_last = lent.options.batch_size, lent.options.drop_last
-        self.order = lent.cursor.order
-        self._run: Iteration | None = None
-        first = lent.loader.peek()
-        keys = list(first) if isinstance(first, Mapping) else []
-        if fields is not None and (isinstance(fields, str) or not fields or not set(fields) <= set(keys)):
-            raise ValueError(f"fields={fields!r} must be keys of the batches, as a tuple; these have {keys}")
-        whole = self._whole(first)
-        _check_parts(len(whole) if isinstance(whole, tuple) else 1)
-
-    def ordered(self, order: AnyOrder) -> _LoaderBatches:
-        """These batches in the order that the loader has now."""
-        self.order, self._run = order, None
-        return self
-
-    def steps(self, start: Place) -> int:
-        """How many batches an epoch has from `start` on."""
-        length = self._lent.cursor.length_in(start.epoch)
-        return self._lent.cursor.shard.steps(length, start.position, self.batch_size, self.drop_last)
-
-    def batch(self, start: Place, index: int) -> Batch:
-        """Batch `index` of those from `start` on: a dict or a tuple; lists become tuples."""
-        run = self._run
-        if run is None or run.start != start or run.generation != self._lent.cursor.generation:
-            self._run = run = self._lent.cursor.iteration(self._lent.options)
-        return self._whole(self._lent.batch(run, index))
-
-    def _whole(self, batch: Batch) -> Batch:
-        if self._fields is not None:
-            batch = tuple(batch[key] for key in self._fields)
-        whole = crossing(batch, _no_array)
-        return whole if isinstance(whole, (dict, tuple)) else (whole,)
-
-
-def _check_parts(parts: int) -> None:
-    """Raises ValueError if Keras does not take tuples of so many parts."""
+    parts = len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
     if not 1 <= parts <= 3:
         raise ValueError(
             f"Keras takes (x,), (x, y) or (x, y, sample_weight), found rows of {parts} parts; choose with "
             "fields=, or cache rows that nest so"
         )
-
-
-def _no_array(value: Batch, path: RowPath) -> NoReturn:
-    raise SchemaError(
-        f"at {path_name(path)!r}: the loader's batches hold a {type(value).__name__}, not an array of "
-        "numbers; leave it out with fields=, or collate it to a tensor"
-    )
+    return KerasDataset(data, batches)
 
 
 class _Pass:
@@ -208,15 +133,12 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     or leaves in the middle moves nothing: the next pass begins where that one did.
 
     Keras's own queue of workers is not used, because on some backends it hands out batches twice (Keras
-    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras. The workers of a
-    `torchyoga.DataLoader` make its batches ahead.
+    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras.
     """
 
-    def __init__(
-        self, stream: Stream | DataLoader[Any], cursor: Cursor, batches: NumberedBatches | _LoaderBatches
-    ) -> None:
+    def __init__(self, stream: Stream, batches: NumberedBatches) -> None:
         super().__init__()
-        self._stream, self._cursor = stream, cursor
+        self._stream, self._cursor = stream, stream.cursor
         self._batches = batches
         self._pass: _Pass | None = None
         self._planned: int | None = None  # batches of the epochs of this fit

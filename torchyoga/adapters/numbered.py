@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ..errors import SchemaError
-from ..loading.lent import numpy_of
 from ..order.contract import AnyOrder
 from ..order.place import Place, Shard, positions
 from ..reading.contract import Contract
@@ -217,22 +215,3 @@ def nested(node: Node, leaves: Iterator[Batch]) -> Batch:
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
-
-
-def crossing(value: Batch, leaf: Callable[[Batch, Path], Batch], path: Path = ()) -> Batch:
-    """A loader's batch over NumPy arrays; lists become tuples, because frameworks take a list for one tensor.
-
-    Args:
-        value: the batch.
-        leaf: makes something of what is neither a tensor nor nested, and of a list of text.
-        path: where it lies.
-    """
-    if isinstance(value, Mapping):
-        return {key: crossing(one, leaf, (*path, key)) for key, one in value.items()}
-    is_text = isinstance(value, (list, tuple)) and value and all(isinstance(x, (str, bytes)) for x in value)
-    if isinstance(value, (list, tuple)) and not is_text:
-        items = [crossing(one, leaf, (*path, place)) for place, one in enumerate(value)]
-        return tuple.__new__(type(value), items) if isinstance(value, tuple) else tuple(items)
-    if isinstance(value, torch.Tensor) and not value.is_nested:
-        return numpy_of(value)
-    return leaf(value, path)

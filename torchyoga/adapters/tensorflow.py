@@ -11,22 +11,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 import torch
-from torch.utils.data import default_collate
 
 from ..building.sources import BlockSource
 from ..errors import SchemaError, StateError
-from ..loading.lent import LentLoader, numpy_of
-from ..loading.loader import DataLoader
-from ..order.cursor import Cursor
 from ..order.epoch import Iteration, IterationOptions
 from ..order.place import batches
 from ..process.numbers import as_int
@@ -37,11 +32,11 @@ from ..reading.stream import Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, Data, bounds_of, joined
 from ..rows.collector import block_of
 from ..rows.column import TEXT_KINDS, Column
-from ..rows.node import Node, Path, RaggedParts, SparseParts, StringParts, path_name, type_name_of
+from ..rows.node import Node, RaggedParts, SparseParts, StringParts, path_name, type_name_of
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
-from .numbered import as_numpy, crossing, nested, refuse_wrapped, sample_of, with_arrays
+from .numbered import as_numpy, nested, refuse_wrapped, sample_of, with_arrays
 
 _PLAIN = {
     getattr(tf, name)
@@ -258,7 +253,7 @@ def _stored(column: Column, tensor: tf.Tensor) -> Array:
 
 
 def make_tf_dataset(
-    stream: Stream | DataRef | DataLoader[Any],
+    stream: Stream | DataRef,
     batch_size: int | None = None,
     drop_last: bool = False,
     *,
@@ -267,10 +262,9 @@ def make_tf_dataset(
     """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
 
     Args:
-        stream: gives the rows and their order; a DataRef streams in its own. Or a `torchyoga.DataLoader`,
-            whose workers make the batches: see below.
+        stream: gives the rows and their order; a DataRef streams in its own.
         batch_size: batches of so many rows, B first; None for single rows, which `.batch` takes slower.
-        drop_last: leave out a shorter last batch. Of a loader both are its own.
+        drop_last: leave out a shorter last batch.
         one_epoch: the dataset is the epoch under way or about to begin, or what is left of it, and no other.
 
     Columns become tensors of their shape and dtype. Of ragged columns, and of lists of numbers whose length
@@ -286,10 +280,6 @@ def make_tf_dataset(
     TensorFlow asks for rows ahead of your loop, and it is not known how far, so count the steps of your
     training, over all epochs since the stream was made or loaded, and save `stream.state_after(steps,
     batch_size, drop_last)`. `stream.state_dict()` is the beginning of the epoch under way.
-
-    A loader's batches come as it collates them, lists as tuples. A `map` of the rows then runs in its
-    worker processes; they start by forkserver where torch would fork, so what they run must be importable.
-    Save `loader.state_after(steps)`, with the steps of the iteration that began last.
 
     The dataset knows its cardinality, unless the stream begins within an epoch and the first iteration is
     shorter than the others. Keras would take the first for the length of all: pass `one_epoch=True`, and
@@ -308,20 +298,15 @@ def make_tf_dataset(
         >>> stream.epoch
         1
     """
-    if isinstance(stream, DataLoader):
-        if batch_size is not None or drop_last:
-            raise ValueError("batch_size and drop_last are the loader's; pass them to the DataLoader")
-        return _of_loader(stream, one_epoch)
     if isinstance(stream, DataRef):
         stream = stream.stream()
     if not isinstance(stream, Stream):
         raise TypeError(
-            f"expected a Stream, a DataRef or a torchyoga.DataLoader, found {type(stream).__name__}; "
-            "DataRef.stream() makes a Stream"
+            f"expected a Stream or a DataRef, found {type(stream).__name__}; DataRef.stream() makes a Stream"
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
     export = _Export(stream, batch_size is None)
-    epochs = _StreamEpochs(stream, export, batch_size, drop_last, one_epoch)
+    epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
     def elements(*parts: tf.Tensor) -> tf.data.Dataset:
         """The elements of a block, which holds whole batches."""
@@ -340,42 +325,7 @@ def make_tf_dataset(
     return _told(dataset.flat_map(elements), epochs)
 
 
-def _of_loader(loader: DataLoader[Any], one_epoch: bool) -> tf.data.Dataset:
-    """The batches of a loader as a `tf.data.Dataset`; see `make_tf_dataset`."""
-    lent = LentLoader(loader)
-    # Only torch's own collation gives every batch of a version the same shapes, but for the first extent.
-    is_fixed = loader.collate_fn is default_collate and loader.batch_size is not None
-    signature = tf.nest.map_structure(lambda leaf: _spec_of(leaf, is_fixed), crossing(loader.peek(), _tensor))
-    epochs = _LoaderEpochs(lent, one_epoch)
-    return _told(tf.data.Dataset.from_generator(epochs.blocks, output_signature=signature), epochs)
-
-
-def _tensor(value: Batch, path: Path) -> tf.Tensor | tf.RaggedTensor:
-    """What TensorFlow takes in place of text, or of a nested tensor, in a batch of a loader.
-
-    Raises:
-        SchemaError: it holds something that is neither a number nor text; names its path.
-    """
-    try:
-        if isinstance(value, torch.Tensor):
-            nested: Any = value  # torch's types know no offsets
-            return tf.RaggedTensor.from_row_splits(numpy_of(nested.values()), numpy_of(nested.offsets()))
-        return tf.convert_to_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SchemaError(
-            f"at {path_name(path)!r}: the loader's batches hold a {type(value).__name__}, which TensorFlow "
-            "does not take; collate it to a tensor, or leave it out by ref.columns([...])"
-        ) from error
-
-
-def _spec_of(leaf: Array | tf.Tensor | tf.RaggedTensor, is_fixed: bool) -> tf.TypeSpec:
-    if isinstance(leaf, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * leaf.shape.rank, leaf.dtype, 1, leaf.row_splits.dtype)
-    rest = list(leaf.shape[1:]) if is_fixed else [None] * max(0, len(leaf.shape) - 1)
-    return tf.TensorSpec([None, *rest] if len(leaf.shape) else [], tf.as_dtype(leaf.dtype))
-
-
-def _told(dataset: tf.data.Dataset, epochs: _TfEpochs) -> tf.data.Dataset:
+def _told(dataset: tf.data.Dataset, epochs: _Epochs) -> tf.data.Dataset:
     """The dataset with its length, where that is known, and not to be sharded again."""
     if epochs.num_steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
@@ -386,41 +336,34 @@ def _told(dataset: tf.data.Dataset, epochs: _TfEpochs) -> tf.data.Dataset:
     return dataset
 
 
-class _TfEpochs(ABC):
-    """Which epoch each iteration of a dataset is, and what it gives.
+class _Epochs:
+    """Which epoch of a stream each iteration of a dataset is, and its blocks of rows as flat arrays.
 
     Attributes:
         num_steps: elements of each iteration; None if the first is shorter than the others.
     """
 
     def __init__(
-        self, cursor: Cursor, options: IterationOptions, is_in_batches: bool, one_epoch: bool
+        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
     ) -> None:
-        self.cursor, self._options = cursor, options
-        self._is_in_batches, self._one_epoch = is_in_batches, one_epoch
-        first = cursor.iteration(options)
+        self._stream, self._export, self.cursor = stream, export, stream.cursor
+        self._options = IterationOptions(batch_size or 1, drop_last)
+        self._is_in_batches, self._one_epoch = batch_size is not None, one_epoch
+        first = self.cursor.iteration(self._options)
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
         self._given_up = (first.start, 0)  # where the last one that ended early began, and how many did so
 
-    @abstractmethod
-    def begun(self) -> Iteration:
-        """An iteration that begins now."""
-
-    @abstractmethod
-    def parts(self, run: Iteration) -> Iterator[tuple[int, Batch]]:
-        """What an iteration gives, each part with its number of rows; the last one is a part of its own."""
-
-    def blocks(self) -> Iterator[Batch]:
+    def blocks(self) -> Iterator[tuple[Array, ...]]:
         """What an iteration gives; it counts once its last part is asked for."""
-        run = self.begun()
+        run = begun(self._stream, self._options)
         self._check(run)
         num_most, given = self._num_most(run), 0
         # What Keras builds a model with is not trained on, even if it is the whole epoch.
         is_open = counts = not is_keras_building()
         try:
-            for num_rows, part in self.parts(run):
+            for num_rows, part in Ahead(self._tasks(run), most=int(self._stream.source.is_thread_safe)):
                 self.cursor.check_generation(run.generation)
                 if is_open and given >= num_most:
                     is_open = self._finish(run)
@@ -484,25 +427,6 @@ class _TfEpochs(ABC):
                 "dataset.repeat(), or call stream.set_epoch(epoch) before each"
             )
 
-
-class _StreamEpochs(_TfEpochs):
-    """Those of a stream: blocks of its rows as flat arrays."""
-
-    def __init__(
-        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
-    ) -> None:
-        self._stream, self._export = stream, export
-        options = IterationOptions(batch_size or 1, drop_last)
-        super().__init__(stream.cursor, options, batch_size is not None, one_epoch)
-
-    def begun(self) -> Iteration:
-        """An iteration whose rows are read ahead."""
-        return begun(self._stream, self._options)
-
-    def parts(self, run: Iteration) -> Iterator[tuple[int, tuple[Array, ...]]]:
-        """The arrays of each block."""
-        return Ahead(self._tasks(run), most=int(self._stream.source.is_thread_safe))
-
     def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
         source = in_epoch(self._stream.source, run.start.epoch, self.cursor.order.seed)
         for window in windows_of(source, self._numbers(run), most=1):
@@ -522,23 +446,6 @@ class _StreamEpochs(_TfEpochs):
             cuts = [max(0, end - given) for end in ends]
             given += len(rows)
             yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
-
-
-class _LoaderEpochs(_TfEpochs):
-    """Those of a loader: its batches."""
-
-    def __init__(self, lent: LentLoader, one_epoch: bool) -> None:
-        self._lent = lent
-        super().__init__(lent.cursor, lent.options, True, one_epoch)
-
-    def begun(self) -> Iteration:
-        """An iteration that begins now."""
-        return self._lent.begun()
-
-    def parts(self, run: Iteration) -> Iterator[tuple[int, Batch]]:
-        """The batches, as TensorFlow takes them."""
-        for index in range(run.num_steps):
-            yield run.batch_size, crossing(self._lent.batch(run, index), _tensor)
 
 
 def _warn(message: str) -> None:
