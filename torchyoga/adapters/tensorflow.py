@@ -32,9 +32,9 @@ from ..reading.stream import Stream, begun, in_epoch, windows_of
 from ..rows.block import Block, Data, bounds_of, joined
 from ..rows.collector import block_of
 from ..rows.column import TEXT_KINDS, Column
-from ..rows.node import Node, RaggedParts, SparseParts, StringParts, path_name, type_name_of
+from ..rows.node import Node, path_name
 from ..rows.schema import Schema
-from ..rows.types import Array, Batch, Row
+from ..rows.types import Array, Batch, Ints, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
 from .numbered import as_numpy, nested, refuse_wrapped, sample_of, with_arrays
 
@@ -46,7 +46,6 @@ _PLAIN = {
     )
 }
 _NO_TENSOR = type(tf.type_spec_from_value(None))  # making a dataset would fix the devices
-_MOST_DIMENSIONS = 8  # of a row of unknown rank
 _VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
 _EXPORT_BYTES = 4 * 2**20
 _MOST_LEFT = 4096  # single rows that an iteration may leave and still counts
@@ -75,8 +74,7 @@ _Part: TypeAlias = "tf.Tensor | tf.RaggedTensor | _Shaped"  # a column of a batc
 class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
-    Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors; ragged and sparse
-    tensors, and tensors of strings, as the namedtuples of `torchyoga.rows.node`.
+    Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.
@@ -139,37 +137,43 @@ def _check(spec: _Spec, path: tuple[str | int, ...]) -> None:
     elif isinstance(spec, tuple):
         for key, value in zip(getattr(spec, "_fields", range(len(spec))), spec, strict=True):
             _check(value, (*path, key))
-    elif isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
+    elif isinstance(spec, tf.TensorSpec) or (isinstance(spec, tf.RaggedTensorSpec) and not spec.ragged_rank):
         # TensorFlow cannot batch 8-bit floats.
         if spec.dtype not in {*_PLAIN, tf.bfloat16, tf.string}:
             raise SchemaError(
                 f"at {path_name(path)!r}: tensors of {spec.dtype.name} cannot be kept; map them to another "
                 "dtype"
             )
+        if spec.shape.rank is None:
+            raise SchemaError(
+                f"at {path_name(path)!r}: tensors of unknown rank cannot be kept; map them by "
+                "tf.ensure_shape(x, [None, None, 3]), or by tf.reshape"
+            )
+        if spec.dtype == tf.string and spec.shape.rank:
+            raise SchemaError(
+                f"at {path_name(path)!r}: tensors of several strings cannot be kept; map them to one, as by "
+                "tf.strings.reduce_join(x, separator=' ')"
+            )
     elif not isinstance(spec, _NO_TENSOR):
         raise SchemaError(
-            f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors, as for "
-            "windows .flat_map(lambda window: window.batch(n)) does"
+            f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors: "
+            f"{_CURES.get(type(spec), 'windows by .flat_map(lambda window: window.batch(n))')}"
         )
 
 
+_CURES = {
+    tf.RaggedTensorSpec: "what is ragged by x.to_tensor()",
+    tf.SparseTensorSpec: "what is sparse by tf.sparse.to_dense(x)",
+}
+
+
 def _spelled(spec: _Spec, value: Row) -> Row:
-    """An element over tensors of numbers and scalar strings alone."""
+    """An element whose tensors vary in their first dimension alone."""
     if isinstance(spec, dict):
         return {key: _spelled(spec[key], value[key]) for key in spec}
     if isinstance(spec, tuple):
         return _tuple_like(spec, [_spelled(s, v) for s, v in zip(spec, value, strict=True)])
-    if isinstance(value, tf.RaggedTensor):
-        return RaggedParts(_spelled(None, value.values), tf.cast(value.row_splits, tf.int64))
-    if isinstance(value, tf.SparseTensor):
-        return SparseParts(_spelled(None, value.indices), _spelled(None, value.values), value.dense_shape)
-    if value is None:
-        return None
-    if value.dtype == tf.string and value.shape.rank != 0:
-        lengths = _spelled(None, tf.cast(tf.strings.length(value), tf.int64))
-        return StringParts(tf.strings.reduce_join(tf.reshape(value, [-1])), lengths)
-    rank = value.shape.rank
-    if rank is None or (rank > 1 and not value.shape.is_fully_defined()):
+    if value is not None and value.shape.rank > 1 and not value.shape.is_fully_defined():
         return _Shaped(tf.reshape(value, [-1]), tf.shape(value, tf.int64))
     return value
 
@@ -201,8 +205,7 @@ def _example(spec: _Spec, path: tuple[str | int, ...], varying: list[str]) -> Ro
     if isinstance(spec, _NO_TENSOR):
         return None
     if isinstance(spec, _Shaped):
-        rank = spec.shape.shape[0]
-        shape, spec = [0] * (_MOST_DIMENSIONS if rank is None else rank), spec.values
+        shape, spec = [0] * spec.shape.shape[0], spec.values
         varying.append(path_name(path))
     elif spec.dtype == tf.string:
         return b""
@@ -233,14 +236,6 @@ def _data(column: Column, part: _Part | None, num_rows: int) -> Data:
     if not isinstance(part, _Shaped):
         return Data(_stored(column, part.values), part.row_splits.numpy())
     values, shape = part
-    if isinstance(shape, tf.RaggedTensor):  # of unknown rank
-        ranks = shape.row_lengths().numpy()
-        if ranks.max(initial=0) > column.ndim:
-            raise SchemaError(
-                f"column {column.name!r}: expected at most {column.ndim} dimensions, found {ranks.max()}; "
-                "give the tensors a shape with tf.ensure_shape"
-            )
-        shape = shape.to_tensor(-1, shape=[num_rows, column.ndim])
     return Data(_stored(column, values.values), values.row_splits.numpy(), shape.numpy())
 
 
@@ -311,12 +306,12 @@ def make_tf_dataset(
     def elements(*parts: tf.Tensor) -> tf.data.Dataset:
         """The elements of a block, which holds whole batches."""
         block = tf.data.Dataset.from_tensors(export.batch(*parts))
-        if not export.by_row:
+        if not (export.by_shape or batch_size is None):
             return block.rebatch(step, drop_remainder=drop_last)
         found = block.unbatch()
         is_ragged = any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(found.element_spec))
         # In a map a ragged tensor of one row is a dense one, which `padded_batch` takes.
-        if export.has_parts or (is_ragged and batch_size is None):
+        if export.by_shape or (is_ragged and batch_size is None):
             found = found.map(export.row)
         return found if batch_size is None else found.ragged_batch(batch_size, drop_remainder=drop_last)
 
@@ -462,15 +457,14 @@ class _Export:
         self.schema = with_arrays(some.schema)
         refuse_wrapped(self.schema.tree, (), "TensorFlow")
         self._ranks = [_rank(c, data) for c, data in zip(self.schema.columns, some.data, strict=True)]
-        has_compounds = _has_compounds(self.schema.tree)
-        self.by_row = by_row or has_compounds or any(rank is not None for rank in self._ranks)
-        if self.by_row:
-            # TensorFlow crashes when it splits batches of empty tensors.
-            self._ranks = [
-                _EMPTY if 0 in (c.shape or ()) and c.kind != "none" else rank
-                for c, rank in zip(self.schema.columns, self._ranks, strict=True)
-            ]
-        self.has_parts = has_compounds or any(rank is not None for rank in self._ranks)
+        # True if rows cross with their shapes, and so one by one.
+        self.by_shape = any(rank is not None for rank in self._ranks)
+        for column in self.schema.columns if by_row or self.by_shape else ():
+            if 0 in (column.shape or ()) and column.kind != "none":
+                raise SchemaError(
+                    f"column {column.name!r} holds arrays without values, {column.shape}, which TensorFlow "
+                    "does not split into rows; leave it out by ref.columns([...])"
+                )
         self.signature = tuple(
             spec
             for column, rank in zip(self.schema.columns, self._ranks, strict=True)
@@ -497,21 +491,28 @@ class _Export:
         return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], columns)
 
 
-_COMPOUNDS = {type_name_of(cls): cls for cls in (RaggedParts, SparseParts, StringParts)}
-_ANY_RANK = -1  # of rows whose numbers of dimensions differ
-_EMPTY = -2  # of rows that hold nothing, and cross as a byte each
-
-
-def _has_compounds(node: Node) -> bool:
-    return node.type_name in _COMPOUNDS or any(map(_has_compounds, node.children))
-
-
 def _rank(column: Column, data: Data) -> int | None:
-    """Dimensions of the rows of a ragged column that keeps shapes, `_ANY_RANK` if they differ; else None."""
-    if data.shapes is None:
-        return None
-    ranks = set((data.shapes >= 0).sum(axis=1).tolist())
-    return ranks.pop() if len(ranks) == 1 else _ANY_RANK
+    """Dimensions of the rows of a ragged column that keeps shapes; else None.
+
+    Raises:
+        SchemaError: they differ.
+    """
+    return None if data.shapes is None else _same_rank(column, data.shapes, int((data.shapes[0] >= 0).sum()))
+
+
+def _same_rank(column: Column, shapes: Ints, rank: int) -> int:
+    """The rank, if it is that of all rows.
+
+    Raises:
+        SchemaError: a row has another one.
+    """
+    found = (shapes >= 0).sum(axis=1)
+    if (found != rank).any():
+        raise SchemaError(
+            f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, found one "
+            f"of {found[found != rank][0]}"
+        )
+    return rank
 
 
 def _dtype(column: Column) -> tf.DType:
@@ -548,12 +549,10 @@ def _signature(column: Column, rank: int | None) -> list[tf.TensorSpec]:
     if column.kind in TEXT_KINDS:
         return [tf.TensorSpec([None], dtype)]
     if column.shape is not None:
-        return [
-            tf.TensorSpec([None], tf.uint8) if rank == _EMPTY else tf.TensorSpec([None, *column.shape], dtype)
-        ]
+        return [tf.TensorSpec([None, *column.shape], dtype)]
     specs = [tf.TensorSpec([None], dtype), tf.TensorSpec([None], tf.int64)]
     if rank is not None:
-        specs.append(tf.TensorSpec([None, column.ndim if rank == _ANY_RANK else rank], tf.int64))
+        specs.append(tf.TensorSpec([None, rank], tf.int64))
     return specs
 
 
@@ -566,23 +565,12 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Array]:
         texts[:] = data.texts()
         yield texts
         return
-    if rank == _EMPTY:
-        yield np.zeros(len(data.values), np.uint8)
-        return
     yield _values(column, data.values)
     if column.is_ragged:
         yield data.part("offsets")
     if rank is not None:
         shapes = data.part("shapes")
-        if rank != _ANY_RANK:
-            found = (shapes >= 0).sum(axis=1)
-            if (found != rank).any():
-                raise SchemaError(
-                    f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, "
-                    f"found one of {found[found != rank][0]}"
-                )
-            shapes = np.ascontiguousarray(shapes[:, :rank])
-        yield shapes
+        yield np.ascontiguousarray(shapes[:, : _same_rank(column, shapes, rank)])
 
 
 def _values(column: Column, values: Array) -> Array:
@@ -603,38 +591,15 @@ def _batched(column: Column, rank: int | None, parts: Iterator[tf.Tensor]) -> _P
 
 
 def _row(node: Node, value: Row, columns: Iterator[tuple[Column, int | None]]) -> Row:
-    """A row with its shaped and compound tensors reassembled."""
+    """A row with its shaped tensors reassembled."""
     if node.kind == "leaf":
         return _reshaped(value, *next(columns))
     items = [value[key] for key in node.keys] if node.kind == "dict" else value
     children = [_row(child, item, columns) for child, item in zip(node.children, items, strict=True)]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
-    compound = _COMPOUNDS.get(node.type_name)
-    if compound is None:
-        return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
-    if compound is RaggedParts:
-        return tf.RaggedTensor.from_row_splits(*children, validate=False)
-    if compound is SparseParts:
-        return tf.SparseTensor(*children)
-    return _strings(*children)
+    return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
 
 
 def _reshaped(value: Row, column: Column, rank: int | None) -> Row:
-    if rank is None:
-        return value
-    if rank == _EMPTY:
-        return tf.zeros(column.shape, _dtype(column))
-    tensor = tf.reshape(value.values, tf.boolean_mask(value.shape, value.shape >= 0))
-    return tensor if rank == _ANY_RANK else tf.ensure_shape(tensor, [None] * rank)
-
-
-def _strings(data: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """A tensor of strings from all of them joined."""
-    flat = tf.reshape(lengths, [-1])
-    texts = tf.map_fn(
-        lambda ends: tf.strings.substr(data, ends[0], ends[1] - ends[0]),
-        tf.stack([tf.cumsum(flat, exclusive=True), tf.cumsum(flat)], axis=1),
-        fn_output_signature=tf.string,
-    )
-    return tf.ensure_shape(tf.reshape(texts, tf.shape(lengths)), lengths.shape)
+    return value if rank is None else tf.ensure_shape(tf.reshape(value.values, value.shape), [None] * rank)

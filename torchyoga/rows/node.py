@@ -14,19 +14,16 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count, pairwise
+from itertools import count
 from keyword import iskeyword
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from unicodedata import normalize
 from urllib.parse import quote, unquote
 
-from ..process.lazy import cached_property, np
+from ..process.lazy import cached_property
 from .column import exactly
 from .types import Row
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 MAX_COLUMNS = 4096
 MAX_DEPTH = 64
@@ -34,7 +31,6 @@ MAX_NODES = MAX_COLUMNS * MAX_DEPTH
 WRAPPERS = ("nullable", "varying", "texts")
 _UNNAMED = ("tuple", "list", *WRAPPERS)
 Path: TypeAlias = tuple[str | int, ...]
-_IN_FILES = {__name__: "torchyoga.compound"}  # what manifests call a module, wherever it lies now
 
 
 class Mark(str):
@@ -73,7 +69,7 @@ class Node:
     def row_type(self) -> type[tuple[Row, ...]]:
         """The namedtuple class that went in if its module is loaded, else one like it. Never imports."""
         module, _, qualname = self.type_name.partition(":")
-        found: Any = sys.modules.get(__name__ if module in _IN_FILES.values() else module)
+        found: Any = sys.modules.get(module)
         for part in qualname.split("."):
             # Not getattr: a lazy module would import whatever a hostile manifest names.
             found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
@@ -200,7 +196,7 @@ def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> A
 
 def type_name_of(cls: type) -> str:
     """The name that a manifest has for the class of a namedtuple."""
-    return f"{_IN_FILES.get(cls.__module__, cls.__module__)}:{cls.__qualname__}"
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def path_name(path: Path) -> str:
@@ -275,69 +271,3 @@ def leaf_paths(node: Node, path: Path = ()) -> Iterator[Path]:
         yield path
     for step, child in zip(node.steps, node.children, strict=True):
         yield from leaf_paths(child, (*path, *step))
-
-
-class RaggedParts(NamedTuple):
-    """A tensor whose rows differ in length: row i is `values[row_splits[i]:row_splits[i + 1]]`.
-
-    Example:
-        >>> RaggedParts(np.array([3, 1, 4]), np.array([0, 2, 2, 3])).to_list()
-        [[3, 1], [], [4]]
-    """
-
-    values: Any  # an array, StringParts, or RaggedParts where rows differ in several dimensions
-    row_splits: npt.NDArray[np.int64]
-
-    def to_list(self) -> list[Any]:
-        """The rows as nested lists."""
-        if isinstance(self.values, StringParts):
-            values = self.values.to_numpy().tolist()
-        else:
-            values = self.values.to_list() if isinstance(self.values, RaggedParts) else self.values.tolist()
-        return [values[start:stop] for start, stop in pairwise(self.row_splits.tolist())]
-
-
-# TensorFlow takes a class named SparseTensorValue for its own.
-class SparseParts(NamedTuple):
-    """A tensor that is zero but for `values` at `indices`.
-
-    Example:
-        >>> SparseParts(np.array([[0, 1]]), np.array([5]), np.array([2, 2])).to_dense()
-        array([[0, 5],
-               [0, 0]])
-    """
-
-    indices: npt.NDArray[np.int64]  # (values, dimensions)
-    values: Any  # an array (values,), or StringParts
-    dense_shape: npt.NDArray[np.int64]
-
-    def to_dense(self) -> Any:
-        """The values as a dense array or tensor; missing strings are empty."""
-        shape = tuple(self.dense_shape.tolist())
-        if isinstance(self.values, StringParts):
-            dense, values = np.full(shape, b"", object), self.values.to_numpy()
-        elif isinstance(self.values, np.ndarray):
-            dense, values = np.zeros(shape, self.values.dtype), self.values
-        else:
-            dense, values = self.values.new_zeros(shape), self.values
-        dense[tuple(self.indices.T)] = values
-        return dense
-
-
-class StringParts(NamedTuple):
-    """A tensor of byte strings, joined; `lengths` has the shape of the tensor.
-
-    Example:
-        >>> StringParts(b"catdoge", np.array([3, 4])).to_numpy()
-        array([b'cat', b'doge'], dtype=object)
-    """
-
-    data: bytes
-    lengths: npt.NDArray[np.int64]
-
-    def to_numpy(self) -> npt.NDArray[np.object_]:
-        """The strings as an array of bytes objects."""
-        ends = accumulate(self.lengths.reshape(-1).tolist(), initial=0)
-        texts = np.empty(self.lengths.size, object)
-        texts[:] = [self.data[start:stop] for start, stop in pairwise(ends)]
-        return texts.reshape(self.lengths.shape)

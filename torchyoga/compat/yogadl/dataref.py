@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import secrets
 
-import numpy as np
 import torch
 
 from ...reading import dataref
 from ...reading.stream import Stream as _Stream
 from ...rows.block import plain_row
-from ...rows.node import RaggedParts, SparseParts, StringParts
-from ...rows.types import Array, Row
+from ...rows.types import Row
 from ..yogadl import DataRef, Stream
 
 
@@ -31,9 +29,9 @@ class CachedStream(Stream):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         import tensorflow as tf
 
-        from .tensorflow import tensor_records
+        from ...adapters.tensorflow import make_tf_dataset
 
-        return getattr(tf.compat.v1.data, f"get_{name}")(tensor_records(self.stream))
+        return getattr(tf.compat.v1.data, f"get_{name}")(make_tf_dataset(self.stream))
 
 
 class CachedDataRef(DataRef):
@@ -77,19 +75,8 @@ LMDBDataRef = CachedDataRef  # yogadl's name for it, used in annotations
 
 
 def _record_of(row: Row) -> Row:
-    """The record of a row: string, ragged and sparse tensors become arrays again, and so does bfloat16.
-
-    Example:
-        >>> _record_of((StringParts(b"catdoge", np.array([3, 4])), 7))
-        (array([b'cat', b'doge'], dtype=object), 7)
-    """
+    """The record of a row: bfloat16 becomes an array again."""
     row = plain_row(row)
-    if isinstance(row, StringParts):
-        return row.to_numpy()
-    if isinstance(row, SparseParts):
-        return _record_of(row.to_dense())
-    if isinstance(row, RaggedParts):
-        return _ragged(_record_of(row.values), row.row_splits)
     if isinstance(row, torch.Tensor) and row.dtype == torch.bfloat16:
         import ml_dtypes  # comes with TensorFlow
 
@@ -100,15 +87,3 @@ def _record_of(row: Row) -> Row:
         items = [_record_of(value) for value in row]
         return items if isinstance(row, list) else tuple.__new__(type(row), items)
     return row
-
-
-def _ragged(values: Array, splits: Array) -> Array:
-    """One array if all parts have the same length, else an array of arrays."""
-    if len(splits) == 1:
-        return values.reshape(0, 0, *values.shape[1:])
-    parts = np.split(values, splits[1:-1])
-    if len({part.shape for part in parts}) == 1:
-        return np.stack(parts)
-    found = np.empty(len(parts), object)
-    found[:] = parts
-    return found

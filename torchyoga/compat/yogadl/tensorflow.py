@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from ...adapters import tensorflow as _ours
 from ...reading.stream import Stream as _Stream
-from ...rows.types import Row
 from ..yogadl import Stream
 
 
@@ -16,8 +15,7 @@ def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> tf.data.Datas
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
 
     Streams of cached datasets pass into TensorFlow in blocks; those over a generator record by record, with
-    the `output_types` and `output_shapes` that they were made with. Records are tensors, for `padded_batch`
-    too; those that are ragged in several dimensions are RaggedTensors.
+    the `output_types` and `output_shapes` that they were made with.
 
     Args:
         stream: of a DataRef.
@@ -29,7 +27,7 @@ def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> tf.data.Datas
     """
     ours = getattr(stream, "stream", None)  # of a CachedStream, whose file imports this one
     if isinstance(ours, _Stream):
-        return tensor_records(ours, one_epoch)
+        return _ours.make_tf_dataset(ours, one_epoch=one_epoch)
     if one_epoch:
         raise ValueError("one_epoch=True is for streams of cached datasets; others have no known place")
     if stream.output_types is None:
@@ -48,29 +46,3 @@ def _signature(types: Any, shapes: Any) -> Any:
         items = [_signature(dtype, None if shapes is None else shapes[i]) for i, dtype in enumerate(types)]
         return tuple.__new__(type(types), items)
     return tf.TensorSpec(shapes, types)
-
-
-def tensor_records(stream: _Stream, one_epoch: bool = False) -> tf.data.Dataset:
-    """The rows as a `tf.data.Dataset` of tensors; RaggedTensors only where several dimensions are ragged.
-
-    See `torchyoga.adapters.tensorflow.make_tf_dataset`.
-    """
-    dataset = _ours.make_tf_dataset(stream, one_epoch=one_epoch)
-    if all(map(_is_plain, tf.nest.flatten(dataset.element_spec))):
-        return dataset
-    return dataset.map(lambda *parts: tf.nest.map_structure(_plain, _element(dataset, parts)))
-
-
-def _is_plain(spec: tf.TypeSpec) -> bool:
-    return not isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec))
-
-
-def _plain(tensor: tf.Tensor | tf.SparseTensor) -> tf.Tensor:
-    """A plain tensor, where possible; within a map, a ragged tensor of a single row becomes one."""
-    return tf.sparse.to_dense(tensor) if isinstance(tensor, tf.SparseTensor) else tensor
-
-
-def _element(dataset: tf.data.Dataset, parts: tuple[tf.Tensor, ...]) -> Row:
-    """An element of a dataset; a map gets its parts separately if it is a tuple."""
-    spec = dataset.element_spec
-    return tuple.__new__(type(spec), parts) if isinstance(spec, tuple) else parts[0]
