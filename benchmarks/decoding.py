@@ -112,9 +112,7 @@ def text(storage: yoga.Storage, repetitions: int) -> list[list[str]]:
     """Random rows of text, each compressed by itself."""
     rows = [{"t": f"def function_{n}(x, y):\n    return x * {n % 97} + y\n" * 12} for n in range(20_000)]
     kept = storage.submit(rows, "kept", "1", progress=False)
-    packed = storage.submit(
-        rows, "packed", "1", codecs={"t": yoga.codecs.zstd(dictionary=True)}, progress=False
-    )
+    packed = storage.submit(rows, "packed", "1", codecs={"t": yoga.codecs.zstd()}, progress=False)
     random = np.random.default_rng(0).permutation(20_000)
     starts = range(0, 20_000, 512)
 

@@ -8,7 +8,7 @@ import sys
 import types
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from decoders import file_of, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own import Breakable, Own
+from own import Own
 from PIL import Image, ImageOps
 from quick import examples
 from sklearn.datasets import load_sample_image
@@ -298,43 +298,15 @@ def test_what_may_be_none_is_decoded_where_it_is_not(tmp_path: Path) -> None:
 # -- text and sound
 
 
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_text_and_bytes_come_back(dictionary: bool, tmp_path: Path) -> None:
+def test_text_and_bytes_come_back(tmp_path: Path) -> None:
     rows = [{"text": f"def f{n}(x):\n    return {n} * x ä", "data": bytes([n % 251]) * n} for n in range(300)]
-    codecs = {"text": yoga.codecs.zstd(dictionary=dictionary), "data": yoga.codecs.zstd()}
+    codecs = {"text": yoga.codecs.zstd(), "data": yoga.codecs.zstd()}
     storage = yoga.Storage(tmp_path)
     ref = storage.submit(rows, "a", "1", codecs=codecs)
     assert_rows_equal(list(ref.decoded()), rows)
     view = pickle.loads(pickle.dumps(ref.decoded({"text": yoga.codecs.text()})))
     assert view[[7, 3]][0]["text"] == rows[7]["text"]
     assert [len(batch["text"]) for batch in yoga.DataLoader(view, 150, num_workers=2)] == [150, 150]
-
-
-def test_a_dictionary_makes_short_rows_smaller(tmp_path: Path) -> None:
-    rows = [{"text": f"a sentence that most rows share, but for the number {n}"} for n in range(2000)]
-    storage = yoga.Storage(tmp_path)
-    plain, learned = (
-        sum(len(row["text"]) for row in storage.submit(rows, name, "1", codecs={"text": codec}))
-        for name, codec in (("plain", yoga.codecs.zstd()), ("learned", yoga.codecs.zstd(dictionary=True)))
-    )
-    assert learned < plain / 2
-
-
-@pytest.mark.rest
-def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, files_of: Callable[[int], None]) -> None:
-    files_of(20)
-    rows = Breakable([{"text": f"line {n} of a text that goes on and on"} for n in range(3000)])
-    storage, codecs = yoga.Storage(tmp_path), {"text": yoga.codecs.zstd(dictionary=True)}
-    rows.breaks = {2500: OSError("the disk is gone")}
-    with pytest.raises(OSError, match="the disk is gone"):
-        storage.submit(rows, "a", "1", codecs=codecs)
-    rows.breaks, rows.read = {}, []
-    ref = storage.submit(rows, "a", "1", codecs=codecs)
-    assert len(rows.read) < 5500  # the first rows again, to learn from, but no row was encoded twice
-    counts = np.bincount(rows.read)
-    counts[len(rows) // 2] -= 2  # of the rows that are looked at once more, whether they are random
-    assert max(counts[600:2000]) <= 2
-    assert_rows_equal(list(ref.decoded()), rows.given)
 
 
 def test_sound_comes_back(tmp_path: Path) -> None:
@@ -471,7 +443,7 @@ def test_convert_changes_codecs(tmp_path: Path, photos: yoga.DataRef) -> None:
     assert [row["text"] for row in first.decoded({"text": yoga.codecs.text()})] == texts
     assert first.info["by"] == "me"
     assert first.fingerprint != plain.fingerprint
-    learned = storage.convert("a", "2", codecs={"text": yoga.codecs.zstd(dictionary=True)}, format="hdf5")
+    learned = storage.convert("a", "2", codecs={"text": yoga.codecs.zstd(9)}, format="hdf5")
     assert [row["text"] for row in learned.decoded({"text": yoga.codecs.text()})] == texts
     small = storage.convert("a", "2", codecs={"image": yoga.codecs.jpeg(short_side=20), "text": None}, to="3")
     assert small.decoded()[0]["image"].shape[0] == 20

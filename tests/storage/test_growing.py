@@ -200,7 +200,7 @@ def test_arrays_tensors_frames_and_plain_rows_are_appended_to_each_other(storage
 
 def test_new_rows_are_encoded_as_the_old_ones(storage: Storage) -> None:
     texts = [{"t": f"line {number} " * 30} for number in range(300)]
-    codecs = {"t": yoga.codecs.zstd(dictionary=True)}
+    codecs = {"t": yoga.codecs.zstd()}
     old = storage.submit(texts[:200], "d", "1", codecs=codecs)
     new = storage.append(texts[200:], "d", "2", after="1")
     assert new.schema == old.schema

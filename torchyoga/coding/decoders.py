@@ -5,12 +5,10 @@ Files of sound that are cut, or of which something would be lost, are errors.
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -35,6 +33,7 @@ _CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
 _MOST_CHUNKS = 1000
 _FLAC_RATE = 18  # where 20 bits of the first block of a FLAC file are the samples a second
 _MOST_A_BYTE = 2**13  # samples of silence that a byte of FLAC may stand for: 65,535 take 9 or more
+_MOST_TEXT = 2**31  # bytes of one value
 _TOO_WIDE = {"PCM_32", "FLOAT", "DOUBLE"}
 
 
@@ -146,38 +145,19 @@ class _TextDecoder(Decoder):
 
     def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
         """The text of some rows."""
-        assert column.meaning.codec is not None
-        decompress = _decompressor(column.meaning.codec)
+        zstandard = library("zstd")
+        decompressor = zstandard.ZstdDecompressor()  # not for several threads at once
         found = []
         for value in values:  # some microseconds each: threads would cost more
             try:
-                found.append(decompress(value))
+                size = zstandard.frame_content_size(value)
+                if not 0 <= size <= _MOST_TEXT:
+                    raise ValueError(f"its frame says {size} bytes")
+                found.append(decompressor.decompress(value))
             except Exception as error:
                 raise RowError(len(found), f"it cannot be decompressed: {error}") from None
         offsets = bounds_of(map(len, found)).astype("<i8", copy=False)
         return Data(np.frombuffer(bytearray().join(found), np.uint8), offsets), set()
-
-
-_MOST_TEXT = 2**31  # bytes of one value
-
-
-def _decompressor(codec: Codec) -> Callable[[Bytes], bytes]:
-    zstandard = library("zstd")
-    dictionary = _dictionary(str(dict(codec.parameters).get("dictionary", "")))
-    made = zstandard.ZstdDecompressor(dict_data=dictionary)  # not for several threads at once
-
-    def decompress(value: Bytes) -> bytes:
-        size = zstandard.frame_content_size(value)
-        if not 0 <= size <= _MOST_TEXT:
-            raise ValueError(f"its frame says {size} bytes")
-        return bytes(made.decompress(value))
-
-    return decompress
-
-
-@lru_cache(64)
-def _dictionary(encoded: str) -> Any:
-    return library("zstd").ZstdCompressionDict(base64.b64decode(encoded)) if encoded else None
 
 
 def audio(*, dtype: Literal["int16", "float32"] = "int16") -> Decoder:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,10 +23,7 @@ from .decoders import rate_of_flac, whole_samples
 from .libraries import library, used_for
 from .pictures import Header, decode, decode_unchanged, header, is_seen_through, opened, resized, turned
 
-_SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
-_DICTIONARY_BYTES = 110 * 2**10
 _MOST_CHANNELS = 8  # that FLAC has
-_FEW_SAMPLES = 64  # no dictionary is learned from fewer
 
 
 @dataclass(frozen=True)
@@ -48,15 +43,6 @@ class Encoder(ABC):
     def codec(self, value: Row) -> Codec:
         """The note about values such as this one."""
         return Codec(self.name)
-
-    @property
-    def samples(self) -> tuple[int, int]:
-        """How many rows, and bytes of them, it wants to see before the first is encoded."""
-        return 0, 0
-
-    def learned(self, values: Sequence[Row]) -> Encoder:
-        """This encoder, after it has seen some values."""
-        return self
 
 
 def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
@@ -99,13 +85,11 @@ def png() -> Encoder:
     return _Png()
 
 
-def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
+def zstd(level: int = 3) -> Encoder:
     """Text or bytes, compressed row by row, so that each is read alone.
 
     Args:
         level: 1 to 22; higher ones are smaller and slower.
-        dictionary: True learns from the first rows what rows have in common, and keeps it with the schema:
-            for rows below a few kilobytes, which hardly shrink by themselves.
 
     Raises:
         ValueError: an argument is out of range.
@@ -116,7 +100,7 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
         >>> ref.decoded()[2]
         {'text': 'line after line'}
     """
-    return _Zstd(as_int("level", level, 1, 22), bool(dictionary))
+    return _Zstd(as_int("level", level, 1, 22))
 
 
 def flac(samplerate: int) -> Encoder:
@@ -153,7 +137,7 @@ def encoder_of(codec: Codec) -> Encoder | None:
     if codec.name == "jpeg":
         return _Jpeg(found.get("quality", 90), found.get("short_side"))
     if codec.name == "zstd":
-        return _Zstd(dictionary=base64.b64decode(found.get("dictionary", "")))
+        return _Zstd()
     if codec.name == "flac":
         return _Flac(found["samplerate"])
     return _Png() if codec.name == "png" else None
@@ -305,33 +289,10 @@ class _Png(Encoder):
 class _Zstd(Encoder):
     name: ClassVar[str] = "zstd"
     level: int = 3
-    wants_dictionary: bool = False
-    dictionary: bytes = field(default=b"", repr=False)
 
     def codec(self, value: Row) -> Codec:
         """The codec that a reader needs."""
-        kept = [("of", "str" if isinstance(value, str) else "bytes")]
-        if self.dictionary:
-            kept.append(("dictionary", base64.b64encode(self.dictionary).decode()))
-        return Codec(self.name, tuple(kept))
-
-    @property
-    def samples(self) -> tuple[int, int]:
-        """As many as a dictionary is learned from."""
-        return (_SAMPLE_ROWS, _SAMPLE_BYTES) if self.wants_dictionary else (0, 0)
-
-    def learned(self, values: Sequence[Row]) -> Encoder:
-        """With a dictionary, unless that would have to be learned from too little."""
-        if not self.wants_dictionary or len(values) < _FEW_SAMPLES:
-            return self
-        zstandard = library("zstd")
-        some = [_text_of(value) for value in values]
-        size = min(_DICTIONARY_BYTES, max(1024, sum(map(len, some)) // 8))
-        try:
-            found = zstandard.train_dictionary(size, some, level=self.level, threads=0)
-        except zstandard.ZstdError:  # rows that have nothing in common
-            return self
-        return _Zstd(self.level, True, found.as_bytes())
+        return Codec(self.name, (("of", "str" if isinstance(value, str) else "bytes"),))
 
     def encode(self, value: Row) -> bytes:
         """A frame of zstd."""
@@ -339,13 +300,10 @@ class _Zstd(Encoder):
 
     def _compressor(self) -> Any:
         """One for each thread: they are not for several at once."""
-        made: dict[tuple[int, bytes], Any] = _OF_THREAD.__dict__.setdefault("made", {})
-        key = self.level, self.dictionary
-        if key not in made:
-            zstandard = library("zstd")
-            given = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
-            made[key] = zstandard.ZstdCompressor(level=self.level, dict_data=given)
-        return made[key]
+        made: dict[int, Any] = _OF_THREAD.__dict__.setdefault("made", {})
+        if self.level not in made:
+            made[self.level] = library("zstd").ZstdCompressor(level=self.level)
+        return made[self.level]
 
 
 _OF_THREAD = threading.local()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
-from itertools import chain, islice
 
 from ..building.sources import PlacedSource, RowSource, SeekableBlocks, Source
 from ..errors import CorruptError, SchemaError
@@ -127,12 +125,10 @@ class EncodedSource(RowSource):
             isinstance(source, RowSource) and source.seekable
         )
         self.fingerprint = source.fingerprint if isinstance(source, (RowSource, SeekableBlocks)) else None
-        self._given = dict(codecs)
         self._forms = {name: form_of(codec) for name, codec in (forms or {}).items()}
-        self._encoders = dict(codecs)  # once they have learned
+        self._encoders = dict(codecs)
         self._paths: dict[str, Path] = {}
         self._found: dict[str, Codec] = {}
-        self._ready = False
 
     @property
     def meanings(self) -> Mapping[str, Meaning]:
@@ -144,7 +140,7 @@ class EncodedSource(RowSource):
     @property
     def pin(self) -> object:
         """How values are encoded, as plain data: other encoders do not continue a build."""
-        return sorted([name, repr(encoder)] for name, encoder in self._given.items())
+        return sorted([name, repr(encoder)] for name, encoder in self._encoders.items())
 
     @property
     def found(self) -> Json:
@@ -153,26 +149,9 @@ class EncodedSource(RowSource):
 
     def rows(self, start: int) -> Iterator[Row]:
         """The rows from number `start` on."""
-        if start:
-            self._learn_of_first()
-        given: Iterator[Row] = self._plain(start)
-        if not self._ready:
-            first = self._first(given)
-            self._learn(first)
-            given = chain(first, given)
-        yield from self._encoded(given, start)
+        yield from self._encoded(self._plain(start), start)
 
-    def _learn_of_first(self) -> None:
-        """Learns a dictionary from the first rows: a build that is continued must come to the same one."""
-        if not self._ready:
-            with closing(self._plain(0)) as given:
-                self._learn(self._first(given))
-
-    def _first(self, given: Iterator[Row]) -> list[Row]:
-        most = max((encoder.samples for encoder in self._encoders.values()), default=(0, 0))
-        return list(_some(given, *most)) if most[0] else []
-
-    def _plain(self, start: int) -> Generator[Row, None, None]:
+    def _plain(self, start: int) -> Iterator[Row]:
         if isinstance(self.source, RowSource):
             yield from self.source.rows(start)
             return
@@ -181,13 +160,6 @@ class EncodedSource(RowSource):
             ask = partial(self.source.blocks_from, start)
         for block in ask(_BLOCK_BYTES):
             yield from Rows(block).exact()
-
-    def _learn(self, rows: list[Row]) -> None:
-        for name, encoder in self._encoders.items():
-            if encoder.samples[0] and rows:
-                values = [_value_at(row, self._path(row, name)) for row in rows]
-                self._encoders[name] = encoder.learned([value for value in values if value is not None])
-        self._ready = True
 
     def _path(self, row: Row, name: str) -> Path:
         """Where a column lies; KeyError if rows have no such column."""
@@ -260,29 +232,11 @@ class _EncodedPlaces(EncodedSource, PlacedSource):
 
     def rows_of(self, start: int, stop: int) -> Iterator[Row]:
         """The rows of some inputs."""
-        self._learn_of_first()
         yield from self._encoded(self._places.rows_of(start, stop), 0)
 
     def rows_at(self, place: Json, number: int) -> Iterator[Row]:
         """The rows from a place on."""
-        self._learn_of_first()
         yield from self._encoded(self._places.rows_at(place, number), number)
-
-
-def _some(rows: Iterator[Row], most: int, nbytes: int) -> Iterator[Row]:
-    """The first rows, up to some number, and some bytes of text."""
-    for row in islice(rows, most):
-        yield row
-        nbytes -= _text_bytes(row)
-        if nbytes <= 0:
-            return
-
-
-def _text_bytes(row: Row) -> int:
-    if isinstance(row, (str, bytes)):
-        return len(row)
-    held = row.values() if isinstance(row, dict) else row if isinstance(row, (list, tuple)) else ()
-    return sum(map(_text_bytes, held))
 
 
 def _path_in(row: Row, name: str) -> Path:
