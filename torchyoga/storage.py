@@ -58,7 +58,7 @@ class Storage:
         url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
             s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
-        compression: for new HDF5 datasets: `gzip` or, with the package hdf5plugin, `blosc` or `zstd`.
+        compression: for new HDF5 datasets: `gzip`.
         storage_options: for fsspec's filesystem, such as credentials and an endpoint; never written
             anywhere. Without them the environment's are used.
         cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.

@@ -47,7 +47,7 @@ def test_the_suffix_of_every_format_is_one_of_a_data_file() -> None:
     assert {f".{suffix}" for suffix in SUFFIXES} == {*found, ".list"}
 
 
-@pytest.mark.slow("hdf5-gzip", "hdf5-blosc")
+@pytest.mark.slow("hdf5-gzip")
 @pytest.mark.parametrize(("name", "compression"), KINDS)
 def test_every_format_passes_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
     check_format(formats.format_named(name), tmp_path, compression)
@@ -240,7 +240,7 @@ def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
             storage.fetch("a", "1")[0]
 
 
-@pytest.mark.slow("hdf5-gzip", "hdf5-blosc")
+@pytest.mark.slow("hdf5-gzip")
 @pytest.mark.parametrize(("format", "compression"), KINDS)
 def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
     format: str, compression: str | None, tmp_path: Path
@@ -371,7 +371,7 @@ def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
         }
         for i in range(1, 8)
     ]
-    for compression in (None, "gzip", "blosc", "zstd"):
+    for compression in (None, "gzip"):
         storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
         ref = storage.submit(rows, "rows", "1")
         assert_rows_equal(list(ref), rows)
@@ -409,9 +409,9 @@ def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
             file.visititems(check)
 
 
-def test_similar_columns_share_what_decodes_them(tmp_path: Path) -> None:
+def test_similar_columns_are_read_alike(tmp_path: Path) -> None:
     rows = [{**{f"t{i}": f"{i} {n}" * 9 for i in range(50)}, "x": np.full((2, 3), n)} for n in range(2)]
-    for compression in ("gzip", "zstd", None):
+    for compression in ("gzip", None):
         storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
         storage.submit(rows, "a", "1")
         (path,) = (storage.path / "a" / "1").glob("*.h5")
@@ -430,13 +430,10 @@ def test_similar_columns_share_what_decodes_them(tmp_path: Path) -> None:
             schema, index = Schema.from_json(content["schema"]), content["files"][0]["index"]
             data = np.frombuffer(path.read_bytes(), np.uint8)
             extents = formats.format_named("hdf5").read_extents(data, index, schema)
-            decoders: list[Any] = [extent.decode for extent in extents if extent.decode is not None]
-            assert len(decoders) == 51
+            assert sum(extent.decode is not None for extent in extents) == 51
             for extent in (extent for extent in extents if extent.decode is not None):
                 start, out = int(extent.offsets[0]), np.empty(extent.block_bytes, np.uint8)
                 extent.decode(0, data[start : start + int(extent.nbytes[0])], out)
-            # HDF5 takes longer to make a dataset than to decode with it: one for each length of texts.
-            assert len(decoders[0].scratches) <= (0 if compression == "gzip" else 11)
 
 
 def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -> None:
@@ -485,7 +482,7 @@ def test_errors_list_the_known_formats_and_compressions() -> None:
         formats.format_named("zip")
     with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'.*or format='hdf5'"):
         formats.format_named("lmdb", "gzip")
-    with pytest.raises(ValueError, match=r"no compression='zip'; choose one of \[None, 'gzip', 'blosc'"):
+    with pytest.raises(ValueError, match=r"no compression='zip'; choose one of \[None, 'gzip'\]"):
         formats.format_named("hdf5", "zip")
 
 
@@ -550,19 +547,7 @@ def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path
     assert outcomes["read"] > 100 // every  # for example, the same number, or a mask without meaning
 
 
-def test_an_error_names_the_filter_that_a_version_lacks(tmp_path: Path) -> None:
-    yoga.Storage(tmp_path, format="hdf5", compression="zstd").submit([1, 2], "a", "1")
-    code = (
-        "import sys, torchyoga as yoga\n"
-        "sys.modules['hdf5plugin'] = None\n"
-        "try: yoga.Storage(sys.argv[1]).fetch('a', '1')[0]\n"
-        "except yoga.errors.YogaError as error: print(type(error).__name__, error)\n"
-    )
-    finished = run_program(code, str(tmp_path))
-    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in finished.stdout
-
-
-@pytest.mark.parametrize("compression", [None, "gzip", "blosc"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("num_rows", [3, 2**17 + 3])  # less than a chunk, and more
 def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
     num_rows: int, compression: str | None, tmp_path: Path

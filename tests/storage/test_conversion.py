@@ -69,7 +69,7 @@ def test_a_ref_that_opens_follows_conversions_one_after_the_other(
 
 def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> None:
     old = storage.submit(ROWS, "a", "1")
-    for compression in ("gzip", "zstd", None):
+    for compression in ("gzip", None):
         version = f"1 {compression}"
         new = storage.convert("a", "1", format="hdf5", compression=compression, to=version)
         assert_rows_equal(list(new), ROWS)

@@ -5,8 +5,8 @@
     /columns/text              a group: values, offsets (N + 1), and shapes (N, ndim) where rows have shapes
     /index                     where each chunk lies, for the reader below
 
-Chunks are recorded when the file is finished; uncompressed ones are read from the mapped file, without HDF5.
-Chunks of gzip are decompressed by zlib; all other compressions are left to HDF5.
+Chunks are recorded when the file is finished, and read from the mapped file, without HDF5; those of gzip are
+decompressed by zlib.
 
 HDF5 writes through a file object of ours.
 After a failed write HDF5 can neither close nor release a file. Our file object keeps the first failure,
@@ -16,16 +16,15 @@ swallows the rest, and raises it when HDF5 is done.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
-import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import h5py
@@ -45,7 +44,7 @@ from .contract import Extent, Writeback, read_table, with_units
 from .mapped import Bytes
 
 SUFFIX = ".h5"
-COMPRESSIONS = ("gzip", "blosc", "zstd")
+COMPRESSIONS = ("gzip",)
 _PLUGIN = "hdf5plugin"
 _GZIP_LEVEL = 4  # HDF5's own default
 _HDF5_LOCK = phil  # before h5py 3.16 its direct chunk methods do not take it
@@ -115,10 +114,19 @@ class Writer:
         self, path: str, layout: _Layout, chunk_items: int, compression: str | None
     ) -> h5py.Dataset:
         """Creates a dataset, reusing properties: to make them takes h5py longer than the rest takes HDF5."""
-        look = *layout.look(chunk_items), compression
+        look = layout.dtype, layout.item_shape, chunk_items, compression
         properties = self._properties.get(look)
         if properties is None:
-            made = _create_dataset(self.file, path, layout, chunk_items, compression)
+            made = self.file.create_dataset(
+                path,
+                (0, *layout.item_shape),
+                h5py.Datatype(layout.type),
+                maxshape=(None, *layout.item_shape),
+                chunks=(chunk_items, *layout.item_shape),
+                compression=compression,
+                compression_opts=compression and _GZIP_LEVEL,
+                shuffle=compression is not None,
+            )
             self._properties[look] = made.id.get_create_plist()
             return made
         space = h5s.create_simple((0, *layout.item_shape), (h5s.UNLIMITED, *layout.item_shape))
@@ -305,10 +313,9 @@ class _Dataset:
         if self.compression is None:
             self.units.append(unit_checksums(chunk.reshape(-1), unit_bytes_of(self._layout.item_bytes)))
         stop = start + len(chunk)
-        if self.compression in (None, "gzip") and len(chunk) < chunk_items:
+        if len(chunk) < chunk_items:
             chunk = np.pad(chunk, ((0, chunk_items - len(chunk)), (0, 0)))
-        if self.compression == "gzip":
-            assert self._writer.compressing is not None
+        if self._writer.compressing is not None and self.compression:
             packed = self._writer.compressing.submit(_deflated, chunk, self._layout.dtype.itemsize)
             self._writer.later(lambda: self._store(start, stop, packed.result()))
         else:
@@ -317,21 +324,14 @@ class _Dataset:
         self._waiting, self._num_waiting, self._chunk_crc = [], 0, 0
 
     def _store(self, start: int, stop: int, chunk: Bytes | bytes) -> None:
-        """Writes a chunk, ready to be stored, or for HDF5 to compress."""
+        """Writes a chunk, ready to be stored."""
         layout = self._layout
         if self.dataset is None:
             self.dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
         self.dataset.id.set_extent((stop, *layout.item_shape))
         place = (start, *(0,) * len(layout.item_shape))
-        if self.compression in (None, "gzip"):
-            with _HDF5_LOCK:
-                self.dataset.id.write_direct_chunk(place, chunk)
-            return
-        assert isinstance(chunk, np.ndarray)
-        items = chunk.view(layout.dtype).reshape(len(chunk), *layout.item_shape)
-        space = self.dataset.id.get_space()
-        space.select_hyperslab(place, items.shape)
-        self.dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
+        with _HDF5_LOCK:
+            self.dataset.id.write_direct_chunk(place, chunk)
 
     def write_rest(self) -> None:
         """Writes the waiting items."""
@@ -383,10 +383,6 @@ class _Layout:
         target = _CHUNK_BYTES if compression is None else _COMPRESSED_CHUNK_BYTES
         return max(1, target // max(1, self.item_bytes))
 
-    def look(self, chunk_items: int) -> tuple[object, ...]:
-        """A key, equal for datasets that are created and decoded alike if their compression is the same."""
-        return self.dtype, self.item_shape, chunk_items
-
     def as_bytes(self, array: Array) -> Bytes:
         """(items, item_bytes) the bytes of an array."""
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), self.item_bytes)
@@ -428,19 +424,6 @@ def _refuse_what_hdf5_cannot_hold(column: Column) -> None:
         )
 
 
-def _create_dataset(
-    group: h5py.Group, path: str, layout: _Layout, chunk_items: int, compression: str | None
-) -> h5py.Dataset:
-    return group.create_dataset(
-        path,
-        (0, *layout.item_shape),
-        h5py.Datatype(layout.type),
-        maxshape=(None, *layout.item_shape),
-        chunks=(chunk_items, *layout.item_shape),
-        **(compression_arguments(compression) if compression else {}),
-    )
-
-
 def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> list[Extent]:
     """Where the chunks lie, from the table that `Writer.close` put into the file."""
     compression = index.get("compression")
@@ -448,7 +431,6 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
         raise CorruptError(f"the manifest names an unknown compression: {compression!r:.80}")
     table = read_table(data, index)
     extents: list[Extent] = []
-    scratches: dict[tuple[object, ...], _Scratch] = {}
     at = 0
     for column in schema.columns:
         elements = 0
@@ -475,13 +457,13 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
                 chunk_items = max(1, num_items)
             starts = np.minimum(np.arange(count + 1) * chunk_items, rows)
             starts[-1] = rows
-            offsets, nbytes, crcs, masks, item_crcs = (np.ascontiguousarray(line) for line in lines.T)
+            offsets, nbytes, crcs, _, item_crcs = (np.ascontiguousarray(line) for line in lines.T)
             if name == "offsets":
                 lows, highs = np.zeros(count, np.int64), np.full(count, elements)
                 extents.append(Extent(starts, offsets, nbytes, crcs, lows, highs))
             elif name == "values" and compression is not None and layout.item_bytes:
                 sizes, most = np.diff(starts) * layout.item_bytes, chunk_items * layout.item_bytes
-                decode = _Decoder(layout, chunk_items, compression, masks, sizes, item_crcs, scratches)
+                decode = _Decoder(layout.dtype.itemsize, sizes, item_crcs)
                 extents.append(Extent(starts, offsets, nbytes, crcs, block_bytes=most, decode=decode))
             else:
                 extents.append(Extent(starts, offsets, nbytes, crcs))
@@ -491,89 +473,21 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
     return with_units(extents, data, index, schema)
 
 
-_Scratch = tuple[threading.Lock, h5d.DatasetID, h5py.File]
-
-
 @dataclass(frozen=True, eq=False)
 class _Decoder:
-    """Undoes the compression of the chunks of one dataset.
+    """Undoes the compression of the chunks of one dataset."""
 
-    All but gzip is left to HDF5: it gets the stored bytes as the only chunk of a dataset in memory. So its
-    library never sees the file, and has no file open when a process forks.
-    """
-
-    layout: _Layout
-    chunk_items: int
-    compression: str
-    masks: Ints
+    element_bytes: int
     nbytes: Ints  # of the items of each chunk
     item_crcs: Ints
-    scratches: dict[tuple[object, ...], _Scratch]  # for all columns: those that look alike share one
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
-        is_gzip = self.compression == "gzip"
-        if is_gzip:
-            stored = _inflated(stored, out.nbytes)
-        elif not int(self.masks[block]) & 1:  # else HDF5 has left this chunk uncompressed
-            stored = self._by_hdf5(stored, out.nbytes)
-        if stored.nbytes != out.nbytes:
-            raise CorruptError(f"a chunk holds {stored.nbytes} bytes instead of {out.nbytes}")
-        out[:] = stored.reshape(self.layout.dtype.itemsize, -1).T.reshape(-1) if is_gzip else stored
-        # HDF5 does not report a chunk that decompresses to less than it should.
+        found = _inflated(stored, out.nbytes)
+        if found.nbytes != out.nbytes:
+            raise CorruptError(f"a chunk holds {found.nbytes} bytes instead of {out.nbytes}")
+        out[:] = found.reshape(self.element_bytes, -1).T.reshape(-1)
         if crc32(out[: int(self.nbytes[block])].data) != int(self.item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
-
-    def _by_hdf5(self, stored: Bytes, nbytes: int) -> Bytes:
-        if (found := _announced(self.compression, stored)) != nbytes:
-            raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
-        lock, dataset, _ = self._scratch()
-        items = np.empty((self.chunk_items, *self.layout.item_shape), self.layout.dtype)
-        with lock:
-            try:
-                with _HDF5_LOCK:
-                    dataset.write_direct_chunk((0,) * items.ndim, stored.tobytes())
-                dataset.read(h5s.ALL, h5s.ALL, items, mtype=self.layout.type)
-            except (OSError, RuntimeError, ValueError) as error:
-                raise CorruptError(f"HDF5 cannot decode a chunk: {error}") from error
-        return items.reshape(-1).view(np.uint8)
-
-    def _scratch(self) -> _Scratch:
-        key = (os.getpid(), *self.layout.look(self.chunk_items))
-        found = self.scratches.get(key)
-        if found is None:
-            file = h5py.File.in_memory()
-            try:
-                dataset = _create_dataset(file, "x", self.layout, self.chunk_items, self.compression)
-            except ValueError as error:
-                raise SchemaError(str(error)) from error
-            dataset.resize(self.chunk_items, 0)
-            found = self.scratches[key] = threading.Lock(), dataset.id, file
-        return found
-
-
-# -- compressions
-
-
-def compression_arguments(name: str) -> Json:
-    """The arguments of h5py's `create_dataset` for a compression.
-
-    Raises:
-        ValueError: the package it needs is not installed.
-    """
-    if name == "gzip":
-        return {"compression": "gzip", "compression_opts": _GZIP_LEVEL, "shuffle": True}
-    plugin = _plugin()
-    if plugin is None:
-        raise ValueError(f"compression={name!r} needs the package {_PLUGIN}; pip install {_PLUGIN}")
-    return dict(plugin.Blosc() if name == "blosc" else plugin.Zstd())
-
-
-def _plugin() -> ModuleType | None:
-    try:
-        import hdf5plugin
-    except ImportError:
-        return None
-    return hdf5plugin
 
 
 def require_filters(properties: h5p.PropDCID, where: str) -> None:
@@ -584,7 +498,10 @@ def require_filters(properties: h5p.PropDCID, where: str) -> None:
     """
     for i in range(properties.get_nfilters()):
         code, _, _, name = properties.get_filter(i)
-        if not h5z.filter_avail(code) and (_plugin() is None or not h5z.filter_avail(code)):
+        if not h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(_PLUGIN)  # which knows many
+        if not h5z.filter_avail(code):
             raise SchemaError(
                 f"{where} is stored with the filter {code} ({name.decode(errors='replace') or 'unnamed'}), "
                 f"which is not installed; many are in the package {_PLUGIN}: pip install {_PLUGIN}"
@@ -607,20 +524,3 @@ def _inflated(stored: Bytes, most: int) -> Bytes:
     if not engine.eof:
         raise CorruptError(f"a chunk is cut, or decompresses to more than {most} bytes")
     return np.frombuffer(found, np.uint8)
-
-
-def _announced(compression: str, data: Bytes) -> int | None:
-    """How many bytes a chunk claims to decompress to; None if it does not say.
-
-    HDF5 would read beyond the end of a chunk that decompresses to less.
-    """
-    if compression == "blosc":
-        return int.from_bytes(data[4:8].tobytes(), "little")
-    head = data[:18].tobytes()  # of a Zstandard frame (RFC 8878, 3.1.1.1)
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return None
-    flags = head[4]
-    single = flags >> 5 & 1
-    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-    size = (single, 2, 4, 8)[flags >> 6]
-    return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None

@@ -73,7 +73,7 @@ def _rows_of(sources: Sequence[str], schema: Schema | None) -> DataRef:
     type=click.Choice(("lmdb", "hdf5")),
     help="The file format; by default that of the version, and lmdb for a path or URL.",
 )
-@click.option("--compression", help="For hdf5: gzip, or with hdf5plugin blosc or zstd.")
+@click.option("--compression", help="For hdf5: gzip.")
 @click.option(
     "--to",
     help="Publish under this version, ID@VERSION for a path or URL, and keep the old one; by default it is "
