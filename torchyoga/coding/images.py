@@ -151,7 +151,7 @@ class _Image(Decoder):
     @property
     def purposes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The purposes of the libraries that decode."""
-        return ("jpeg", "png", "other images", *(() if self.size is None else ("resizing",)))
+        return ("jpeg", "other images", *(() if self.size is None else ("resizing",)))
 
     def learned(self, column: Column, values: Iterable[Bytes]) -> Decoder:
         """With the channels and bits that a column notes, or else the first image that can be read has."""

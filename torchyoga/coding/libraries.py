@@ -13,7 +13,6 @@ from ..errors import SchemaError
 # By what they are for, the best first: its module, its package, and the extra that installs it.
 KNOWN = {
     "jpeg": (("simplejpeg", "simplejpeg"), ("PIL", "pillow")),
-    "png": (("imagecodecs", "imagecodecs"), ("PIL", "pillow")),
     "other images": (("PIL", "pillow"),),
     "resizing": (("cv2", "opencv-python-headless"), ("PIL", "pillow")),
     "sound": (("soundfile", "soundfile"),),

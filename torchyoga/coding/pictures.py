@@ -216,10 +216,6 @@ def decode(
         pixels = _decode_jpeg(data, is_gray, least, into)
         if pixels is not None:
             return pixels
-    if found.format == "png" and found.is_plain and not is_gray and found.channels == 3 and found.bits == 8:
-        pixels = _decode_png(data)
-        if pixels is not None:
-            return pixels
     return _decode_by_pillow(data, found, is_gray, lost)
 
 
@@ -241,17 +237,6 @@ def _decode_jpeg(
             return None
         raise CorruptError(f"it cannot be decoded: {error}") from None
     return pixels if into is None else into
-
-
-def _decode_png(data: bytes | memoryview) -> Pixels | None:
-    if not used_for("png").startswith("imagecodecs"):
-        return None
-    try:
-        decoded: Pixels = library("png").png_decode(bytes(data))
-    except Exception:  # Pillow says why
-        return None
-    is_color = decoded.dtype == np.uint8 and decoded.ndim == 3 and decoded.shape[2] == 3
-    return decoded if is_color else None
 
 
 def decode_unchanged(
