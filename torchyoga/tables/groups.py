@@ -34,8 +34,6 @@ from ..rows.column import Column
 from ..rows.types import Ints
 from ..versions.location import Progress
 
-_RUN = 64  # rows, on average, from which runs are copied as such
-
 
 def contiguous(block: Block) -> Block:
     """A block whose values can be taken by address: each column in one run of memory."""
@@ -59,28 +57,12 @@ def gathered(blocks: Sequence[Block], which: Ints, rows: Ints, pool: BufferPool)
         pool: memory for the copies. Ragged values are copied when they are wanted.
     """
     schema = blocks[0].schema
-    ends = np.append(np.flatnonzero((np.diff(rows) != 1) | (np.diff(which) != 0)) + 1, len(rows))
-    if not any(column.is_ragged for column in schema.columns) and len(rows) >= _RUN * len(ends):
-        return _in_runs(blocks, which, rows, ends, pool)
     pieces = zip(schema.columns, zip(*(block.data for block in blocks), strict=True), strict=True)
     data = []
     for column, held in pieces:
         gather = _ragged if column.is_ragged else _fixed
         data.append(gather(column, held, which, rows, pool))
     return Block(schema, len(rows), tuple(data))
-
-
-def _in_runs(blocks: Sequence[Block], which: Ints, rows: Ints, ends: Ints, pool: BufferPool) -> Block:
-    """As `gathered`, of rows without ragged columns that follow each other, up to each of `ends`."""
-    starts = np.concatenate([[0], ends[:-1]])
-    runs = list(zip(which[starts].tolist(), rows[starts].tolist(), (ends - starts).tolist(), strict=True))
-    data = []
-    for place, column in enumerate(blocks[0].schema.columns):
-        assert column.shape is not None
-        pieces = [blocks[block].data[place].values[first : first + count] for block, first, count in runs]
-        out = pool.empty(len(rows) * column.row_bytes).view(column.storage).reshape(len(rows), *column.shape)
-        data.append(Data(np.concatenate(pieces, out=out)))
-    return Block(blocks[0].schema, len(rows), tuple(data))
 
 
 def _fixed(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool: BufferPool) -> Data:

@@ -26,7 +26,6 @@ from ...rows.column import Codec, Column, Meaning
 from ...rows.node import VALID, Node, path_name
 from ...rows.schema import Schema
 from ...rows.types import Array
-from ..buffers import runs_of
 from ..npy_header import npy_header
 from .condition import Filters
 from .files import Conversion, Options
@@ -240,9 +239,6 @@ def _arrays_of(column: pa.Array, field: _Field, where: str) -> Data:
     dtype, ndim = np.dtype(field.dtype), len(field.shape)
     arrays: Array | list[Array] = [np.empty((0,) * ndim, dtype)] * len(column)
     if None not in field.shape:
-        equal = _equal(column, field, dtype)
-        if equal is not None:
-            return Data(equal)
         arrays = np.zeros((len(column), *(extent or 0 for extent in field.shape)), dtype)
     for row, value in enumerate(column.to_pylist()):
         if value is not None:
@@ -254,27 +250,6 @@ def _arrays_of(column: pa.Array, field: _Field, where: str) -> Data:
     values = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, dtype)
     shapes = np.array([array.shape for array in arrays], "<i8").reshape(-1, ndim)
     return Data(values, offsets, shapes if ndim > 1 else None)
-
-
-def _equal(column: pa.Array, field: _Field, dtype: np.dtype[np.generic]) -> Array | None:
-    """The arrays of a column whose values have equal headers, which takes one copy; None for any other."""
-    if field.codec != "ndarray" or column.null_count or not len(column):
-        return None
-    offsets, values = runs_of(column)
-    sizes = np.diff(offsets)
-    if not sizes[0] or (sizes != sizes[0]).any():
-        return None
-    table = values.reshape(len(column), -1)
-    parsed = npy_header(table[0].data)
-    if parsed is None:
-        return None
-    start, (found, is_fortran, shape) = parsed
-    is_as_said = (found, is_fortran, shape) == (dtype, False, field.shape)
-    if not is_as_said or table.shape[1] != start + _nbytes(dtype, shape):
-        return None
-    if (table[:, :start] != table[0, :start]).any():
-        return None
-    return np.ascontiguousarray(table[:, start:]).view(dtype).reshape(len(column), *shape)
 
 
 def _array(value: memoryview, field: _Field, dtype: np.dtype[np.generic], where: str) -> Array:
