@@ -19,7 +19,7 @@ from types_of_arrow import SHAPES, VALUES, column, in_pairs, plain
 import torchyoga as yoga
 from torchyoga import errors
 from torchyoga.rows.block import Rows
-from torchyoga.tables.arrow import block_of, found_in, plan_of
+from torchyoga.tables.arrow import found_in, plan_of
 from torchyoga.testing import check_dataref
 
 
@@ -45,8 +45,8 @@ def test_rows_are_what_arrow_says_and_come_back(kind: pa.DataType, shape: str, t
     assert rows_of(ref, range(len(ref))) == wanted
     order = np.random.default_rng(0).integers(0, len(ref), 20)
     assert rows_of(ref, order) == [wanted[i] for i in order]
-    found = found_in(table)
-    block = block_of(table, plan_of(table.schema, found.nulls, found.words))
+    found = found_in(table.to_batches())
+    block = plan_of(table.schema, found.nulls, found.words).block(table, "here")
     assert repr(Rows(block).exact()) == repr(list(ref))
     assert repr(list(yoga.from_arrow(table.slice(1)))) == repr(list(ref)[1:]) or shape != "whole"
     again = pickle.loads(pickle.dumps(ref))
@@ -129,9 +129,9 @@ def test_nulls_are_none_filled_or_masked(way: str, tmp_path: Path) -> None:
 def test_nulls_where_none_were_found_are_refused() -> None:
     table = pa.table({"a": [1, None], "b": [{"x": [1, None]}, {"x": []}]})
     with pytest.raises(errors.SchemaError, match="column 'a' has 1 nulls among 2 values"):
-        block_of(table, plan_of(table.schema))
+        plan_of(table.schema).block(table, "here")
     with pytest.raises(errors.SchemaError, match=r"column 'b/x\{items\}' has 1 nulls"):
-        block_of(table, plan_of(table.schema, ["a"]))
+        plan_of(table.schema, ["a"]).block(table, "here")
 
 
 def test_what_lies_below_a_null_is_empty() -> None:
@@ -145,7 +145,7 @@ def test_what_lies_below_a_null_is_empty() -> None:
     sizes = [np.diff(data.offsets).tolist() for data in block.data if data.offsets is not None]
     assert sizes == [[0, 0, 3], [0, 2, 1]]
     table = pa.table({"c": struct})
-    converted = block_of(table, plan_of(table.schema, found_in(table).nulls))
+    converted = plan_of(table.schema, found_in(table.to_batches()).nulls).block(table, "here")
     sizes = [np.diff(data.offsets).tolist() for data in converted.data if data.offsets is not None]
     assert sizes == [[0, 0, 3], [0, 2, 1]]
 
@@ -159,7 +159,7 @@ def test_words_are_codes_or_text() -> None:
     assert [row["c"] for row in yoga.from_arrow(table, words=True)] == ["b", "a", None, "c", "a"]
     plan = plan_of(table.schema, ["c"], {"c": ["a", "b"]})
     with pytest.raises(errors.SchemaError, match="the word 'c' is not one of the 2"):
-        block_of(table, plan)
+        plan.block(table, "here")
 
 
 DICTIONARIES: list[pa.Array] = [
@@ -281,7 +281,7 @@ def test_offsets_that_lead_elsewhere(offsets: list[int]) -> None:
     with pytest.raises(errors.CorruptError, match="offsets"):
         list(yoga.from_arrow(forged))
     with pytest.raises(errors.CorruptError, match="offsets"):
-        block_of(forged, plan_of(forged.schema))
+        plan_of(forged.schema).block(forged, "here")
     outer = [None, pa.py_buffer(np.array([0, 2], "<i4"))]
     within = pa.Array.from_buffers(pa.list_(pa.string()), 1, outer, children=[forged["c"].chunk(0)])
     with pytest.raises(errors.CorruptError, match="is damaged"):

@@ -48,22 +48,48 @@ class ArrowPlan:
     form: Structs
 
     def block(self, table: pa.Table, where: str) -> Block:
-        """The rows of a table, as `block_of` makes them; `where` it lies, for messages."""
+        """The rows of a table as one block, over its own memory, read-only, where it is laid out alike.
+
+        Args:
+            table: of the schema that the plan was made for; columns that the plan does not have are left out.
+            where: it lies, for messages.
+
+        Raises:
+            SchemaError: there are nulls where the plan has none, or words that it does not have; or a column
+                is missing, or of another type.
+            CorruptError: values contradict their type.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = pa.table({"ids": [[1, 2], [3]], "label": [5, None]})
+            >>> plan = plan_of(table.schema, found_in(table.to_batches()).nulls)
+            >>> found = plan.block(table, "here")
+            >>> [(column.name, data.values.tolist()) for column, data in zip(plan.schema.columns, found.data)]
+            [('ids', [1, 2, 3]), ('label', [5, 0]), ('label{valid}', [True, False])]
+        """
         try:
-            return block_of(table, self)
+            blocks = [self._block(batch) for batch in table.to_batches() if len(batch)]
         except (SchemaError, CorruptError) as error:
             raise type(error)(f"{where}: {error}") from error
+        return joined(blocks) if blocks else Collector(self.schema).take()
+
+    def _block(self, batch: pa.RecordBatch) -> Block:
+        missing = [name for name in self.names if name not in batch.schema.names]
+        if missing:
+            raise SchemaError(f"the columns {missing} are missing; there are {batch.schema.names[:20]}")
+        arrays = [without_views(batch.column(name)) for name in self.names]
+        return Block(self.schema, len(batch), tuple(self.form.of_fields(arrays)))
 
 
 class ArrowFacts(NamedTuple):
     """Facts about the data that an Arrow schema does not say.
 
     Attributes:
-        nulls: how many there are at each place that has some; places below lists end with `{items}`.
+        nulls: the places that have some; those below lists end with `{items}`.
         words: of each place whose values are codes of words.
     """
 
-    nulls: dict[str, int]
+    nulls: set[str]
     words: dict[str, tuple[str, ...]]
 
 
@@ -104,66 +130,24 @@ def plan_of(
     return ArrowPlan(schema_under(form.node, form.columns), names, form)
 
 
-def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: ArrowPlan) -> Block:
-    """The rows of a table as one block, over the table's own memory where it is laid out alike.
-
-    Args:
-        data: a table, a record batch, or several; columns that the plan does not have are left out.
-        plan: made for its schema.
-
-    The table's memory is read-only.
-
-    Raises:
-        SchemaError: there are nulls where the plan has none, or words that it does not have; or a column is
-            missing, or of another type.
-        CorruptError: values contradict their type.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> table = pa.table({"ids": [[1, 2], [3]], "label": [5, None]})
-        >>> plan = plan_of(table.schema, found_in(table).nulls)
-        >>> found = block_of(table, plan)
-        >>> [(column.name, data.values.tolist()) for column, data in zip(plan.schema.columns, found.data)]
-        [('ids', [1, 2, 3]), ('label', [5, 0]), ('label{valid}', [True, False])]
-    """
-    batches = [batch for batch in _batches_of(data) if len(batch)]
-    if not batches:
-        return Collector(plan.schema).take()
-    return joined([_block(batch, plan) for batch in batches])
-
-
-def _batches_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    if isinstance(data, pa.RecordBatch):
-        return [data]
-    return data.to_batches() if isinstance(data, pa.Table) else data
-
-
-def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
-    missing = [name for name in plan.names if name not in batch.schema.names]
-    if missing:
-        raise SchemaError(f"the columns {missing} are missing; there are {batch.schema.names[:20]}")
-    arrays = [without_views(batch.column(name)) for name in plan.names]
-    return Block(plan.schema, len(batch), tuple(plan.form.of_fields(arrays)))
-
-
-def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> ArrowFacts:
+def found_in(batches: Iterable[pa.RecordBatch]) -> ArrowFacts:
     """Where there are nulls, and the words of dictionaries. Only nested columns and dictionaries are read.
 
     Example:
         >>> import pyarrow as pa
-        >>> found_in(pa.table({"tags": [["a", None], None], "x": [1, 2]})).nulls
-        {'tags': 1, 'tags{items}': 1}
+        >>> sorted(found_in(pa.table({"tags": [["a", None], None], "x": [1, 2]}).to_batches()).nulls)
+        ['tags', 'tags{items}']
     """
-    nulls: dict[str, int] = {}
+    nulls = set[str]()
     words: dict[str, dict[str, None]] = {}
-    for batch in _batches_of(data):
+    for batch in batches:
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             _look(without_views(array), (name,), nulls, words)
     few = {place: tuple(found) for place, found in words.items() if len(found) <= _MOST_WORDS}
     return ArrowFacts(nulls, few)
 
 
-def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, dict[str, None]]) -> None:
+def _look(array: pa.Array, path: Path, nulls: set[str], words: dict[str, dict[str, None]]) -> None:
     place, kind = path_name(path), array.type
     if pa.types.is_null(kind) and len(path) == 1:
         return
@@ -174,7 +158,7 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
         if array.dictionary.null_count or pa.types.is_nested(array.type.value_type):
             array = _plain(array)
     if array.null_count:
-        nulls[place] = nulls.get(place, 0) + array.null_count
+        nulls.add(place)
     kind = array.type
     if not pa.types.is_nested(kind):
         return

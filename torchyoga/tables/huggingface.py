@@ -66,8 +66,7 @@ def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> ArrowR
     batches = table.to_batches()
     found = found_in(batches)
     within = {f"{place}/{part}" for place in encoded for part in ("bytes", "path")}
-    nulls = {place: count for place, count in found.nulls.items() if place not in within}
-    plan = plan_of(table.schema, nulls, None if words else found.words, decimals, meanings)
+    plan = plan_of(table.schema, found.nulls - within, None if words else found.words, decimals, meanings)
     labels = [meaning.words for meaning in meanings.values() if meaning.words]
     info = {"features": dataset.features.to_dict()}
     if len(labels) == 1:

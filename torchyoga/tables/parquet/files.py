@@ -58,13 +58,13 @@ class Options:
     """How Arrow's columns are converted.
 
     Attributes:
-        nulls: the places that may be null, and how many are, as far as is known.
+        nulls: the places that may be null.
         words: what the codes of dictionaries stand for.
         decimals: what becomes of decimals of more than 18 digits.
         are_codes: True if dictionaries of words become codes, False if they become text.
     """
 
-    nulls: Mapping[str, int] = field(default_factory=dict)
+    nulls: frozenset[str] = frozenset()
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimals: Decimals = "error"
     are_codes: bool = True
@@ -316,49 +316,49 @@ def opened(
         options=options,
     )
     nested = [np.concatenate([nulls[number] for _, nulls in read]) for number in range(len(fields))]
-    nulls = list(map(_nulls_in, fields, nested))
+    nulls = list(map(_has_nulls, fields, nested))
     for number, name in enumerate(fields.names):
         if name in made.names:
-            nulls[number] = sum(one[name] is None for one in keys)
+            nulls[number] = any(one[name] is None for one in keys)
     exact = [nulls_below(name, opened) for name in fields.names]
-    absent = {}
-    for name in (one.name for one in fields if one.name not in made.names):
-        lacking = [rows.sum() for rows, one in zip(sizes, schemas, strict=True) if _own(one, name) is None]
-        if sum(lacking):
-            absent[path_name((name,))] = int(sum(lacking))
-    files = replace(files, options=replace(options, nulls={**absent, **options.nulls}))
+    rows_of = [(one, rows.sum()) for one, rows in zip(schemas, sizes, strict=True)]
+    absent = {
+        path_name((name,))
+        for name in fields.names
+        if name not in made.names and any(count and _own(one, name) is None for one, count in rows_of)
+    }
+    files = replace(files, options=replace(options, nulls=options.nulls | absent))
     return _looked_at(files, nulls, nested, exact), pa.schema([*found, *made])
 
 
 def _looked_at(
     files: ParquetFiles,
-    counts: Sequence[int | None],
+    have_nulls: Sequence[bool | None],
     nested: Sequence[Ints],
-    exact: Sequence[dict[str, int] | None],
+    exact: Sequence[set[str] | None],
 ) -> ParquetFiles:
     """Files whose options say where there are nulls, and what the words of dictionaries are.
 
     Not all footers count levels. Others count empty lists and nulls alike, so where a nested column may have
     nulls is seen in a few of its groups that have either. The words of a dictionary are in its column only.
     """
-    nulls, words = dict(files.options.nulls), dict[str, dict[str, None]]()
-    for number, (one, count) in enumerate(zip(files.fields, counts, strict=True)):
-        if count != 0 and not is_nested(one.type):
-            nulls[path_name((one.name,))] = 1 if count is None else count
+    nulls, words = set(files.options.nulls), dict[str, dict[str, None]]()
+    for number, (one, has_nulls) in enumerate(zip(files.fields, have_nulls, strict=True)):
+        if has_nulls is not False and not is_nested(one.type):
+            nulls.add(path_name((one.name,)))
         has_words = files.options.are_codes and _has_words(one.type)
         known = exact[number]
-        if known is not None:
-            nulls = {**known, **nulls}
-        is_unknown = count != 0 and known is None and is_nested(one.type)
+        nulls |= known or set()
+        is_unknown = has_nulls is not False and known is None and is_nested(one.type)
         some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
         looked_at = some_groups(nested[number]) if is_unknown else []
         for group in range(len(files.sizes)) if has_words else looked_at:
-            found = found_in(some.table(group))
-            nulls = {**found.nulls, **nulls}
+            found = found_in(some.table(group).to_batches())
+            nulls |= found.nulls
             for place, listed in found.words.items() if has_words else ():
                 words.setdefault(place, {}).update(dict.fromkeys(listed))
     few = {place: tuple(listed) for place, listed in words.items() if len(listed) <= _MOST_WORDS}
-    return replace(files, options=replace(files.options, nulls=nulls, words=few))
+    return replace(files, options=replace(files.options, nulls=frozenset(nulls), words=few))
 
 
 def _has_words(of: pa.DataType) -> bool:
@@ -466,10 +466,10 @@ def _own(schema: pa.Schema, name: str) -> pa.Field | None:
     return None if index < 0 or pa.types.is_null(schema.field(index).type) else schema.field(index)
 
 
-def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
-    """Nulls of a field, given those of its columns; None if it is not known: empty lists are counted, too."""
-    total = int(counts.sum())
-    return None if (counts < 0).any() or (total and is_nested(of.type)) else total
+def _has_nulls(of: pa.Field, counts: Ints) -> bool | None:
+    """True if a field has nulls, given those of its columns; None if empty lists may have been counted."""
+    some = bool(counts.any())
+    return None if (counts < 0).any() or (some and is_nested(of.type)) else some
 
 
 def _keys_of(

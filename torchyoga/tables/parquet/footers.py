@@ -313,9 +313,9 @@ _known = _Known()
 _MOST_LOOKED_AT = 8  # groups
 
 
-def nulls_below(name: str, files: Sequence[FooterIndex]) -> dict[str, int] | None:
-    """Nulls at each place of a nested field that has some, if all files with it count levels; else None."""
-    total: dict[str, int] = {}
+def nulls_below(name: str, files: Sequence[FooterIndex]) -> set[str] | None:
+    """The places of a nested field that have nulls, if all files with it count levels; else None."""
+    places = set[str]()
     for file in files:
         schema = file.fields.schema
         if name not in schema.names or pa.types.is_null(schema.field(name).type):
@@ -327,9 +327,8 @@ def nulls_below(name: str, files: Sequence[FooterIndex]) -> dict[str, int] | Non
         found = nulls_at(schema.field(name), known) if len(known) == len(counted) else None
         if found is None:
             return None
-        for place, count in found.items():
-            total[place] = total.get(place, 0) + count
-    return total
+        places |= found
+    return places
 
 
 def some_groups(counts: Ints) -> list[int]:
@@ -358,8 +357,8 @@ def is_nested(of: pa.DataType) -> bool:
     return bool(pa.types.is_nested(storage_type(of)))
 
 
-def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:
-    """How many nulls there are at each place of a field that has some; None if the counts do not fit it.
+def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> set[str] | None:
+    """The places of a field that have nulls; None if the counts do not fit it.
 
     Args:
         field: Arrow's, as the file's schema says.
@@ -367,10 +366,10 @@ def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:
 
     Example:
         >>> field = pa.field("tags", pa.list_(pa.string()))  # None, [], [None], ["a", "b"]
-        >>> nulls_at(field, [np.array([1, 1, 1, 2])])
-        {'tags{items}': 1, 'tags': 1}
+        >>> sorted(nulls_at(field, [np.array([1, 1, 1, 2])]))
+        ['tags', 'tags{items}']
     """
-    found: dict[str, int] = {}
+    found = set[str]()
     try:
         left = _count(field, (field.name,), 0, list(columns), found)[0]
     except ValueError:
@@ -379,9 +378,9 @@ def nulls_at(field: pa.Field, columns: Sequence[Ints]) -> dict[str, int] | None:
 
 
 def _count(
-    field: pa.Field, path: Path, level: int, columns: list[Ints], found: dict[str, int]
+    field: pa.Field, path: Path, level: int, columns: list[Ints], found: set[str]
 ) -> tuple[list[Ints], Ints]:
-    """Counts the nulls at a place and below; gives the columns that come next, and the first of its own."""
+    """Finds nulls at a place and below; gives the columns that come next, and the first of its own."""
     here = level if field.nullable else None
     level += field.nullable
     kind = storage_type(field.type)
@@ -403,5 +402,5 @@ def _count(
             raise ValueError("there are other columns, or other levels")
         firsts, columns = columns[:1], columns[1:]
     if here is not None and firsts[0][here]:
-        found[path_name(path)] = int(firsts[0][here])
+        found.add(path_name(path))
     return columns, firsts[0]

@@ -212,7 +212,7 @@ def from_parquet(
     """
     if isinstance(nulls, (str, Mapping)):
         raise TypeError(f"nulls= takes a list of places, found {nulls!r:.80}; use ref.filled(...) for values")
-    options = Options(dict.fromkeys(nulls, 0), decimals=decimals, are_codes=not words)
+    options = Options(frozenset(nulls), decimals=decimals, are_codes=not words)
     ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options, schema)
     names = [column.name for column in ref.schema.columns]
     unknown = [place for place in nulls if place + VALID not in names]
