@@ -22,7 +22,7 @@ from torchyoga.views.packs import layout as made_file
 from torchyoga.views.packs import plan as plan_file
 from torchyoga.views.packs.layout import Made, write_labels, write_positions
 from torchyoga.views.packs.packed import Request, packing_of
-from torchyoga.views.packs.plan import Members, PackPlan, Rooms, fitted, planned
+from torchyoga.views.packs.plan import Members, PackPlan, fitted, planned
 
 
 def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -52,21 +52,6 @@ def rooms_of(costs: np.ndarray, counts: np.ndarray, budgets: tuple[int, ...]) ->
         rooms += [tuple(room.tolist())] * packs
     assert placed.tolist() == counts.tolist()
     return sorted(rooms)
-
-
-@settings(max_examples=examples(200))
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**21)), max_size=60), st.integers(0, 2**21 + 5))
-def test_rooms_are_a_set_that_finds_the_next_number(acts: list[tuple[bool, int]], asked: int) -> None:
-    rooms, known = Rooms(2**21 + 1), set[int]()
-    for is_added, number in acts:
-        if is_added:
-            rooms.add(number)
-            known.add(number)
-        elif number in known:
-            rooms.remove(number)
-            known.discard(number)
-        for wanted in (asked, number, number + 1):
-            assert rooms.next(wanted) == min((n for n in known if n >= wanted), default=None)
 
 
 @settings(max_examples=examples(500))

@@ -13,6 +13,7 @@ back, by arithmetic.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -28,8 +29,6 @@ from ...rows.block import bounds_of, numbered_within
 from ...rows.types import Ints
 
 _MOST_LOOKED = 32  # packs of different rooms that are looked at for one that fits, with several budgets
-_BITS = 10  # of a word: Python finds the lowest bit of so few in a tenth of a microsecond
-_LAST = (1 << _BITS) - 1
 
 
 class Groups(NamedTuple):
@@ -90,7 +89,7 @@ class _Packing:
 
     def __init__(self, budgets: list[int], least: list[int]) -> None:
         self._budgets, self._least = tuple(budgets), least
-        self._rooms = Rooms(budgets[0] + 1)
+        self._rooms: list[int] = []  # what is left of the first budget in open packs, ascending
         # By what is left of the first budget, then of all others.
         self._open: dict[int, dict[tuple[int, ...], list[_Alike]]] = {}
         self._full: list[tuple[int, _Alike]] = []  # what is left of the first budget
@@ -120,16 +119,16 @@ class _Packing:
 
     def _fitting(self, cost: tuple[int, ...]) -> tuple[int, ...] | None:
         """The least room, of all budgets, into which a row fits."""
-        looked = 0
-        first = self._rooms.next(cost[0])
-        while first is not None and looked < _MOST_LOOKED:
+        looked, place = 0, bisect_left(self._rooms, cost[0])
+        while place < len(self._rooms) and looked < _MOST_LOOKED:
+            first = self._rooms[place]
             rests = self._open[first]
             some = _ends(rests, _MOST_LOOKED - looked)
             looked += len(some)
             fitting = [rest for rest in some if all(r >= c for r, c in zip(rest, cost[1:], strict=True))]
             if fitting:
                 return (first, *min(fitting))
-            first = self._rooms.next(first + 1)
+            place += 1
         return None
 
     def _taken(self, room: tuple[int, ...]) -> _Alike:
@@ -141,7 +140,7 @@ class _Packing:
             del rests[room[1:]]
             if not rests:
                 del self._open[room[0]]
-                self._rooms.remove(room[0])
+                del self._rooms[bisect_left(self._rooms, room[0])]
         return found
 
     def _keep(self, room: tuple[int, ...], count: int, node: int) -> None:
@@ -153,7 +152,7 @@ class _Packing:
         rests = self._open.get(room[0])
         if rests is None:
             rests = self._open[room[0]] = {}
-            self._rooms.add(room[0])
+            insort(self._rooms, room[0])
         rests.setdefault(room[1:], []).append(found)
 
     def _part(self, parent: int, number: int, each: int) -> int:
@@ -197,64 +196,6 @@ def _ends(rests: dict[tuple[int, ...], list[_Alike]], most: int) -> list[tuple[i
 def _times(room: tuple[int, ...], cost: tuple[int, ...]) -> int:
     """How many such rows fit."""
     return min(left // each for left, each in zip(room, cost, strict=True) if each)
-
-
-class Rooms:
-    """Some of the numbers 0..size-1, as bits of words, and words of which words are not 0.
-
-    Each act takes a step for every 10 bits of a number, as in a tree of van Emde Boas (FOCS, 1975).
-
-    Args:
-        size: one more than the largest number.
-
-    Example:
-        >>> rooms = Rooms(5000)
-        >>> rooms.add(7)
-        >>> rooms.add(4000)
-        >>> rooms.next(0), rooms.next(8), rooms.next(4001)
-        (7, 4000, None)
-    """
-
-    def __init__(self, size: int) -> None:
-        levels = max(1, -(-(size - 1).bit_length() // _BITS))
-        self._levels: list[dict[int, int]] = [{} for _ in range(levels)]
-
-    def add(self, number: int) -> None:
-        """Puts a number in."""
-        for words in self._levels:
-            word, bit = number >> _BITS, 1 << (number & _LAST)
-            before = words.get(word, 0)
-            words[word] = before | bit
-            if before:
-                return
-            number = word
-
-    def remove(self, number: int) -> None:
-        """Takes out a number that is in it."""
-        for words in self._levels:
-            word = number >> _BITS
-            left = words[word] ^ (1 << (number & _LAST))
-            if left:
-                words[word] = left
-                return
-            del words[word]
-            number = word
-
-    def next(self, number: int) -> int | None:
-        """The smallest number in it that is at least this; None if there is none."""
-        for level, words in enumerate(self._levels):
-            found = words.get(number >> _BITS, 0) >> (number & _LAST)
-            if found:
-                number += _lowest(found)
-                for below in reversed(self._levels[:level]):
-                    number = number << _BITS | _lowest(below[number])
-                return number
-            number = (number >> _BITS) + 1
-        return None
-
-
-def _lowest(word: int) -> int:
-    return (word & -word).bit_length() - 1
 
 
 Table = npt.NDArray[np.unsignedinteger]
