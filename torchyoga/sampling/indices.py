@@ -1,8 +1,7 @@
-"""The object that a loader takes indices from and reports to, and the indices of an order."""
+"""The indices of an order: what a loader takes rows from and reports to."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sized
 from copy import copy
 from dataclasses import replace
@@ -21,7 +20,6 @@ from ..order.proof import Proof, prove
 from ..process.digests import word_of
 from ..process.messages import warn_user
 from ..process.numbers import as_int
-from ..rows.types import Index
 from ..views.flattened import flattened
 from . import trainers
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
@@ -97,177 +95,6 @@ class Resumable:
         return self._indices.position_of(row, epoch)
 
 
-class Indices(ABC):
-    """The indices of every epoch on this rank, and the account of those that were delivered.
-
-    Attributes:
-        dataset: the dataset that the indices are for.
-        cursor: where all of it stands.
-        ranks: which of how many ranks this process is.
-        seed_rows: its loader's argument, for a new loader that is made around it.
-    """
-
-    def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
-        self.dataset, self.cursor, self.ranks = dataset, cursor, ranks
-        self.seed_rows: bool | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        self.cursor.settle()
-        return dict(self.__dict__)
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of ranks."""
-        return self.ranks.now()[0]
-
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self.ranks.now()[1]
-
-    @property
-    def epoch(self) -> int:
-        """The epoch under way, or about to begin."""
-        return self.cursor.epoch
-
-    @property
-    @abstractmethod
-    def is_known_ahead(self) -> bool:
-        """True if rows may be read before they are asked for."""
-
-    @property
-    @abstractmethod
-    def locality(self) -> str:
-        """ "shard" if each rank has files of its own, else "global"."""
-
-    @property
-    def may_repeat(self) -> bool:
-        """True if an epoch may give a row twice on purpose, as users' samplers may."""
-        return False
-
-    @property
-    def is_undivided(self) -> bool:
-        """True if all of several ranks get the same batches, as far as that is known."""
-        return False
-
-    @property
-    def name(self) -> str:
-        """The name of whatever decides which rows come, for messages."""
-        return "ResumableSampler"
-
-    @property
-    def order(self) -> str:
-        """How rows are ordered, for messages."""
-        return self.name
-
-    def __str__(self) -> str:
-        cursor, dataset = self.cursor, self.dataset
-        kind = "rows" if isinstance(dataset, range) else f"rows of a {type(dataset).__name__}"
-        return (
-            f"{len(dataset)} {kind}, {self.order}, seed={cursor.seed}, rank {self.rank} of "
-            f"{self.num_replicas}, remainder={cursor.shard.remainder!r}, at epoch {cursor.epoch}, "
-            f"position {cursor.position}"
-        )
-
-    # -- iterations
-
-    @abstractmethod
-    def begin(self, options: IterationOptions) -> Iteration:
-        """An iteration that begins now."""
-
-    @abstractmethod
-    def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
-        """The indices of each batch from the start of an iteration, as `source` takes them."""
-
-    @abstractmethod
-    def rows(self, iteration: Iteration) -> Iterator[Index]:
-        """The indices of an iteration, one by one."""
-
-    @abstractmethod
-    def firsts(self, iteration: Iteration) -> Iterator[int]:
-        """A number for each of these batches that no other batch of the epoch has, on any rank."""
-
-    @abstractmethod
-    def num_steps(self, batch_size: int, drop_last: bool) -> int:
-        """Batches of the epoch under way on this rank: those delivered, and those to come."""
-
-    @abstractmethod
-    def num_steps_undivided(self, batch_size: int, drop_last: bool) -> int:
-        """Batches of a whole epoch on all ranks together."""
-
-    @abstractmethod
-    def steps_before(self, batch_size: int, drop_last: bool) -> int:
-        """Batches of the epoch on this rank before the next one."""
-
-    @abstractmethod
-    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
-        """The most batches of any epoch, if this state is going to be loaded."""
-
-    @abstractmethod
-    def rows_in_last_step(self, iteration: Iteration) -> int:
-        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
-
-    def check_length(self, known: int, made: str) -> None:
-        """Raises ValueError if the dataset has grown or shrunk since something was made of so many rows."""
-        if len(self.dataset) != known:
-            raise ValueError(
-                f"the dataset had {known} rows when the {made} was made, and has {len(self.dataset)} now; "
-                "make a new loader or sampler, and load its state with strict=False"
-            )
-
-    # -- states
-
-    def state_of(self, iteration: Iteration, then: Epoch | None = None) -> Saved:
-        """The state after what an iteration has delivered; or had then."""
-        return self.cursor.state_of(iteration, then)
-
-    def state_after(self, iteration: Iteration, steps: int) -> Saved:
-        """The state after so many batches of an iteration.
-
-        Raises:
-            StateError: a state was loaded since.
-            ValueError: so many have not been delivered.
-        """
-        with self.cursor.lock:
-            self.cursor.check_generation(iteration.generation)
-            return self.state_of(iteration, iteration.after(as_int("steps", steps, low=0)))
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `ResumableSampler.set_epoch`."""
-        self.cursor.set_epoch(epoch)
-
-    def state_dict(self) -> Saved:
-        """See `ResumableSampler.state_dict`."""
-        return self.cursor.state_dict()
-
-    @abstractmethod
-    def load_state_dict(
-        self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
-    ) -> None:
-        """See `ResumableSampler.load_state_dict`."""
-
-    @abstractmethod
-    def receipt(self) -> Saved:
-        """See `ResumableSampler.receipt`."""
-
-    def prove(self, group: ProcessGroup | None = None) -> Proof:
-        """See `ResumableSampler.prove`."""
-        receipts = gathered(self.receipt(), group)
-        if not self.ranks.is_alone:  # others may see the same rows
-            receipts = same_by_rank(receipts)
-        return prove(receipts)
-
-    @abstractmethod
-    def rows_in_step(
-        self, step: int, batch_size: int, drop_last: bool, epoch: int | None
-    ) -> npt.NDArray[np.int64]:
-        """See `ResumableBatchSampler.rows_in_step`."""
-
-    @abstractmethod
-    def position_of(self, row: int, epoch: int | None = None) -> int:
-        """See `ResumableSampler.position_of`."""
-
-
 def are_skipped(iteration: Iteration, skipped: int) -> bool:
     """True if the batches that a trainer skips are those that a state has skipped already.
 
@@ -298,20 +125,43 @@ def drawn_seed(generator: torch.Generator | None, ranks: Ranks, for_order: bool)
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 
-class OrderedIndices(Indices):
-    """The rows of an order on this rank.
+class Indices:
+    """The rows of an order on this rank, and the account of those that were delivered.
+
+    A subclass takes its rows from a user's sampler: see `redrawn.py`.
 
     Attributes:
+        dataset: the dataset that the indices are for.
+        cursor: where all of it stands.
+        ranks: which of how many ranks this process is.
+        seed_rows: its loader's argument, for a new loader that is made around it.
         begun: the iteration that has begun last, if it was a sampler's own.
     """
 
     def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
-        super().__init__(dataset, cursor, ranks)
+        self.dataset, self.cursor, self.ranks = dataset, cursor, ranks
+        self.seed_rows: bool | None = None
         self.begun: Iteration | None = None
         self._has_warned = self._has_warned_of_workers = False
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "begun": None}
+        self.cursor.settle()
+        return {**self.__dict__, "begun": None}
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self.ranks.now()[0]
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.ranks.now()[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        return self.cursor.epoch
 
     @property
     def is_known_ahead(self) -> bool:
@@ -332,10 +182,34 @@ class OrderedIndices(Indices):
         return self.cursor.locality
 
     @property
+    def may_repeat(self) -> bool:
+        """True if an epoch may give a row twice on purpose, as users' samplers may."""
+        return False
+
+    @property
+    def is_undivided(self) -> bool:
+        """True if all of several ranks get the same batches, as far as that is known."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """The name of whatever decides which rows come, for messages."""
+        return "ResumableSampler"
+
+    @property
     def order(self) -> str:
         """How rows are shuffled, and whether ranks have files of their own."""
         shard = ", locality='shard'" if self.locality == "shard" else ""
         return f"shuffle={self.cursor.shuffle!r}{shard}"
+
+    def __str__(self) -> str:
+        cursor, dataset = self.cursor, self.dataset
+        kind = "rows" if isinstance(dataset, range) else f"rows of a {type(dataset).__name__}"
+        return (
+            f"{len(dataset)} {kind}, {self.order}, seed={cursor.seed}, rank {self.rank} of "
+            f"{self.num_replicas}, remainder={cursor.shard.remainder!r}, at epoch {cursor.epoch}, "
+            f"position {cursor.position}"
+        )
 
     # -- iterations
 
@@ -439,7 +313,30 @@ class OrderedIndices(Indices):
             self._has_warned = True
             warn_user(message)
 
+    def check_length(self, known: int, made: str) -> None:
+        """Raises ValueError if the dataset has grown or shrunk since something was made of so many rows."""
+        if len(self.dataset) != known:
+            raise ValueError(
+                f"the dataset had {known} rows when the {made} was made, and has {len(self.dataset)} now; "
+                "make a new loader or sampler, and load its state with strict=False"
+            )
+
     # -- states
+
+    def state_of(self, iteration: Iteration, then: Epoch | None = None) -> Saved:
+        """The state after what an iteration has delivered; or had then."""
+        return self.cursor.state_of(iteration, then)
+
+    def state_after(self, iteration: Iteration, steps: int) -> Saved:
+        """The state after so many batches of an iteration.
+
+        Raises:
+            StateError: a state was loaded since.
+            ValueError: so many have not been delivered.
+        """
+        with self.cursor.lock:
+            self.cursor.check_generation(iteration.generation)
+            return self.state_of(iteration, iteration.after(as_int("steps", steps, low=0)))
 
     def state_after_batches(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
         """See `ResumableSampler.state_after`."""
@@ -459,7 +356,7 @@ class OrderedIndices(Indices):
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
-        super().set_epoch(epoch)
+        self.cursor.set_epoch(epoch)
         if self.begun is not None and self.begun.start.epoch != self.cursor.epoch:
             self.begun = None
 
@@ -472,7 +369,7 @@ class OrderedIndices(Indices):
                 "and this state counts them all; count the steps of your loop and save "
                 "sampler.state_after(steps, batch_size), or use torchyoga.DataLoader"
             )
-        return super().state_dict()
+        return self.cursor.state_dict()
 
     def load_state_dict(
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
@@ -485,6 +382,13 @@ class OrderedIndices(Indices):
     def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
         return self.located.receipt()
+
+    def prove(self, group: ProcessGroup | None = None) -> Proof:
+        """See `ResumableSampler.prove`."""
+        receipts = gathered(self.receipt(), group)
+        if not self.ranks.is_alone:  # others may see the same rows
+            receipts = same_by_rank(receipts)
+        return prove(receipts)
 
     def rows_in_step(
         self, step: int, batch_size: int, drop_last: bool, epoch: int | None

@@ -143,14 +143,14 @@ class RedrawnIndices(Indices):
     # -- what a loader asks
 
     @property
-    def locality(self) -> str:
-        """ "global": it heeds no files."""
-        return "global"
-
-    @property
     def name(self) -> str:
         """The sampler's name."""
         return self._foreign.name
+
+    @property
+    def order(self) -> str:
+        """The sampler's name."""
+        return self.name
 
     @property
     def is_known_ahead(self) -> bool:

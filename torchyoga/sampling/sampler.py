@@ -20,7 +20,7 @@ from ..order.place import Remainder, Shard, chunks
 from ..process.numbers import as_int
 from ..reading.dataref import DataRef
 from ..views.flattened import flattened
-from .indices import OrderedIndices, Resumable, are_skipped, drawn_seed
+from .indices import Indices, Resumable, are_skipped, drawn_seed
 from .ranks import Group, Ranks
 from .trainers import batches_of_torch, num_skipped
 
@@ -103,7 +103,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         source = flattened(dataset_or_length)
         options = OrderOptions(shuffle, seed, True, shuffle_window, locality, shard, start_offset, appended)
         cursor = options.cursor_of(dataset_or_length if source is None else source, self._drawn_seed)
-        self.indices = self._indices = OrderedIndices(dataset, cursor, ranks)
+        self.indices = self._indices = Indices(dataset, cursor, ranks)
         self.shuffle: Any = cursor.shuffle  # a bool there
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
