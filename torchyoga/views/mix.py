@@ -1,4 +1,4 @@
-"""Several DataRefs as one, in proportions that hold in every prefix, and how many rows of each were read."""
+"""Several DataRefs as one, in proportions that hold in every prefix."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from ..errors import SchemaError, StateError
 from ..order.by_file import equal_runs
-from ..order.change import changed, counts_at, going_on, where_of
+from ..order.change import changed, counts_at, going_on
 from ..order.contract import ARRANGED, AnyOrder, Appended, Arrangement, Pin, Shuffle, described
 from ..order.mixed import MixOrder, unpacked
 from ..order.mixture import MixStage, MixTerms, Mixture, Source, Version, fractions_of, tag_of, whole_weights
 from ..order.state import State
 from ..process.digests import hexdigest
 from ..process.lazy import cached_property
-from ..process.messages import in_columns, warn_user
+from ..process.messages import warn_user
 from ..process.numbers import as_int, distinct
 from ..reading.contract import identity, nameless_pin, title_of
 from ..reading.dataref import DataRef
@@ -37,82 +37,6 @@ from .over import ChangedBlocks, ProjectedRef, RowView
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-class SourceAccount(NamedTuple):
-    """The rows that were read of a source.
-
-    Attributes:
-        name: its name.
-        size: how many rows it has.
-        rows: how many were delivered, a row of each pass counted by itself.
-        passes: how often it was read.
-    """
-
-    name: str
-    size: int
-    rows: int
-    passes: float
-
-
-class Account(NamedTuple):
-    """The rows that were read of each source of a mixture, as a table.
-
-    Attributes:
-        where: the place up to which it counts.
-        sources: of each source.
-
-    Example:
-        >>> data = yoga.from_arrays({"x": np.arange(10)})
-        >>> mix = yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20)
-        >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
-        >>> batches = list(loader)
-        >>> print(mix.account(at=loader.state_dict()))
-        source  rows  share  passes
-        a         10  50.0%    1.00
-        b         10  50.0%    2.00
-    """
-
-    where: str
-    sources: tuple[SourceAccount, ...]
-
-    def numbers(self) -> dict[str, float]:
-        """Rows and passes of each source as one flat dict, for exporters: `web/rows` and so on."""
-        flat: dict[str, float] = {}
-        for source in self.sources:
-            flat |= {f"{source.name}/rows": float(source.rows), f"{source.name}/passes": source.passes}
-        return flat
-
-    def __str__(self) -> str:
-        total = sum(source.rows for source in self.sources) or 1
-        rows = [
-            (source.name, f"{source.rows:,}", f"{source.rows / total:.1%}", f"{source.passes:.2f}")
-            for source in self.sources
-        ]
-        return "\n".join(in_columns([("source", "rows", "share", "passes"), *rows], range(1, 4)))
-
-
-def accounts_of(mixture: Mixture, counts: Sequence[int]) -> tuple[SourceAccount, ...]:
-    """What was read of each source, by how many rows each has given."""
-    return tuple(
-        SourceAccount(source.name, source.rows, count, mixture.passes_of(number, count))
-        for number, (source, count) in enumerate(zip(mixture.sources, counts, strict=True))
-    )
-
-
-def account_of(mixture: Mixture, state: State) -> Account:
-    """The rows delivered of each source of a mixture up to a state.
-
-    Raises:
-        StateError: the state does not say it, as if epochs were left early.
-    """
-    if state.left_out.rows:
-        raise StateError(
-            f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does not "
-            "say how many of each source; finish epochs, or ask at a state before them"
-        )
-    mixture, counts = counts_at(mixture, state)
-    return Account(where_of(state), accounts_of(mixture, counts))
 
 
 _OF_DATA = ("view", "sources", "passes", "files")  # entries of a state
@@ -537,28 +461,29 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
             {'a': 700000000000, 'b': 300000000000}
         """
-        return {one.name: one.rows for one in self._accounted(rows, at)}
+        mixture, counts = self._read(rows, at)
+        found = dict(zip(mixture.names, counts, strict=True))
+        return {name: found[name] for name in self.names}
 
-    def _accounted(self, rows: int | None, at: Mapping[str, object] | None) -> Iterable[SourceAccount]:
-        if rows is None and at is not None:
-            found = {one.name: one for one in self.account(at=at).sources}
-            return [found[name] for name in self.names]
-        if rows is None or at is not None:
+    def _read(self, rows: int | None, at: Mapping[str, object] | None) -> tuple[Mixture, list[int]]:
+        """How many rows of each source were read, and of which mixture the sources are."""
+        if (rows is None) == (at is None):
             raise ValueError("pass rows, or at=state; not both, and not neither")
         if isinstance(rows, Mapping):
             raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
-        return accounts_of(self.mixture, self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS)))
-
-    def account(self, *, at: Mapping[str, object]) -> Account:
-        """The rows delivered of each source up to a state, as a table; see `counts`.
-
-        `print(mix.account(at=state))` shows it, and its `numbers()` are for logs.
-        """
+        if at is None:
+            return self.mixture, self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         if not isinstance(at, Mapping):
             raise TypeError(
                 f"at= takes a state_dict(), found {at!r:.80}; for a number of rows write counts(rows)"
             )
-        return account_of(self.mixture, State.from_dict(at))
+        state = State.from_dict(at)
+        if state.left_out.rows:
+            raise StateError(
+                f"{state.left_out.rows} rows of epochs that were left early are left out, and the state does "
+                "not say how many of each source; finish epochs, or ask at a state before them"
+            )
+        return counts_at(self.mixture, state)
 
     def passes(self, rows: int | None = None, *, at: Mapping[str, object] | None = None) -> dict[str, float]:
         """How often each source is read in the first rows, of all epochs together, or up to a state.
@@ -570,7 +495,9 @@ class MixRef(JoinedRef):
             >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20).passes(20)
             {'a': 1.0, 'b': 2.0}
         """
-        return {one.name: one.passes for one in self._accounted(rows, at)}
+        mixture, counts = self._read(rows, at)
+        found = {one: mixture.passes_of(number, counts[number]) for number, one in enumerate(mixture.names)}
+        return {name: found[name] for name in self.names}
 
     def reweighted(
         self,
