@@ -65,7 +65,7 @@ _BY_METHOD = {
 
 _BY_VIEW = {  # methods of some views alone
     "ref.packed(...) has, see docs/packing.md": "report members",
-    "yoga.mix(...) has, see docs/mixtures.md": "reweighted account counts passes num_epochs names",
+    "yoga.mix(...) has, see docs/mixtures.md": "reweighted counts passes num_epochs names",
 }
 
 CALLS = {  # by name of the function: a call as it should be
