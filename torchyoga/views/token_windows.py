@@ -56,9 +56,6 @@ def checked_lengths(given: npt.ArrayLike, count: int) -> Ints:
     return found.astype(np.int64)
 
 
-_STEPS = 6
-
-
 class Pieces(NamedTuple):
     """The pieces of documents that runs of tokens consist of, run after run.
 
@@ -89,7 +86,7 @@ def cut(ends: Ints, positions: Ints, size: int) -> Pieces:
     """
     stops = positions + size
     first = np.searchsorted(ends, positions, "right") - 1
-    counts = _last(ends, first, stops - 1) - first + 1
+    counts = np.searchsorted(ends, stops - 1, "right") - first
     if int(counts.max(initial=1)) == 1:
         begins = ends[first]
         return Pieces(counts, first, positions - begins, stops - begins)
@@ -97,17 +94,6 @@ def cut(ends: Ints, positions: Ints, size: int) -> Pieces:
     begins, following = ends[documents], ends[documents + 1]
     starts = np.maximum(np.repeat(positions, counts) - begins, 0)
     return Pieces(counts, documents, starts, np.minimum(np.repeat(stops, counts), following) - begins)
-
-
-def _last(ends: Ints, first: Ints, last: Ints) -> Ints:
-    """The documents in which runs of tokens end that begin in others, given the last token of each."""
-    found = first
-    for _ in range(_STEPS):  # a few documents further, which is faster than another search
-        is_beyond = ends[found + 1] <= last
-        if not is_beyond.any():
-            return found
-        found = found + is_beyond
-    return np.searchsorted(ends, last, "right") - 1
 
 
 _MOST_TOKENS = 2**30  # of a window
