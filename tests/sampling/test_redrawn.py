@@ -23,7 +23,6 @@ from samplers import (
     ByEpoch,
     ByLength,
     Noisy,
-    Stateful,
     Tasks,
     drawn,
     endlessly,
@@ -489,17 +488,6 @@ def test_a_sampler_whose_iterator_says_where_it_stands() -> None:
         other.load_state_dict(pickle.loads(pickle.dumps(one.state_dict())))  # it has tensors
         got += [plain(batch) for batch in itertools.islice(endlessly(other), 10 - stop)]
         assert got == expected
-
-
-def test_a_sampler_that_keeps_much_is_refused() -> None:
-    class Hoarding(Stateful):
-        def state_dict(self) -> dict[str, Any]:
-            return {"at": self.at, "begun": self.begun, "all": list(range(5000))}
-
-    loader = yoga.DataLoader(Noisy(), 2, sampler=Hoarding())
-    next(iter(loader))
-    with pytest.raises(StateError, match=r"Hoarding keeps \d+ bytes in its state_dict"):
-        loader.state_dict()
 
 
 def test_indices_are_drawn_again_if_the_samplers_own_state_has_no_place() -> None:

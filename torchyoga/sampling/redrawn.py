@@ -8,8 +8,6 @@ epoch) while it draws, and the generators it has of its own are in the state.
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
 from typing import NoReturn, cast
@@ -36,7 +34,6 @@ from .sampler import ResumableSampler
 from .trainers import is_only_looked_at
 
 _VERSION = 1  # of the state
-_MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
 _PLACES = 32  # bits of a row's place in its batch
 _KEYS = ("version", "sampler", "seed", "epoch", "steps", "length", "fingerprint")
 _SET_EPOCH = "set_epoch"  # the method of a class, and what an object may have in its place
@@ -284,8 +281,6 @@ class RedrawnIndices(Indices):
         state |= {name: value for name, value in more.items() if value}
         if world > 1 and (left or (start.generators and self._foreign.is_torchs)):
             state["rank"] = rank
-        self._check_size("generators", start.generators, "let it draw from one, or from none")
-        self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
 
     def _sum_of(self, epoch: int, steps: int, drawing: user_sampler.Drawing | None) -> int | None:
@@ -317,19 +312,6 @@ class RedrawnIndices(Indices):
         if late and drawing is not None and drawing.end is not None and drawing.end.epoch == epoch:
             return drawing.end
         return self._foreign.start_of(epoch)
-
-    def _check_size(self, what: str, part: Mapping[str, object], advice: str) -> None:
-        if not part:
-            return
-        try:
-            size = len(json.dumps(part))
-        except TypeError:
-            size = len(pickle.dumps(part))
-        if size > _MOST_BYTES:
-            raise StateError(
-                f"{self.name} keeps {size} bytes in its {what}, of which at most {_MOST_BYTES} go into a "
-                f"state; {advice}: then it is drawn again"
-            )
 
     def load_state_dict(
         self, state: Mapping[str, object], strict: bool = True, appended: Appended | None = None
