@@ -170,9 +170,8 @@ class Storage:
             format: a file format other than the storage's.
             compression: a compression other than the storage's. The size of files is always the storage's:
                 `Storage(..., file_bytes=...)`.
-            info: JSON data to keep with the rows, up to 1 MiB: a dict, whose values may be functions of the
-                dataset; a list of names of the dataset's attributes; or a function of the dataset that
-                returns a dict. Read it as `DataRef.info`, or its entries as attributes of the DataRef. The
+            info: JSON data to keep with the rows, up to 1 MiB: a dict, or a list of names of the dataset's
+                attributes. Read it as `DataRef.info`, or its entries as attributes of the DataRef. The
                 dataset's `classes`, `class_to_idx` and `features`, or all of the `info` of a DataRef, are
                 added unless it has entries of these names.
             codecs: for columns by name, how to encode the values: `yoga.codecs.jpeg()`, `png()`, `zstd()` or
@@ -320,7 +319,7 @@ class Storage:
             progress: as in `submit`.
             format: as in `submit`.
             compression: as in `submit`.
-            info: as in `submit`; functions of the dataset are called when a version is built.
+            info: as in `submit`; attributes of the dataset are read when a version is built.
             codecs: as in `submit`.
             executor: as in `submit`.
             together: as in `submit`: processes that would wait for the builder help it.

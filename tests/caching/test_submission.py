@@ -222,13 +222,8 @@ class Masks(Drawn):
         return len(self)
 
 
-@pytest.mark.parametrize(
-    "info", [["mask_values"], {"mask_values": lambda dataset: dataset.mask_values}, None]
-)
-def test_attributes_of_a_dataset_that_info_names_are_those_of_the_ref(
-    storage: yoga.Storage, info: Any
-) -> None:
-    info = (lambda dataset: {"mask_values": dataset.mask_values}) if info is None else info
+def test_attributes_of_a_dataset_that_info_names_are_those_of_the_ref(storage: yoga.Storage) -> None:
+    info = ["mask_values"]
 
     @storage.cacheable("masks-{top}", "1", info=info)
     def masks(top: int) -> Masks:
@@ -244,8 +239,8 @@ def test_attributes_of_a_dataset_that_info_names_are_those_of_the_ref(
         assert storage.submit(ref, "again", str(top), info=["mask_values"]).mask_values == [0, top]
     many = storage.submit(Masks(abs), "many", "1", info=info, together=True)
     assert many.info == {"mask_values": [0, 255]}
-    grown = storage.append([7], "many", "2", after="1", info={"rows": len, "license": "CC0"})
-    assert grown.info == {"mask_values": [0, 255], "rows": 1, "license": "CC0"}
+    grown = storage.append([7], "many", "2", after="1", info={"license": "CC0"})
+    assert grown.info == {"mask_values": [0, 255], "license": "CC0"}
 
 
 def test_names_in_info_look_through_subsets(storage: yoga.Storage) -> None:
@@ -259,16 +254,21 @@ def test_names_in_info_look_through_subsets(storage: yoga.Storage) -> None:
 def test_what_info_asks_for_must_be_there_and_be_json(storage: yoga.Storage) -> None:
     data = Masks(abs)
     cases: list[tuple[Any, type[Exception], str]] = [
-        (["nope"], AttributeError, r"info names 'nope', but Masks has no such.*info={'nope': lambda dataset"),
+        (["nope"], AttributeError, r"info names 'nope', but Masks has no such.*info={'nope': \.\.\.}"),
         (["faulty"], AttributeError, r"info names 'faulty', but Masks fails to give it \(.*'inner'\)"),
-        (["scaler"], TypeError, r"info\['scaler'\] is a Scaler, which JSON.*info={'scaler': lambda dataset"),
-        (["count"], TypeError, r"info\['count'\] is a method.*lambda dataset"),
-        ({"x": lambda dataset: {1}}, TypeError, r"info\['x'\] is a set"),
-        ({"x": lambda dataset: float("nan")}, ValueError, r"info\['x'\] is nan"),
-        (lambda dataset: [1], TypeError, "info must be a dict, found a list"),
-        ({3: len}, TypeError, "keys of JSON are text"),
+        (
+            ["scaler"],
+            TypeError,
+            r"info\['scaler'\] is a Scaler, which JSON.*info={'scaler': \.\.\.}, or name a property",
+        ),
+        (["count"], TypeError, r"info\['count'\] is a method.*pass the value itself"),
+        ({"x": {1}}, TypeError, r"info\['x'\] is a set"),
+        ({"x": float("nan")}, ValueError, r"info\['x'\] is nan"),
+        ({3: 5}, TypeError, "keys of JSON are text"),
+        ({"x": len}, TypeError, r"info\['x'\] is a builtin_function"),
+        (len, TypeError, "pass a dict of JSON data, or a list of names"),
         ("scaler", TypeError, "info is 'scaler'; pass a dict of JSON data, or a list of names"),
-        ({"x": lambda dataset: "x" * 2**19, "y": "y" * 2**19}, ValueError, "info is longer than"),
+        ({"x": "x" * 2**19, "y": "y" * 2**19}, ValueError, "info is longer than"),
     ]
     for info, error, message in cases:
         with pytest.raises(error, match=message):

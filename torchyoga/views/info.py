@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 from ..reading.dataref import DataRef
 from ..rows.types import Json
 from ..versions.lineage import plain
 from .recoded import named_alike
 
-Function: TypeAlias = Callable[[Any], object]  # of a dataset
-# JSON data, in which values may be functions of the dataset; names of its attributes; a function of it.
-Info: TypeAlias = Mapping[str, object] | Collection[str] | Callable[[Any], Mapping[str, object]]
+Info: TypeAlias = Mapping[str, object] | Collection[str]  # JSON data; names of attributes of the dataset
 _ASKED = ("classes", "class_to_idx", "features")  # attributes that scripts read from a dataset
 
 
@@ -58,61 +56,39 @@ def said_and_asked(info: Info | None) -> tuple[Json, Callable[[object], Json] | 
         AttributeError: when the dataset is asked: it has no such attribute.
 
     Example:
-        >>> said, asked = said_and_asked({"license": "CC0", "rows": len})
-        >>> said, asked([3, 4])
-        ({'license': 'CC0'}, {'rows': 2})
+        >>> said, asked = said_and_asked(["real"])
+        >>> said, asked(5)
+        ({}, {'real': 5})
     """
     if isinstance(info, Mapping):
-        functions: dict[str, Function] = {key: one for key, one in info.items() if _is_function(one)}
-        said = plain({key: value for key, value in info.items() if key not in functions})
-    elif _is_function(info):
-        return {}, partial(_answer, info)
-    else:
-        names: object = () if info is None else info
-        if isinstance(names, str) or not isinstance(names, Collection):
-            raise TypeError(
-                f"info is {names!r:.80}; pass a dict of JSON data, or a list of names of attributes"
-            )
-        said, functions = {}, {name: partial(_named, name=name) for name in names}
-    plain(dict.fromkeys(functions))  # keys are text
-    return said, partial(_answers, functions) if functions else None
+        return plain(info), None
+    names = () if info is None else info
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise TypeError(f"info is {names!r:.80}; pass a dict of JSON data, or a list of names of attributes")
+    plain(dict.fromkeys(names))  # which are text
+    return {}, partial(_named, tuple(names)) if names else None
 
 
-def _is_function(value: object) -> TypeGuard[Function]:
-    return callable(value) and not isinstance(value, type)
-
-
-def _answer(function: Function, dataset: object) -> Json:
-    return plain(function(dataset))
-
-
-def _answers(functions: Mapping[str, Function], dataset: object) -> Json:
-    found: Json = {}
-    for name, function in functions.items():
-        value = function(dataset)
-        try:
-            found |= plain({name: value})
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"{error}. A function can say it otherwise: info={{{name!r}: lambda dataset: ...}}"
-            ) from error
-    return found
-
-
-def _named(dataset: object, name: str) -> object:
-    """An attribute of a dataset; for torch's Subset, of the dataset inside."""
+def _named(names: Collection[str], dataset: object) -> Json:
+    """Attributes of a dataset; for torch's Subset, of the dataset inside."""
     from torch.utils.data import Subset
 
-    while type(dataset) is Subset and not hasattr(dataset, name):
-        dataset = dataset.dataset
-    try:
-        return _attribute(dataset, name)
-    except AttributeError as error:
-        fault = "fails to give it" if hasattr(type(dataset), name) else "has no such attribute"
-        raise AttributeError(
-            f"info names {name!r}, but {type(dataset).__name__} {fault} ({error}); pass a "
-            f"function of the dataset, info={{{name!r}: lambda dataset: ...}}, or the value itself"
-        ) from error
+    found: Json = {}
+    for name in names:
+        owner: Any = dataset
+        while type(owner) is Subset and not hasattr(owner, name):
+            owner = owner.dataset
+        advice = f"pass the value itself, info={{{name!r}: ...}}, or name a property that returns JSON data"
+        try:
+            found |= plain({name: _attribute(owner, name)})
+        except AttributeError as error:
+            fault = "fails to give it" if hasattr(type(owner), name) else "has no such attribute"
+            raise AttributeError(
+                f"info names {name!r}, but {type(owner).__name__} {fault} ({error}); {advice}"
+            ) from error
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error}. You can {advice}") from error
+    return found
 
 
 def _attribute(dataset: object, name: str, *default: None) -> object:
