@@ -41,17 +41,14 @@ def test_the_quality_of_a_full_shuffle_a_block_shuffle_and_none() -> None:
     ref = InFiles((500,) * 40)
     full, none = yoga.shuffle_quality(ref, True), yoga.shuffle_quality(ref, False)
     assert (full.randomness, full.files_at_once, full.rows_at_once) == (1, 40, 20_000)
-    assert full.neighbour_distance == pytest.approx(full.full_distance, rel=0.02)
     assert (none.randomness, none.files_at_once, none.rows_at_once) == (0, 1, 500)
-    assert none.neighbour_distance == 1
     before = none
     for window in (1, 2, 4, 8, 40):
         block = yoga.shuffle_quality(ref, "block", window)
         assert before.randomness < block.randomness < 1
-        assert before.neighbour_distance < block.neighbour_distance < full.full_distance * 1.02
         assert (block.files_at_once, block.rows_at_once) == (window, 500 * window)
         before = block
-    assert str(full).startswith("100.0% of a full shuffle's randomness; 40 files with 20,000 rows at once; ")
+    assert str(full) == "100.0% of a full shuffle's randomness; 40 files with 20,000 rows at once"
 
 
 def test_with_shards_a_rank_needs_its_own_files_only() -> None:
@@ -60,7 +57,6 @@ def test_with_shards_a_rank_needs_its_own_files_only() -> None:
         shards = yoga.shuffle_quality(ref, kind, locality="shard", num_replicas=4)  # type: ignore[arg-type]
         whole = yoga.shuffle_quality(ref, kind)  # type: ignore[arg-type]
         assert shards.files_at_once == files
-        assert kind or shards.neighbour_distance == 1  # for the rows that one rank reads
         assert shards.randomness < whole.randomness or not kind
 
 

@@ -1,4 +1,4 @@
-"""The quality and the cost of a shuffle: how far neighbours lie apart, and how many files are needed."""
+"""The quality and the cost of a shuffle: how random it is, and how many files are needed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..process.numbers import as_int, spread
+from ..process.numbers import as_int
 from ..rows.types import Ints
 from .by_file import MOST_SHARDS, BlockOrder, equal_runs
 from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .options import OrderOptions
 from .place import Shard
-
-_EPOCHS = 4
-_PLACES = 25_000  # positions examined in each of them
 
 
 @dataclass(frozen=True)
@@ -25,15 +22,11 @@ class ShuffleQuality:
     """The result of `shuffle_quality`.
 
     Attributes:
-        neighbour_distance: rows between two rows that a rank reads one after the other, on average.
-        full_distance: the same in a full shuffle, (N + 1) / 3.
         randomness: the share of a full shuffle's entropy, in 0..1.
         files_at_once: files that a rank needs at once, at most.
         rows_at_once: rows in them, at most.
     """
 
-    neighbour_distance: float
-    full_distance: float
     randomness: float
     files_at_once: int
     rows_at_once: int
@@ -41,8 +34,7 @@ class ShuffleQuality:
     def __str__(self) -> str:
         return (
             f"{self.randomness:.1%} of a full shuffle's randomness; {self.files_at_once} files with "
-            f"{self.rows_at_once:,} rows at once; neighbours {self.neighbour_distance:,.0f} rows apart, "
-            f"{self.full_distance:,.0f} in a full shuffle"
+            f"{self.rows_at_once:,} rows at once"
         )
 
 
@@ -94,22 +86,10 @@ def shuffle_quality(
     if not order.shuffle:
         shards = [(sizes, 1) for sizes, _ in shards]
     return ShuffleQuality(
-        neighbour_distance=_distance(order, num_replicas),
-        full_distance=(length + 1) / 3 if length > 1 else 0.0,
         randomness=_randomness(order, shards),
         files_at_once=max((min(mixed, len(sizes)) for sizes, mixed in shards), default=0),
         rows_at_once=max((int(np.sort(sizes)[::-1][:mixed].sum()) for sizes, mixed in shards), default=0),
     )
-
-
-def _distance(order: AnyOrder, num_replicas: int) -> float:
-    last = order.length - num_replicas
-    if last < 1:
-        return 0.0
-    places = spread(last, _PLACES)
-    epochs = range(_EPOCHS if order.shuffle else 1)
-    steps = [order.rows(epoch, places + num_replicas) - order.rows(epoch, places) for epoch in epochs]
-    return float(np.abs(steps).mean())
 
 
 def _randomness(order: AnyOrder, shards: Iterable[tuple[Ints, int]]) -> float:
