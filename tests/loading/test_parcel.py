@@ -71,7 +71,7 @@ def test_what_is_in_a_batch_twice_is_twice_in_what_arrives() -> None:
     batch = {"a": text, "b": [text, text], "c": tensors, "d": (tensors,), "e": [once] * 5, "f": tensors[0]}
     arrived, _ = sent(batch)
     assert arrived["a"] is arrived["b"][0] is arrived["b"][1]
-    assert arrived["c"] is arrived["d"][0]
+    assert [*map(id, arrived["c"])] == [*map(id, arrived["d"][0])]
     assert len({id(tensor) for tensor in arrived["e"]}) == 1
     assert arrived["f"] is arrived["c"][0]
     assert arrived["a"] == text
@@ -79,12 +79,12 @@ def test_what_is_in_a_batch_twice_is_twice_in_what_arrives() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tensors", "arrays"])
-def test_a_list_of_one_dtype_is_described_as_a_whole(kind: str) -> None:
-    found: list[Any] = [torch.rand(count % 5 + 1, 4) for count in range(64)]
+def test_a_list_of_one_dtype_lies_in_the_slot(kind: str) -> None:
+    found: list[Any] = [torch.rand(count % 5 + 1, 400) for count in range(64)]
     if kind == "arrays":
         found = [tensor.numpy() for tensor in found]
     arrived, pickled = sent(found)
-    assert pickled < 16 * 64
+    assert pickled < 48 * 64
     assert all(np.array_equal(one, other) for one, other in zip(arrived, found, strict=True))
     assert {type(one) for one in arrived} == {type(found[0])}
 

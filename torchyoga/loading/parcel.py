@@ -1,9 +1,8 @@
 """Batches as a worker sends them: pickled where errors can be raised, and without bytes that lie in a slot.
 
 Note 15. Small batches travel several together. Plain tensors and arrays of numbers lie in the slot, and so do
-long lists of bytes, as one run; a list of tensors or of arrays of one dtype is described as a whole. Whatever
-else torch can send (nested, sparse, views of one another, subclasses, objects) travels beside it as torch
-sends it.
+long lists of bytes, as one run. Whatever else torch can send (nested, sparse, views of one another,
+subclasses, objects) travels beside it as torch sends it.
 
 torch's queue pickles on a thread of its own. If that fails, the thread prints the error, and the training
 loop waits without end. Numbers, text and arrays of numbers never fail; a batch with anything else in it is
@@ -20,7 +19,6 @@ import itertools
 import math
 import os
 import pickle
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import TypeAlias, TypeGuard
@@ -168,7 +166,7 @@ def _can_be_named(cls: type) -> bool:
 
 
 _WORTH_A_RUN = 2**16  # bytes; less is pickled as quickly
-_FEW = 4  # items, each described by itself
+_FEW = 4  # items
 
 Leaf: TypeAlias = torch.Tensor | Array
 
@@ -194,31 +192,16 @@ class _Spot(_Plain):
 
     def unpacked(self, memory: Memory, is_copied: bool) -> Leaf:
         """The bytes that lie there."""
-        if is_copied or isinstance(self.dtype, str) or 0 in self.shape:
-            return _leaves(memory, self.dtype, [self.offset], [self.shape], is_copied)[0]
-        # Half the time; a tensor of each batch has storage of its own, as from torch's workers.
         count = math.prod(self.shape)
-        found = torch.frombuffer(memory, dtype=self.dtype, count=count, offset=self.offset)
-        return found if len(self.shape) == 1 else found.view(self.shape)
-
-
-class _Spots(_Plain):
-    """Where the tensors of a list lie, or its arrays; all are of one dtype."""
-
-    __slots__ = ("dtype", "is_tuple", "offsets", "shapes")
-
-    def __init__(
-        self, dtype: torch.dtype | str, offsets: list[int], shapes: list[tuple[int, ...]], is_tuple: bool
-    ) -> None:
-        self.dtype, self.offsets, self.shapes, self.is_tuple = dtype, offsets, shapes, is_tuple
-
-    def __reduce__(self) -> tuple[type[_Spots], tuple[object, ...]]:
-        return _Spots, (self.dtype, self.offsets, self.shapes, self.is_tuple)
-
-    def unpacked(self, memory: Memory, is_copied: bool) -> Sequence[Leaf]:
-        """The list, or tuple."""
-        leaves = _leaves(memory, self.dtype, self.offsets, self.shapes, is_copied)
-        return tuple(leaves) if self.is_tuple else leaves
+        if isinstance(self.dtype, str):
+            kind = np.dtype(self.dtype)
+            data = memory[self.offset : self.offset + kind.itemsize * count]
+            array = data.view(kind).reshape(self.shape)
+            return array.copy() if is_copied else array
+        # A tensor of each batch has storage of its own, as from torch's workers.
+        tensor = torch.frombuffer(memory, dtype=self.dtype, count=count, offset=self.offset)
+        tensor = tensor if len(self.shape) == 1 else tensor.view(self.shape)
+        return tensor.clone() if is_copied else tensor
 
 
 class _Blobs(_Plain):
@@ -258,28 +241,7 @@ class _Blobs(_Plain):
         return tuple(items) if self.is_tuple else items
 
 
-_PLACED = {_Spot, _Spots, _Blobs}
-
-
-def _leaves(
-    memory: Memory,
-    dtype: torch.dtype | str,
-    offsets: list[int],
-    shapes: list[tuple[int, ...]],
-    is_copied: bool,
-) -> list[Leaf]:
-    """Tensors or arrays that lie in a slot."""
-    found: list[Leaf] = []
-    kind = np.dtype(dtype) if isinstance(dtype, str) else dtype
-    for offset, shape in zip(offsets, shapes, strict=True):
-        data = memory[offset : offset + kind.itemsize * math.prod(shape)]
-        if isinstance(kind, np.dtype):
-            array = data.view(kind).reshape(shape)
-            found.append(array.copy() if is_copied else array)
-        else:
-            tensor = torch.from_numpy(data).view(kind).view(shape)
-            found.append(tensor.clone() if is_copied else tensor)
-    return found
+_PLACED = {_Spot, _Blobs}
 
 
 def _is_flat(batch: Batch) -> bool:
@@ -334,13 +296,10 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
         RuntimeError: torch cannot send a tensor that was computed from one that requires grad.
     """
     leaves: dict[int, Row] = {}
-    times: Counter[int] = Counter()  # that a leaf is in the batch
 
     def note(leaf: Row) -> Row:
-        if type(leaf) in _PLAIN:
-            return leaf
-        leaves[id(leaf)] = leaf
-        times[id(leaf)] += 1
+        if type(leaf) not in _PLAIN:
+            leaves[id(leaf)] = leaf
         return leaf
 
     try:
@@ -349,27 +308,11 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
         return batch  # torch's pickler goes deeper, or says what is wrong
     sendable = {key: _as_torch_can_send(leaf) for key, leaf in leaves.items()}
     spots = {} if place is None else _spots(sendable, place)
-    lists: dict[int, _Spots] = {}
 
     def replace(leaf: Row) -> Row:
-        if type(leaf) in _PLAIN:
-            return leaf
-        key = id(leaf)
-        if key in spots or key in sendable:
-            return spots.get(key) or sendable[key]
-        return lists[key]
+        return leaf if type(leaf) in _PLAIN else spots.get(id(leaf)) or sendable[id(leaf)]
 
-    def is_leaf(node: Sequence[Row]) -> bool:
-        key = id(node)
-        if key in leaves or key in lists:  # those that were taken whole above, or come again
-            return True
-        if type(node) in (list, tuple) and _is_worth_it(node, spots, times):
-            alike: list[_Spot] = [spots[id(item)] for item in node]  # type: ignore[misc]
-            offsets, shapes = [spot.offset for spot in alike], [spot.shape for spot in alike]
-            lists[key] = _Spots(alike[0].dtype, offsets, shapes, type(node) is tuple)
-        return key in lists
-
-    found = mapped(batch, replace, is_leaf)
+    found = mapped(batch, replace, lambda node: id(node) in leaves)
     return Parcel(ring, slot, found) if spots else found
 
 
@@ -388,19 +331,6 @@ def sendable(batch: Batch, count: int) -> Batch:
         if is_plain(contents):
             return batch
     return _Sealed(batch, count, contents)
-
-
-def _is_worth_it(node: Sequence[Row], spots: dict[int, _Spot | _Blobs], times: Counter[int]) -> bool:
-    """True for a list of several things that lie in the slot, all of one dtype, each nowhere else."""
-    if len(node) < _FEW:
-        return False
-    dtypes = set()
-    for item in node:
-        spot = spots.get(id(item))
-        if type(spot) is not _Spot or times[id(item)] > 1:
-            return False
-        dtypes.add(spot.dtype)
-    return len(dtypes) == 1
 
 
 def _is_taken_whole(node: Sequence[Row]) -> bool:
