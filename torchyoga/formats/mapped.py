@@ -33,7 +33,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from ..errors import CorruptError
 from ..files.checksum import crc32
 from ..files.root import open_regular
 from ..process.buffers import address_of, is_placing
-from ..process.copies import PIECE, can_be_undivided, copy_pieces, may_share, undivided
+from ..process.copies import can_be_undivided, undivided
 from ..process.lazy import torch
 from ..rows.types import Array, Ints
 
@@ -498,17 +498,13 @@ class _Range:
         return found
 
     def copy(self, places: Ints, row_bytes: int, out: Bytes) -> None:
-        """Copies rows, as a few large elements each, without Python's lock; large reads on two threads."""
+        """Copies rows, as a few large elements each, without Python's lock."""
         size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
         view, width = self.view(row_bytes, size), row_bytes // size
         numbers = torch.from_numpy(places // size)
         target = torch.from_numpy(out).view(view.dtype).view(-1, width)
-        is_shared = may_share(out.nbytes)
-        step = max(1, PIECE // row_bytes if is_shared else len(places))
-        cuts = [slice(start, start + step) for start in range(0, len(places), step)]
-        pick = partial(torch.index_select, view, 0)
         with undivided():
-            copy_pieces([partial(pick, numbers[cut], out=target[cut]) for cut in cuts], is_shared)
+            torch.index_select(view, 0, numbers, out=target)
 
     def _made(self, row_bytes: int, size: int) -> Any:
         if not size:

@@ -28,7 +28,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 from .control_group import cpu_delay
 
@@ -423,16 +423,7 @@ class Ahead(Iterator[T]):
     def _start(self) -> None:
         shared = self._shared
         shared.is_wanted = True
-        _running.add(shared)
         with contextlib.suppress(RuntimeError):  # the system refuses another thread: this one goes on alone
             for _ in range(shared.num_threads):
                 thread = begin_thread("torchyoga-ahead", _work, shared, weakref.ref(self), stop=shared.stop)
                 shared.threads.append(thread)
-
-
-_running: weakref.WeakSet[_SharedResults[Any]] = weakref.WeakSet()
-
-
-def are_ahead() -> bool:
-    """True while threads of this process make results ahead."""
-    return any(shared.is_wanted and not (shared.is_over or shared.is_stopped) for shared in tuple(_running))

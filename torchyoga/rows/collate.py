@@ -9,6 +9,7 @@ are; None is an error that names the column.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -17,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.autograd import forward_ad
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
 from ..errors import SchemaError
-from ..process.copies import ALONE_ELEMENTS, PIECE, copy_pieces, may_share, undivided
+from ..process.copies import ALONE_ELEMENTS, undivided
 from . import block as blocks
 from .block import Block, Data, RowPack, Rows
 from .collector import block_of
@@ -93,33 +93,10 @@ def _stacked_tensors(
 ) -> torch.Tensor:
     """The tensors as one, as torch stacks them, but without a team of threads: see `process.copies`."""
     first = batch[0]
-    if first.is_nested or first.numel() < ALONE_ELEMENTS or torch.get_num_threads() == 1:
+    is_divided = not first.is_nested and first.numel() >= ALONE_ELEMENTS and torch.get_num_threads() > 1
+    with undivided() if is_divided else contextlib.nullcontext():
         found: torch.Tensor = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-        return found
-    is_shared = all(_is_plain(row, first) for row in batch) and may_share(len(batch) * first.nbytes)
-    with undivided():
-        if not is_shared:
-            found = collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-            return found
-        found = torch.empty((len(batch), *first.shape), dtype=first.dtype, device="cpu")
-        step = max(1, PIECE // first.nbytes)
-        cuts = [slice(start, start + step) for start in range(0, len(batch), step)]
-        copy_pieces([partial(torch.stack, batch[cut], out=found[cut]) for cut in cuts], is_shared=True)
-        return found
-
-
-def _is_plain(row: torch.Tensor, first: torch.Tensor) -> bool:
-    """True for a tensor in one run of this machine's memory, of the first one's type and shape."""
-    return (
-        type(row) is torch.Tensor
-        and row.layout == torch.strided
-        and row.device.type == "cpu"
-        and row.dtype == first.dtype
-        and row.shape == first.shape
-        and row.is_contiguous()
-        and not (row.is_quantized or row.requires_grad)
-        and forward_ad.unpack_dual(row).tangent is None  # type: ignore[no-untyped-call]
-    )
+    return found
 
 
 _HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"
