@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,14 +22,12 @@ from ..process.stages import Stage, timed
 from ..process.threads import renew_in_children
 from ..rows.block import Block, Data, check_parts
 from ..rows.schema import Projection, Schema
-from ..rows.types import Array, Ints, Numbers, Row
+from ..rows.types import Array, Ints
 from ..versions.location import OnThisMachine, Origin, Progress
 from .dataref import DataRef
 from .open_files import MappedFiles
 from .readahead import Prefetch
 from .stored_ref import StoredRef
-
-_FEW = 4096  # files, of which each may stay mapped
 
 
 class ShardFiles(Origin[int], Protocol):
@@ -152,17 +150,6 @@ class MappedShards:
             self._mapped.look(distinct(numbers).tolist())
         return held.memory, held.origins.take(numbers)
 
-    def bytes_of(self, number: int) -> tuple[Bytes, bool]:
-        """A mapped file, and whether it may be kept: not if other machines may cut it, or if it is a copy, or
-        one of very many."""
-        self.hold(np.array([number]))
-        file = self._mapped.open.get(number)
-        if file is None:  # another thread has just made room for others
-            with self._lock:
-                file = self._checked(number)
-        is_one_of_few = len(self.files.nbytes) <= _FEW
-        return file.data, is_one_of_few and not (self.files.is_remote or self._mapped.watches)
-
     def has(self, numbers: Ints) -> bool:
         """True if these files can be held without a download."""
         held = self._open
@@ -253,13 +240,6 @@ class FileLayout(ABC):
     def gather(self, shards: MappedShards, rows: Ints, columns: Sequence[int]) -> Sequence[Data]:
         """These columns of rows (N,), at least one; CorruptError as `spans`."""
 
-    def alone(
-        self, shards: MappedShards, columns: Sequence[int]
-    ) -> Callable[[int], Sequence[Row] | None] | None:
-        """A quick function of the number of one row to the values of these columns, or to None where `gather`
-        is to say what is wrong; None if there is none, as where rows take long to parse."""
-        return None
-
     def where(self, row: int) -> str:
         """The file and the place of a row, for messages."""
         file = int(self.starts.searchsorted(row, "right")) - 1
@@ -336,50 +316,6 @@ class InPlaceRef(StoredRef):
         check_parts(rows, np.diff(data.part("offsets")), starts, stops)
         size = data.dtype.itemsize
         return data.runs.parts(starts * size, stops * size, self._shards.empty).view(data.dtype)
-
-    def __getitem__(self, index: Any) -> Any:
-        """A row, a list of rows, or a view, as of any DataRef; for a single row no block is made."""
-        if type(index) is int and 0 <= index < self._length:
-            row = self._alone(index)
-            if row is not None:
-                return row
-        return super().__getitem__(index)
-
-    def __getitems__(self, indices: Sequence[int] | Numbers) -> Sequence[Row]:
-        """The rows of a batch; for a single one no block is made, unless it must be made ready first."""
-        if type(indices) is list and len(indices) == 1 and not self._shards.warmth.cold:
-            (index,) = indices
-            row = self._alone(index) if type(index) is int and 0 <= index < self._length else None
-            if row is not None:
-                return [row]
-        return super().__getitems__(indices)
-
-    @cached_property
-    def _alone(self) -> Callable[[int], Row | None]:
-        """A quick function of the number of one row to this row, or to None where `take` has to read it."""
-        tree = self._schema.tree
-        is_flat = tree.kind == "dict" and all(child.kind == "leaf" for child in tree.children)
-        alone = self._layout.alone(self._shards, self._columns) if is_flat or tree.kind == "leaf" else None
-        if alone is None:
-            return lambda number: None
-        keys = tree.keys
-
-        def several(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else dict(zip(keys, values))  # noqa: B905 (strict takes as long again)
-
-        def one(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else {key: values[0]}
-
-        def bare(number: int) -> Row | None:
-            values = alone(number)
-            return None if values is None else values[0]
-
-        if not is_flat:
-            return bare
-        key = keys[0]
-        return one if len(keys) == 1 else several
 
 
 def files_of(starts: Ints, rows: Ints) -> Ints:

@@ -6,12 +6,10 @@ Sizes must add up to the offsets, so that a flipped bit in either is an error.
 
 from __future__ import annotations
 
-import struct
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,7 +18,7 @@ import numpy.typing as npt
 from ...errors import CorruptError, SchemaError
 from ...formats.items import MappedRuns
 from ...formats.mapped import Bytes, Memory
-from ...process.lazy import cached_property, torch
+from ...process.lazy import cached_property
 from ...process.numbers import spread
 from ...reading.in_place_ref import FileLayout, MappedShards, files_of
 from ...rows.block import Data, bounds_of
@@ -34,7 +32,6 @@ from ...stores.downloads import check_hashes
 _COUNT = 4  # bytes of the number of records, of an offset and of a size
 _MOST_BYTES = 2**40  # of an array
 _SAMPLES = 64  # records that show what arrays look like
-_PLAIN = {"int": "<q", "float": "<d", "bool": "?"}  # how struct reads them
 UNKNOWN = Schema.of(b"")  # until more is known
 
 
@@ -281,34 +278,6 @@ class DecodedValue:
         return block_of(rows, self.schema).data
 
 
-def _one(value: RecordValue) -> Callable[[memoryview, int, int], Row] | None:
-    """A quick function of a file, and where one value begins and ends in it; None if there is none."""
-    column = value.schema.columns[0]
-    dtype, shape, frombuffer = column.storage, column.shape, np.frombuffer
-    itemsize = dtype.itemsize
-
-    def array(data: memoryview, start: int, stop: int) -> Array:
-        own: Array = frombuffer(data, dtype, (stop - start) // itemsize, start).copy()
-        return own if shape is None else own.reshape(shape)
-
-    if not isinstance(value, (FixedValue, RunValue)):
-        return None
-    if column.kind == "bytes":
-        return lambda data, start, stop: bytes(data[start:stop])
-    if column.kind == "str":
-        return lambda data, start, stop: str(data[start:stop], "utf-8")
-    if column.kind == "ndarray":
-        return array
-    if column.kind == "tensor" and column.dtype == dtype.name:
-        return lambda data, start, stop: torch.from_numpy(array(data, start, stop))
-    if column.kind == "scalar":
-        return lambda data, start, stop: frombuffer(data, dtype, 1, start)[0]
-    if column.kind in _PLAIN:
-        unpack = struct.Struct(_PLAIN[column.kind]).unpack_from
-        return lambda data, start, stop: unpack(data, start)[0]
-    return None
-
-
 @dataclass(frozen=True, eq=False)
 class Records(FileLayout):
     """Rows that are records of files.
@@ -360,53 +329,6 @@ class Records(FileLayout):
                     raise SchemaError(f"{self.name}: one of rows {rows[:3]}..., {name}: {error}") from error
             first = last
         return [read[number] for number in columns]
-
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], list[Row] | None] | None:
-        """A record cut in Python, which for one takes a tenth of the time."""
-        values = list(self.values.values())
-        shown = [place for place, value in enumerate(values) if value is not None]
-        makers = [_one(value) for value in values if value is not None]
-        if None in makers or len(makers) != len(self.schema.columns):
-            return None
-        wanted = [(maker, shown[number]) for number in columns if (maker := makers[number])]
-        fixed = [(n, value.size) for n, value in enumerate(values) if isinstance(value, FixedValue)]
-        runs = [(n, value) for n, value in enumerate(values) if isinstance(value, RunValue)]
-        wholes = [(n, value.itemsize) for n, value in runs if value.itemsize > 1]
-        starts, lows, views = self.starts.tolist(), self._bounds[0].tolist(), dict[int, memoryview]()
-        own, is_bare, is_one = self.sizes, self.is_bare, len(self.starts) == 2
-        are_said, num_said = not any(own), 0 if is_bare else own.count(None)
-        read_sizes, pair = struct.Struct(f"<{num_said}I").unpack_from, struct.Struct("<II").unpack_from
-
-        def view(file: int) -> memoryview:
-            held, stays = shards.bytes_of(file)
-            if stays:
-                views[file] = held.data
-            return held.data
-
-        def row(number: int) -> list[Row] | None:
-            file = 0 if is_one else bisect_right(starts, number) - 1
-            data = views.get(file) or view(file)
-            at, last = pair(data, _COUNT * (1 + number - starts[file]))
-            first = at + _COUNT * num_said
-            if not lows[file] <= at <= first <= last <= len(data):
-                return None  # which others say why
-            sizes: Sequence[int] = (last - at,) if is_bare else read_sizes(data, at)
-            if not are_said:
-                said = iter(sizes)
-                sizes = [next(said) if size is None else size for size in own]
-            for place, size in fixed:
-                if sizes[place] != size:
-                    return None
-            for place, itemsize in wholes:
-                if sizes[place] % itemsize:
-                    return None
-            ends = list(accumulate(sizes, initial=first))
-            try:
-                return None if ends[-1] != last else [make(data, ends[n], ends[n + 1]) for make, n in wanted]
-            except UnicodeDecodeError:
-                return None
-
-        return row
 
     def rows_of(self, tree: Node, learn: Mapping[str, Callable[[ValuePart], RecordValue]]) -> Records:
         """The same records with rows that nest as a tree does; its leaves are the values, in their order.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -29,7 +28,7 @@ from ...reading.dataref import DataRef
 from ...reading.in_place_ref import FileLayout, InPlaceRef, MappedShards, files_of
 from ...rows.block import Data, bounds_of
 from ...rows.schema import Schema
-from ...rows.types import Array, Ints
+from ...rows.types import Ints
 from ...stores.address import directory_of, is_url
 from ...stores.cache import FileIndex, IndexOf, cache_of
 from ...stores.downloads import ShardDownloads, StoredShard
@@ -85,37 +84,6 @@ class _TokenRuns(FileLayout):
     @property
     def _size(self) -> int:
         return np.dtype(self.dtype).itemsize
-
-    def alone(self, shards: MappedShards, columns: Sequence[int]) -> Callable[[int], tuple[Array]]:
-        """A row by a slice of its mapped file."""
-        starts, bounds, views = self.starts.tolist(), self.bounds.data, dict[int, Array]()
-        firsts = self.bounds.take(self.starts).tolist()
-
-        def view(file: int) -> Array:
-            data, stays = shards.bytes_of(file)
-            tokens: Array = data[self.offset :].view(self.dtype)
-            if stays:
-                views[file] = tokens
-            return tokens
-
-        def row(number: int) -> tuple[Array]:
-            first, last = bounds[number], bounds[number + 1]
-            if first == last:
-                return (np.empty(0, self.dtype),)
-            file = bisect_right(starts, number) - 1
-            before = firsts[file]
-            tokens = views.get(file)
-            own: Array = (view(file) if tokens is None else tokens)[first - before : last - before].copy()
-            return (own,)
-
-        if len(starts) > 2 or not firsts[1] or not view(0).size or not views:
-            return row
-        tokens = views[0]
-
-        def row_of_one(number: int) -> tuple[Array]:
-            return (tokens[bounds[number] : bounds[number + 1]].copy(),)
-
-        return row_of_one
 
 
 def from_tokens(
