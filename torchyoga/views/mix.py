@@ -471,7 +471,7 @@ class MixRef(JoinedRef):
             raise ValueError("pass rows, or at=state; not both, and not neither")
         if isinstance(rows, Mapping):
             raise TypeError("counts takes a number of rows; for a state write counts(at=state)")
-        if at is None:
+        if rows is not None:
             return self.mixture, self.mixture.of_first(as_int("rows", rows, 0, _MOST_ROWS))
         if not isinstance(at, Mapping):
             raise TypeError(
