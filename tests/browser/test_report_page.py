@@ -1,9 +1,8 @@
-"""The report page and the table for notebooks in a real browser."""
+"""The report page in a real browser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,24 +94,3 @@ def test_axe_finds_nothing(
     page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true; })")
     for look in looks(page, 360, 1440):
         assert violations(page) == [], look
-
-
-def test_a_notebook_shows_a_dataset(tmp_path: Path, opened: Open) -> None:
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    code = """
-import numpy as np
-import torchyoga as yoga
-rows = [{"image": np.full((9, 9), n, np.uint8), "label": n % 3} for n in range(50)]
-yoga.Storage("storage").submit(rows, "<b>pets</b>", "1.0")
-"""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
-    client.execute()
-    (output,) = notebook.cells[0].outputs
-    (tmp_path / "page.html").write_text(f"<!doctype html>{output.data['text/html']}", encoding="utf-8")
-    page = opened((tmp_path / "page.html").as_uri())
-    assert page.evaluate("document.querySelectorAll('.torchyoga table').length") == 2
-    assert page.evaluate("[...document.images].filter(one => one.naturalWidth == 9).length") == 5
-    assert "<b>pets</b>" in page.inner_text(".torchyoga")

@@ -1,4 +1,4 @@
-"""The report page and the table for notebooks: what they show, of hostile data, too."""
+"""The report page: what it shows, of hostile data, too."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,11 +54,6 @@ class Seen(HTMLParser):
 
     def all(self, name: str) -> list[str]:
         return [value for found, value in self.attributes if found == name]
-
-
-def in_a_notebook(ref: yoga.DataRef) -> str:
-    """The HTML that a notebook shows for it."""
-    return ref._repr_html_()
 
 
 def seen(ref: yoga.DataRef, path: Path, **options: object) -> Seen:
@@ -174,10 +168,6 @@ def test_hostile_data_is_text(storage: yoga.Storage, tmp_path: Path) -> None:
     assert "%D8" not in page.text  # as its name is quoted in the schema
     assert "\u202e" not in page.text
     assert page.tags.count("img") == 80  # of 1 pixel, and of 16 bits; the bytes are none
-    check_harmless(Seen(in_a_notebook(ref)))
-    html = in_a_notebook(ref[3:])
-    assert "\u202e" not in html
-    check_harmless(Seen(html))
 
 
 def test_a_page_that_would_be_too_large_shows_less(
@@ -202,7 +192,6 @@ def test_many_columns(storage: yoga.Storage, tmp_path: Path) -> None:
     page = seen(wide, tmp_path)
     assert "The first 40 of 10,000 columns." in page.text
     assert "statistics cannot be made: " in page.text
-    assert "c00039" in Seen(in_a_notebook(wide)).text or "The first" in in_a_notebook(wide)
 
 
 def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_path: Path) -> None:
@@ -210,7 +199,6 @@ def test_an_empty_version_and_one_without_statistics(storage: yoga.Storage, tmp_
     assert "There are no rows." in page.text
     ref = storage.submit(rows_of(), "plain", "1", stats=False)
     assert "Statistics of all 200 rows, counted for this page." in seen(ref, tmp_path).text
-    assert "histogram" not in in_a_notebook(ref).lower()  # nothing is counted in a notebook
     one = seen(ref[:1], tmp_path)
     assert "1 row · 4 columns" in one.text
     assert "1 row, drawn at random." in one.text
@@ -231,7 +219,6 @@ def test_damage_is_an_error_that_says_so(ref: yoga.DataRef, storage: yoga.Storag
     with pytest.raises(CorruptError):
         yoga.report(damaged, page)
     assert page.read_text() == "old"
-    assert "CorruptError" in in_a_notebook(damaged)
 
 
 def test_of_large_rows_few_are_read(tmp_path: Path) -> None:
@@ -244,55 +231,12 @@ def test_of_large_rows_few_are_read(tmp_path: Path) -> None:
     large = Made(1000, row, row_bytes=10**8)
     assert "2 rows and not 64, because they are large." in seen(large, tmp_path).text
     assert len(read) <= 8
-    read.clear()
-    assert "they are large" in in_a_notebook(large)
-    assert read == []
 
 
-class Broken(yoga.DataRef):
-    """Nothing of it works."""
-
-    def __len__(self) -> int:
-        raise RuntimeError("no <length>")
-
-    def take(self, rows: Any) -> Sequence[Row]:
-        raise OSError("no rows")
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no text")
-
-
-class Failing(Broken):
-    def __len__(self) -> int:
-        return 3
-
-
-def test_a_notebook_shows_any_dataset(ref: yoga.DataRef) -> None:
-    page = Seen(in_a_notebook(ref))
-    assert page.tags.count("table") == 2
-    assert page.tags.count("img") == 5
-    assert "200 rows" in page.text
-    for view in (
-        ref[10:50],
-        ref.columns(["label"]),
-        ref["text"],
-        ref.where("label", lambda y: y > 0),
-        ref[:0],
-    ):
-        check_harmless(Seen(in_a_notebook(view)))
-    assert Seen(in_a_notebook(ref["text"])).tags.count("table") == 2
-    assert in_a_notebook(Broken()) == "<pre>&lt;Broken&gt;\nRuntimeError: no &lt;length&gt;</pre>"
-    assert "OSError: no rows" in in_a_notebook(Failing())
-
-
-def test_a_notebook_downloads_nothing(tmp_path: Path) -> None:
+def test_a_page_of_a_store_says_that_rows_are_from_few_files(tmp_path: Path) -> None:
     remote = yoga.Storage("memory://reported", cache_dir=tmp_path / "cache")
     remote.submit(rows_of(), "pets", "1.0")
     fresh = yoga.Storage("memory://reported", cache_dir=tmp_path / "other").fetch("pets", "1.0")
-    before = {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"}
-    for one in (fresh, fresh[3:9]):
-        assert "might have to be downloaded" in in_a_notebook(one)
-    assert {path for path in (tmp_path / "other").rglob("*") if path.suffix == ".mdb"} == before
     assert "from few files, so that little is downloaded" in seen(fresh, tmp_path).text
 
 

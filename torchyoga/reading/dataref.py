@@ -66,7 +66,6 @@ else:  # A view is a DataRef, so its file imports this one: it is loaded when a 
 # Of rooms that lie above views, without which rows can be read.
 _decoded: Any = later("torchyoga.coding.decoded")
 _exports: Any = later("torchyoga.tables.interchange")
-_notebook: Any = methods_of("torchyoga.tools.report.page")
 
 
 class _FromInfo:
@@ -125,7 +124,6 @@ class DataRef(Contract[RowT], Dataset[RowT]):
     token_windows = _token_windows.token_windows
     token_batches = _token_batches.token_batches
     stats = _counting.stats
-    _repr_html_ = _notebook.notebook_page
 
     def columns(self, names: Sequence[str]) -> DataRef:
         """The same rows with only some of their columns, in this order; the other columns are not read.

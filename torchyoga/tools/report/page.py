@@ -15,7 +15,6 @@ import json
 import os
 from contextlib import suppress
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,6 @@ LARGEST_PAGE = 2 * 10**6  # bytes
 _MOST_COLUMNS, _MOST_ROWS, _ROW_COLUMNS, _CELL = 200, 64, 40, 80
 _MOST_INFO = 2000
 _HALVINGS = 6
-_NOTED_COLUMNS, _NOTED_ROWS, _NOTED_CELLS = 20, 5, 10  # in a notebook
-_NOTED_BYTES = 2**24  # of a row, for which five are read
 
 
 def report(
@@ -193,41 +190,3 @@ def _files(manifest: Manifest) -> str:
 def _day(created: str) -> str:
     """The time of a manifest as people read it."""
     return escaped(created.replace("T", " ").removesuffix("Z"))[:40]
-
-
-def notebook_page(ref: DataRef) -> str:
-    """The table of a dataset in a notebook: its columns and a few rows; its text, if that cannot be made.
-
-    Statistics are those that a version keeps; nothing is counted, and nothing is downloaded.
-    """
-    try:
-        return _noted(ref)
-    except Exception as error:  # of any kind: a notebook shows a dataset wherever it is named
-        said = f"{type(error).__name__}: {escaped(str(error))[:300]}"
-        return f"<pre>{escape(_text(ref))}\n{escape(said)}</pre>"
-
-
-def _noted(ref: DataRef) -> str:
-    some, total = facts.first_columns(ref, _NOTED_COLUMNS)
-    cards = facts.columns_of(some if facts.keeps_stats(some) else some[:0], total, 0).cards
-    notes = []
-    sample = facts.RowSample()
-    if facts.is_remote(ref):
-        notes.append("Rows are not shown, since files might have to be downloaded.")
-    elif ref._row_bytes > _NOTED_BYTES:
-        notes.append("Rows are not shown, since they are large.")
-    else:
-        sample = facts.sample_of(some, 0, _NOTED_ROWS, _NOTED_CELLS, 40)
-        notes += sample.notes
-    if total > len(cards) > 0:
-        notes.insert(0, f"The first {len(cards)} of {total:,} columns.")
-    return rendered(
-        "notebook.html.jinja", text=_text(ref), rows=f"{len(ref):,}", cards=cards, sample=sample, notes=notes
-    )
-
-
-def _text(ref: DataRef) -> str:
-    try:
-        return escaped(repr(ref))[:400]
-    except Exception:  # of any kind, as above
-        return f"<{type(ref).__name__}>"
