@@ -179,7 +179,7 @@ def test_positions_and_labels_of_packs_and_of_some_of_them(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(lengths)), max_size=5)))
     bounds = np.array([0, *cuts, len(lengths)])
     ends = np.cumsum([0, *lengths])
-    tokens = Data(np.arange(ends[-1]) + 1000, ends[bounds]).shared()
+    tokens = Data(np.arange(ends[-1]) + 1000, ends[bounds])
     positions = np.concatenate([np.arange(length) + first for length in lengths])
     labels = tokens.values.copy()
     some = np.array(lengths) > 0  # rows of no tokens have no labels

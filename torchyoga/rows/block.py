@@ -191,11 +191,6 @@ class Data:
             runs = _JoinedRuns(self.runs, bounds)
         return Data(self._values, offsets[bounds], runs=runs, dtype=self._dtype, empty=self._empty)
 
-    def shared(self) -> SharedData:
-        """The same rows, for two columns that are made of them."""
-        values, runs, empty = self._values, self.runs, self._empty
-        return SharedData(values, self.offsets, self.shapes, runs=runs, dtype=self._dtype, empty=empty)
-
     def row(self, i: int) -> Array:
         """The values of one row of a ragged column; the others are not copied for it."""
         assert self.offsets is not None
@@ -225,24 +220,6 @@ class Data:
         """One of `Column.parts`."""
         found = getattr(self, name)
         assert isinstance(found, np.ndarray)
-        return found
-
-
-class SharedData(Data):
-    """The rows of a column whose values are wanted twice, and read once: its last slice is kept."""
-
-    __slots__ = ("_last",)
-
-    _last: tuple[int, int, Data]
-
-    def slice(self, start: int, stop: int) -> Data:
-        """The rows start..stop-1, over the same memory."""
-        kept = getattr(self, "_last", None)
-        if kept is not None and kept[:2] == (start, stop):
-            found: Data = kept[2]
-            return found
-        found = super().slice(start, stop)
-        self._last = start, stop, found
         return found
 
 

@@ -263,8 +263,6 @@ class _Values:
             return self._putter_of_numbers(_PYTHON_TYPES[kind], self.column.storage.itemsize)
         if kind == "ndarray" and (is_fixed or self.column.ndim == 1):
             return self._putter_of_arrays()
-        if kind == "tensor" and (is_fixed or self.column.ndim == 1):
-            return self._putter_of_tensors()
         if kind == "bytes":
             return self._put_bytes
         if kind == "str":
@@ -318,21 +316,6 @@ class _Values:
             data = value.tobytes()
             items.append(data)
             return len(data)
-
-        return put
-
-    def _putter_of_tensors(self) -> Put:
-        items, shape = self.items, self.column.shape
-        dtype = getattr(torch, self.column.dtype)
-
-        def put(value: Row) -> int:
-            if type(value) is not torch.Tensor or value.dtype is not dtype or value.is_nested:
-                return -1
-            if value.shape != shape if shape is not None else value.ndim != 1:
-                return -1
-            found = encode(value).array
-            items.append(_bytes_of(found))
-            return found.nbytes
 
         return put
 

@@ -297,7 +297,7 @@ class Layout:
         def tokens_of(number: int) -> Data:
             if number not in tokens:
                 place = numbers[number]
-                tokens[number] = cut.tokens(given.data[place], given.schema.columns[place].name).shared()
+                tokens[number] = cut.tokens(given.data[place], given.schema.columns[place].name)
             return tokens[number]
 
         def made_of(source: PackSource) -> Data:
