@@ -9,6 +9,7 @@ No worker is forked once making rows here has opened a file or a socket: all wou
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import stat
@@ -28,7 +29,7 @@ except ImportError:  # Windows, which forks nothing
 
 _FEW, _MANY = 2, 25  # batches to count before a look, and those that are enough however fast they come
 # Seconds to count: at first, after a change, and where the last look has changed nothing.
-_LOOK, _SURE, _SETTLED = 0.03, 0.3, 1.0
+_LOOK, _SURE, _SETTLED = 0.03, 0.3, 0.25
 _BETTER = 0.85  # of the seconds of a batch: a number of workers that was better for sure
 _WORTH, _LESS = 0.9, 0.5  # of the seconds of a batch: what is expected of more workers, and of fewer
 _OTHER, _SAME = 1.5, 1e-4  # times, and seconds: what was counted before says nothing any more
@@ -48,6 +49,8 @@ class AutoMeter(Meter):
         self._mark: Sums | None = None  # where counting began; None while workers start
         self._starts = 0  # of workers
         self._due, self._least = 0, _LOOK
+        self._until = math.inf  # seconds of the loop at which enough are counted
+        self._wish = 0  # the number of workers that the last look wanted
         self._open: set[tuple[int, int]] | None = None  # what was open before rows were made
         super().__init__(stages)
 
@@ -55,7 +58,8 @@ class AutoMeter(Meter):
         """See `Meter.__call__`; workers are employed before a batch is asked for, so that none is lost."""
         if self._open is None:
             self._open = {*_open_files()}
-        if self._due <= 0 and self._iteration is delivery.iteration:
+        is_due = self._due <= 0 or self._sums.waited + self._sums.away > self._until
+        if is_due and self._iteration is delivery.iteration:
             self._look(delivery)
         batch = super().__call__(delivery)
         if self._iteration is not delivery.iteration:
@@ -79,28 +83,39 @@ class AutoMeter(Meter):
 
     def _settle(self, batches: int, least: float) -> None:
         """Leaves so many batches uncounted: workers start, and the batches they make ahead come at once."""
-        self._due, self._mark, self._least = batches, None, least
+        self._due, self._mark, self._least, self._until = batches, None, least, math.inf
         self._starts += bool(self._setting.num_workers)
+
+    def _count(self, least: float) -> None:
+        """Counts from now on, for so many seconds at least."""
+        self._mark, self._least = self._counts(), least
+        self._until = self._sums.waited + self._sums.away + least
 
     def _look(self, delivery: Any) -> None:
         """Begins to count, or decides by what was counted."""
-        mark, sums, self._due = self._mark, self._sums, _FEW * max(1, self._setting.number)
+        mark, sums, few = self._mark, self._sums, _FEW * max(1, self._setting.number)
+        self._due = few
         if mark is not None:
             batches = sums.batches - mark.batches
             seconds = sums.waited + sums.away - mark.waited - mark.away
+            if batches < few:
+                self._due, self._until = few - batches, math.inf
+                return
             if seconds < self._least and (batches < _MANY or self._least == _SETTLED):
-                self._due = max(self._due, batches)  # so that few of many batches are followed by a look
+                self._due = max(few, batches)  # so that few of many batches are followed by a look
                 return
         sums.delayed = cpu_delay()
         self._setting = self._setting_of(delivery.loader, delivery.plan)
         if mark is None:
-            self._mark = self._counts()
+            self._count(self._least)
             return
         numbers = self._numbers(mark)
         pace, waited = seconds / batches, numbers.waited / batches
         number = self._wanted(pace, costs_of(numbers, self._setting), delivery)
-        if number == self._setting.number or not self._may_employ(number, delivery):
-            self._mark, self._least = self._counts(), _SETTLED
+        # What changes a choice that has stood may have begun while it was counted: it is counted again.
+        is_sure, self._wish = self._least != _SETTLED or number == self._wish, number
+        if number == self._setting.number or not is_sure or not self._may_employ(number, delivery):
+            self._count(_SETTLED)
             return
         before = self.workers
         delivery.employ(number)
@@ -128,6 +143,8 @@ class AutoMeter(Meter):
     def _wanted(self, pace: float, costs: Costs, delivery: Any) -> int:
         """The number of workers from now on, if a batch takes `pace` seconds and has these costs."""
         number, left = self._setting.number, delivery.iteration.num_steps - delivery.iteration.taken
+        if not number and not costs.is_ahead:  # torch's threads, which workers do not have, take CPUs, too
+            costs = replace(costs, cpu=min(costs.cpu, costs.make))
         if number in self._costs and _are_others(costs, self._costs[number]):
             self._paces, self._costs = {}, {}
         self._costs.setdefault(number, costs)
