@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import pairwise
 from typing import overload
 
@@ -158,6 +159,33 @@ def _latest(store: Store, id: str, places: Mapping[str, Shown]) -> dict[str, Out
                 f"{error}"
             ) from error
     return nodes
+
+
+def recent(store: Store, id: str, most: int) -> tuple[list[Outline], int] | None:
+    """The newest versions of an id, the newest first, and how many there are in all, without reading others.
+
+    None if that takes all of them: they are not in one line, or one is damaged.
+    """
+    places = _published(store, id)
+    if not 0 < most < len(places):
+        return None
+    try:
+        nodes = _latest(store, id, places)
+        if len(found := heads(nodes)) != 1:
+            return None
+        node = nodes[found[0]]
+        line = [parent.version for parent in reversed(node.parents) if parent.version in places]
+        if sorted([*line, node.version]) != sorted(places):
+            return None
+        texts = store.each(line[: most - 1], partial(store.read_manifest, id))
+        below = [store.parsed(id, v, text or b"", Outline) for v, text in zip(line, texts, strict=False)]
+    except (CorruptError, NotFoundError, FileNotFoundError):
+        return None
+    for child, parent in pairwise([node, *below]):
+        direct = child.parents[-1] if child.parents else None
+        if direct is None or (direct.version, direct.fingerprint) != (parent.version, parent.fingerprint):
+            return None
+    return [node, *below][:most], len(places)
 
 
 def _dated(nodes: Mapping[str, Outline], versions: Sequence[str]) -> str:
@@ -598,10 +626,17 @@ def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
     tags: dict[tuple[str | None, str | None], list[str]] = {}
     for tag, entry in moves_of(store, id, []).items():
         tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
-    found, damaged = Sharing(store, id).outlines()
-    if not found and not damaged:
-        raise store.not_published(id)
-    kept = [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most]
+    damaged: dict[str, CorruptError] = {}
+    some = None if most is None else recent(store, id, most)
+    if some is not None:
+        found, count = {one.version: one for one in some[0]}, some[1]
+        kept = [*found]
+    else:
+        found, damaged = Sharing(store, id).outlines()
+        if not found and not damaged:
+            raise store.not_published(id)
+        kept = [*reversed(in_time(found)), *sorted(damaged, key=natural)][:most]
+        count = len(found) + len(damaged)
 
     def entry_of(version: str) -> LogEntry:
         if version in damaged:
@@ -620,4 +655,4 @@ def log_of(store: Store, id: str, limit: int | None = None) -> VersionLog:
             lineage=Lineage.of(one.lineage),
         )
 
-    return VersionLog(id, [*map(entry_of, kept)], len(found) + len(damaged) - len(kept))
+    return VersionLog(id, [*map(entry_of, kept)], count - len(kept))
