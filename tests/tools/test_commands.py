@@ -37,10 +37,13 @@ def test_ls(storage: yoga.Storage) -> None:
     assert (found["version"], found["rows"], found["tags"], found["problem"]) == ("1.0", 20, ["prod"], None)
 
 
-def test_a_variable_names_the_storage(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHYOGA_STORAGE", "nowhere")
+def test_the_storage_and_json_may_stand_before_the_command(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = said("info", "images", "-s", "storage", "--json")
-    assert "the storage 'nowhere' is not there" in said("info", "images", code=2)
+    monkeypatch.setenv("TORCHYOGA_STORAGE", "nowhere")
+    assert said("-s", "storage", "--json", "info", "images") == expected
+    assert said("--json", "-s", "elsewhere", "info", "images", "-s", "storage") == expected
     monkeypatch.setenv("TORCHYOGA_STORAGE", "storage")
     assert said("info", "images", "--json") == expected
 

@@ -92,14 +92,20 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     return [line.split(",", 1)[1].split("\t")[0] for line in lines]
 
 
-def test_commands_and_options_are_completed() -> None:
+def test_commands_options_ids_and_versions_are_completed(storage: yoga.Storage) -> None:
+    storage.submit([1], "im\nages\x1b[31m", "1", progress=False)  # a name that no shell shows as it is
     assert completed("yoga l") == ["log", "ls"]
+    assert completed("yoga info ") == ["images", "numbers"]
+    assert completed("yoga info im") == ["images"]
+    assert completed("yoga info images ") == ["1.0", "1.1"]
+    assert completed("yoga diff images 1.0 1") == ["1.0", "1.1"]
+    assert completed("yoga info -s nowhere ") == []
     assert completed("yoga info --js") == ["--json"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_complete_too(program: Path, shell: str) -> None:
-    assert completed("yoga info --js", shell) == ["--json"]
+    assert completed("yoga info im", shell) == ["images"]
     source = process(str(program), _YOGA_COMPLETE=f"{shell}_source")
     assert source.returncode == 0
     assert "_YOGA_COMPLETE" in source.stdout
@@ -114,9 +120,9 @@ def test_bash_completes_with_the_line_that_the_page_shows(program: Path) -> None
     script = f"""
 export PATH={shlex.quote(str(program.parent))}:$PATH
 {line}
-COMP_WORDS=(yoga info --js) COMP_CWORD=2
+COMP_WORDS=(yoga info im) COMP_CWORD=2
 _yoga_completion yoga
 echo "${{COMPREPLY[@]}}"
 """
     found = process("bash", "--norc", "-c", script)
-    assert found.stdout == "--json\n", found.stderr
+    assert found.stdout == "images\n", found.stderr

@@ -22,6 +22,7 @@ import click
 from ... import __version__
 from ...errors import CorruptError
 from ...process.messages import escaped
+from .places import DEFAULT, storage_options
 
 _SECTIONS = {  # by file: each command, and what it does
     "Look": {
@@ -170,10 +171,11 @@ def _say(text: str) -> None:
     epilog="Each command says more: yoga ls --help. Exit codes: 0; 1 if something is damaged or differs; 2 "
     "if it cannot be done as asked; 130 after Ctrl-C.",
 )
+@storage_options(default=DEFAULT)
 @click.option("--debug", is_flag=True, help="Show a traceback of an error.")
 @click.version_option(__version__, message="torchyoga %(version)s")
 @click.pass_context
-def command(ctx: click.Context, debug: bool) -> None:
+def command(ctx: click.Context, storage: str, as_json: bool, debug: bool) -> None:
     """Cached datasets: what there is, what is in it, whether it is whole."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from ...errors import NotFoundError
+from ...versions.names import natural
 from .output import Asked
 
 if TYPE_CHECKING:
@@ -24,19 +25,29 @@ if TYPE_CHECKING:
     from ...stores.contract import Store
 
 F = TypeVar("F", bound=Callable[..., object])
-_VARIABLE = "TORCHYOGA_STORAGE"
+_VARIABLE, DEFAULT = "TORCHYOGA_STORAGE", "storage"
 _SIGN = "@"  # before a tag
 _MOST_NAMED = 8  # in a message
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-_storage_option = click.option(
-    "--storage",
-    "-s",
-    envvar=_VARIABLE,
-    default="storage",
-    show_envvar=True,
-    show_default=True,
-    help="The directory or URL that holds the datasets.",
-)
+
+
+def storage_options(default: str | None = None) -> Callable[[F], F]:
+    """The options `--storage` and `--json`, which may stand before a command or behind it.
+
+    Args:
+        default: of `--storage` before a command; behind it the default is what stands before.
+    """
+
+    def added(command: F) -> F:
+        json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+        return click.option(
+            "--storage",
+            "-s",
+            envvar=default and _VARIABLE,
+            default=default,
+            help=f"The directory or URL that holds the datasets.  [env var: {_VARIABLE}; default: {DEFAULT}]",
+        )(json_option(command))
+
+    return added
 
 
 def storage_command(
@@ -52,15 +63,16 @@ def storage_command(
 
     def made(function: Callable[..., object]) -> click.Command:
         @wraps(function)
-        def called(storage: str, as_json: bool, **given: object) -> object:
-            return function(**given, asked=Asked(storage, as_json))
+        def called(storage: str | None, as_json: bool, **given: object) -> object:
+            before = click.get_current_context().find_root().params
+            return function(**given, asked=Asked(storage or before["storage"], as_json or before["as_json"]))
 
         command = click.command(name)(called)
         own, command.params = command.params, []
         for add in arguments:
             add(command)
         command.params += own
-        return _storage_option(_json_option(command))
+        return storage_options()(command)
 
     return made
 
@@ -265,9 +277,27 @@ message_option = click.option("--message", "-m", help="What you want to say abou
 
 def id_argument(required: bool = True) -> Callable[[F], F]:
     """An argument that is an id, or `id@tag`."""
-    return click.argument("id", required=required)
+    return click.argument("id", required=required, shell_complete=_ids)
 
 
 def version_argument(name: str = "version", required: bool = False) -> Callable[[F], F]:
     """An argument that is a version of the id before it, or `@tag`; by default None, for the newest."""
-    return click.argument(name, required=required)
+    return click.argument(name, required=required, shell_complete=_versions)
+
+
+def _ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, incomplete, lambda store: [id for id, _ in store.published()])
+
+
+def _versions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, incomplete, lambda store: store.versions(str(ctx.params.get("id"))))
+
+
+def _offered(ctx: click.Context, incomplete: str, names: Callable[[Store], Sequence[str]]) -> list[str]:
+    """Names that a shell completes, but those that it would not show as they are."""
+    with suppress(Exception):  # there is nothing to complete
+        before = ctx.find_root().params.get("storage") or os.environ.get(_VARIABLE) or DEFAULT
+        store = versions_in(str(ctx.params.get("storage") or before))
+        found = sorted(dict.fromkeys(names(store)), key=natural)
+        return [name for name in found if name.startswith(incomplete) and name.isprintable()]
+    return []
