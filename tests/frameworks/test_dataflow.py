@@ -16,6 +16,7 @@ from tensorpack.dataflow import (
     LMDBSerializer,
     MapData,
     MultiProcessRunner,
+    RepeatedData,
     RNGDataFlow,
 )
 
@@ -53,7 +54,7 @@ def test_points_come_back(kind: str, tmp_path: Path) -> None:
     check_source(*FLOWS[kind], tmp_path)
 
 
-def test_reset_state_is_called_for_each_pass(tmp_path: Path) -> None:
+def test_reset_state_is_called_once(tmp_path: Path) -> None:
     class Counting(RNGDataFlow):
         count = 0
 
@@ -68,13 +69,22 @@ def test_reset_state_is_called_for_each_pass(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     for version in "123":
         storage.submit(flow, "x", version)
-    assert flow.count == 3
+    assert flow.count == 1
 
 
 def test_a_dataflow_with_processes(tmp_path: Path) -> None:
     flow = MultiProcessRunner(DataFromList(POINTS[:5], shuffle=False), num_prefetch=4, num_proc=1)
     ref = yoga.Storage(tmp_path).submit(FixedSizeData(flow, 5), "x", "1")
     assert sorted(row[1] for row in ref) == list(range(5))
+
+
+def test_without_an_end_it_is_refused(tmp_path: Path) -> None:
+    storage, flow = yoga.Storage(tmp_path), DataFromList([[1], [2]], shuffle=False)
+    endless = MapData(RepeatedData(flow, -1), lambda point: point)
+    with pytest.raises(ValueError, match="MapData repeats its data without end; cache it before"):
+        storage.submit(endless, "x", "1")
+    assert list(storage.submit(RepeatedData(flow, 2), "x", "1")) == [[1], [2], [1], [2]]
+    assert list(storage.submit(FixedSizeData(endless, 3), "x", "2")) == [[1], [2], [1]]
 
 
 @pytest.mark.parametrize("folder", [False, True])

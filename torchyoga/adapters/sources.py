@@ -8,6 +8,9 @@ which are read without it.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, TypeGuard
@@ -122,7 +125,8 @@ def _of_framework(data: object, num_workers: int) -> Source | None:
     """Data of a framework that need not be installed as a source; None for anything else."""
     frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
     if "tensorpack" in frameworks:
-        return _of_dataflow(data)
+        is_dataflow = hasattr(data, "reset_state") and hasattr(data, "__iter__")
+        return DataflowSource(data) if is_dataflow else None
     if frameworks & {"keras", "tf_keras"}:
         from . import keras_sequence
 
@@ -320,9 +324,47 @@ class _FilesSource(RowSource):
         return self._ref[number]
 
 
-def _of_dataflow(data: Any) -> Source | None:
-    """The datapoints of a DataFlow after `reset_state`, read once; None for anything else of TensorPack."""
-    if not hasattr(data, "reset_state") or not hasattr(data, "__iter__"):
-        return None
-    data.reset_state()
-    return IteratorSource(data)
+# The process in which each DataFlow was readied: a second reset_state would start its worker processes anew.
+_ready: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+
+
+class DataflowSource(RowSource):
+    """The datapoints of a DataFlow, lists or dicts, read once; `reset_state` is called here.
+
+    Its length is TensorPack's, which is a rough one: the rows end where the DataFlow ends.
+
+    Raises:
+        ValueError: it is repeated without end.
+    """
+
+    def __init__(self, dataflow: Any) -> None:
+        self.name = type(dataflow).__name__
+        if _is_endless(dataflow):
+            raise ValueError(
+                f"{self.name} repeats its data without end; cache it before it is repeated, or bound it with "
+                "FixedSizeData"
+            )
+        # What TensorPack and its DataFromGenerator raise if there is no length.
+        with contextlib.suppress(NotImplementedError, TypeError):
+            self.length = len(dataflow)
+        self._dataflow = dataflow
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All datapoints."""
+        if _ready.get(self._dataflow) != os.getpid():
+            self._dataflow.reset_state()
+            _ready[self._dataflow] = os.getpid()
+        return iter(self._dataflow)
+
+
+def _is_endless(dataflow: object) -> bool:
+    """True if one of the DataFlows this one draws from is repeated for ever, and none before it bounds it."""
+    seen = 0
+    while dataflow is not None and seen < 1000:
+        name = type(dataflow).__name__
+        if name == "FixedSizeData":
+            return False
+        if name == "RepeatedData" and getattr(dataflow, "num", None) == -1:
+            return True
+        dataflow, seen = getattr(dataflow, "ds", None), seen + 1
+    return False
