@@ -317,7 +317,7 @@ def versions() -> None:
         made.append(("1.2, by append", more))
         fewer = storage.delete_rows("rows", "1.2", rows=range(20, 35), to="1.3")
         made.append(("1.3, by delete_rows", fewer))
-        made.append(("1.3, after compact", storage.convert("rows", "1.3")))
+        made.append(("1.3, after convert", storage.convert("rows", "1.3")))
         found = [(name, ref.manifest.files) for name, ref in made]  # type: ignore[attr-defined]
     figure, axes = plt.subplots(figsize=(8, 2.4))
     known: dict[str, str] = {}

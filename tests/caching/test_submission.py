@@ -218,6 +218,10 @@ class Masks(Drawn):
     def faulty(self) -> Any:
         return Scaler().inner  # type: ignore[attr-defined]
 
+    @property
+    def unread(self) -> Any:
+        return json.loads("{oops")
+
     def count(self) -> int:
         return len(self)
 
@@ -261,6 +265,7 @@ def test_what_info_asks_for_must_be_there_and_be_json(storage: yoga.Storage) -> 
             TypeError,
             r"info\['scaler'\] is a Scaler, which JSON.*info={'scaler': \.\.\.}, or name a property",
         ),
+        (["unread"], json.JSONDecodeError, "Expecting property name"),  # the dataset's own error
         (["count"], TypeError, r"info\['count'\] is a method.*pass the value itself"),
         ({"x": {1}}, TypeError, r"info\['x'\] is a set"),
         ({"x": float("nan")}, ValueError, r"info\['x'\] is nan"),

@@ -88,6 +88,7 @@ def test_columns_that_are_not_wanted_are_neither_read_nor_compared(tmp_path: Pat
         (lambda ref: ref.select([0, 60]), IndexError, "row 60 of a dataset of 60"),
         (lambda ref: ref.select([True, False]), TypeError, r"use where\(...\), or np.flatnonzero\(mask\)"),
         (lambda ref: ref.order_by("ids"), ValueError, "one number or text a row"),
+        (lambda ref: ref.order_by(["x", "ids"]), TypeError, "the name of one column.*by the last one first"),
         (lambda ref: ref.repeat(-1), ValueError, "times"),
         (lambda ref: ref.repeat(2**60), ValueError, "more than"),
         (lambda ref: yoga.concat([]), ValueError, "at least one"),

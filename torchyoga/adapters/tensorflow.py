@@ -510,7 +510,7 @@ def _same_rank(column: Column, shapes: Ints, rank: int) -> int:
     if (found != rank).any():
         raise SchemaError(
             f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, found one "
-            f"of {found[found != rank][0]}"
+            f"of {found[found != rank][0]}; reshape them by ref.map(...)"
         )
     return rank
 
@@ -593,13 +593,12 @@ def _batched(column: Column, rank: int | None, parts: Iterator[tf.Tensor]) -> _P
 def _row(node: Node, value: Row, columns: Iterator[tuple[Column, int | None]]) -> Row:
     """A row with its shaped tensors reassembled."""
     if node.kind == "leaf":
-        return _reshaped(value, *next(columns))
+        _, rank = next(columns)
+        return (
+            value if rank is None else tf.ensure_shape(tf.reshape(value.values, value.shape), [None] * rank)
+        )
     items = [value[key] for key in node.keys] if node.kind == "dict" else value
     children = [_row(child, item, columns) for child, item in zip(node.children, items, strict=True)]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
-
-
-def _reshaped(value: Row, column: Column, rank: int | None) -> Row:
-    return value if rank is None else tf.ensure_shape(tf.reshape(value.values, value.shape), [None] * rank)

@@ -102,6 +102,11 @@ def order_by(ref: DataRef[RowT], name: str, descending: bool = False) -> DataRef
         >>> [int(row["x"]) for row in ref.order_by("x")]
         [1, 2, 3]
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"order_by takes the name of one column, found {name!r:.100}; to sort by several, sort by the "
+            'last one first: ref.order_by("time").order_by("sensor")'
+        )
     found: list[Array] = []
     masks: list[Array] = []
     refusal = f"order_by({name!r}) needs a column of one number or text a row"

@@ -80,12 +80,14 @@ def _named(names: Collection[str], dataset: object) -> Json:
             owner = owner.dataset
         advice = f"pass the value itself, info={{{name!r}: ...}}, or name a property that returns JSON data"
         try:
-            found |= plain({name: _attribute(owner, name)})
+            value = _attribute(owner, name)
         except AttributeError as error:
             fault = "fails to give it" if hasattr(type(owner), name) else "has no such attribute"
             raise AttributeError(
                 f"info names {name!r}, but {type(owner).__name__} {fault} ({error}); {advice}"
             ) from error
+        try:
+            found |= plain({name: value})
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error}. You can {advice}") from error
     return found

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from ... import __version__
-from ...errors import CorruptError
+from ...errors import CorruptError, YogaError
 from ...process.messages import escaped
 from .places import DEFAULT, storage_options
 
@@ -40,7 +40,7 @@ _SECTIONS = {  # by file: each command, and what it does
     },
     "Keep": {
         "tag": "show, set or take away names of versions",
-        "copy": "copy a version, or all, to another directory or store",
+        "copy": "copy a version to another directory or store",
         "rm": "delete a version",
         "gc": "say what could be deleted, and delete it with --yes",
     },
@@ -143,7 +143,7 @@ def _text(error: Exception, ctx: click.Context) -> str:
         text = str(error.args[0])
     if isinstance(error, OSError) and error.filename is not None and type(error).__module__ == "builtins":
         text = f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}"
-    if not isinstance(error, (OSError, ValueError, LookupError, ImportError, RuntimeError)):
+    if not isinstance(error, (YogaError, OSError, ValueError, LookupError, ImportError, RuntimeError)):
         text = f"{type(error).__name__}: {text}"
     lines = text.splitlines()
     if len(lines) > _MOST_LINES:

@@ -44,9 +44,9 @@ def report(
     """Writes a page that shows what is in a dataset: one file under 2 MB, which works offline.
 
     It shows columns with their histograms, and 64 rows drawn at random with thumbnails of images. Of how a
-    version was made it says the message only; `yoga info` says more. The statistics are those that a version
-    keeps; for other data up to 10,000 rows are read. Nothing in the data can run or load anything, and the
-    same version gives the same bytes. Thumbnails need Pillow. See docs/measure.md.
+    version was made it says the message and the time only; `yoga info` says more. The statistics are those
+    that a version keeps; for other data up to 10,000 rows are read. Nothing in the data can run or load
+    anything, and the same version gives the same bytes. Thumbnails need Pillow. See docs/measure.md.
 
     Args:
         ref: a version or any other DataRef.
