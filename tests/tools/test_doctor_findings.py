@@ -192,6 +192,32 @@ def test_a_function_that_seeds_all_workers_alike_is_a_finding(kind: str, name: s
     assert not [*RANDOM_NUMBERS.judge(Patient.of([1]), facts, {IN_PLACE.name: {"path": "dataset.images"}})]
 
 
+class Counting(Slow):
+    """Rows that hold what the dataset counts."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.made, self.seen = 0, set[int]()
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        self.made += 1
+        return super().__getitem__(row) + self.made
+
+
+class Remembering(Counting):
+    def __getitem__(self, row: int) -> torch.Tensor:
+        is_new = row not in self.seen
+        self.seen.add(row)
+        return Slow.__getitem__(self, row) + is_new
+
+
+def test_rows_that_hold_what_the_dataset_counts_prove_no_generator() -> None:
+    for rows in (Counting(), Remembering()):
+        patient = Patient.of(DataLoader(rows, 4, num_workers=2, persistent_workers=True))
+        (found,) = in_trial(RANDOM_NUMBERS, patient)
+        assert found.severity == "maybe"
+
+
 # -- handles
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, Sampler, get_worker_info
 from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient, batch_digest, digest, made, numbers, rows_of
-from .walk import walk
+from .walk import HeldObject, numbers_of, walk
 
 _ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
 _SHOWN, _AGAIN = 16, (1, 2, 1)  # rows that are made, in these epochs
@@ -163,8 +163,9 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
 
     Returns:
         A dict of `stood`, which has [name, among, again] of each generator that stood at the same place as
-        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too; and
-        `alike`, the shared generators that rows seed with the same number.
+        the workers, or the epochs, drew from it; `equal`, two booleans, if the rows were the same too;
+        `alike`, the shared generators that rows seed with the same number; and, of a generator that was
+        not found, `counts`, if the dataset's own numbers or sizes changed meanwhile.
     """
     is_stream = patient.is_iterable
     one, other, later = _spied(patient, _TIMES)
@@ -183,6 +184,8 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         first, *rest = _spied(patient, _MANY_TIMES)
         equal = [was and _is_equal(first, some) for was, some in zip(equal, rest, strict=True)]
         stood = [[_UNKNOWN, *equal]] * any(equal)
+        counts = len({record["counts"] for record in first}) > 1
+        return {"stood": stood, "equal": equal, "alike": [], "counts": counts}
     return {"stood": stood, "equal": equal, "alike": []}
 
 
@@ -222,16 +225,16 @@ def _record_of(collate_fn: Any, batch: Any) -> Record:
     row = [digest(batch if isinstance(batch, list) and len(batch) == 1 else [batch])]
     with suppress(Exception):  # it may need more rows
         row.append(digest(collate_fn(batch)))
-    return {"worker": info.id, "row": row[0] and digest(row), "stood": _states(info.dataset, collate_fn)}
+    held = [one for one in walk(info.dataset, with_globals=True, collate_fn=collate_fn) if not one.is_ours]
+    counts = digest(str([*map(numbers_of, held)]))
+    return {"worker": info.id, "row": row[0] and digest(row), "stood": _states(held), "counts": counts}
 
 
-def _states(dataset: object, collate_fn: object = None) -> dict[str, str | None]:
-    """The states of the generators that all code shares, and of those that the dataset holds or names."""
+def _states(held: Iterable[HeldObject] = ()) -> dict[str, str | None]:
+    """The states of the generators that all code shares, and of those that are held."""
     found: dict[str, object] = {"random": random.getstate(), "torch": torch.get_rng_state()}
     found["numpy.random"] = np.random.get_state()
-    for path, value, is_ours in walk(dataset, with_globals=True, collate_fn=collate_fn):
-        if is_ours:
-            continue
+    for path, value, _ in held:
         if isinstance(value, np.random.Generator):
             found[path] = value.bit_generator.state
         elif isinstance(value, (np.random.RandomState, torch.Generator)):
@@ -249,7 +252,7 @@ def _seeded_alike(patient: Patient) -> list[str]:
         np.random.seed(number)
         torch.manual_seed(number)
         made(patient.dataset, row)
-        after.append(_states(None))
+        after.append(_states())
     return [name for name in _SHARED if len(after) == _ROWS and after[0][name] == after[1][name]]
 
 
@@ -266,6 +269,8 @@ def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Fin
     for name, among, again in (one for one in facts["stood"] if not (is_changed and one[0] == _UNKNOWN)):
         is_proved = (among and facts["equal"][0]) or (again and facts["equal"][1])
         proof = "; the rows are equal, and differ from themselves if they are made again" if is_proved else ""
+        if facts.get("counts"):  # which rows may hold, by intent
+            is_proved, proof = False, f"{proof}, as do numbers or sizes that the dataset keeps"
         held = name.replace("dataset", "get_worker_info().dataset", 1)
         yield Finding(
             "same-random-numbers",

@@ -95,6 +95,12 @@ def _parts(held: HeldObject) -> Iterator[tuple[str, object]]:
                     yield f"{path}.{name}", descriptor.__get__(value, kind)
 
 
+def numbers_of(held: HeldObject) -> list[float]:
+    """The length of a container, and the numbers that an object keeps."""
+    sizes = [len(held.value)] if isinstance(held.value, (list, dict, set)) else []
+    return sizes + [one for _, one in _parts(held) if isinstance(one, (int, float))]
+
+
 def is_of_library(kind: type) -> bool:
     """True for a class of Python's own or of an installed package."""
     root = kind.__module__.partition(".")[0]
