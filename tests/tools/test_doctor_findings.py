@@ -384,6 +384,25 @@ def test_our_loader_in_a_job_that_is_not_initialised_is_a_finding(monkeypatch: p
     assert not [*dealt(Patient.of(given))]
 
 
+class Replaced(Slow):
+    """Rows as a library of tables gives them: the dict is a copy, what was stored in it is another one."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.stored = [{"x": torch.full((8,), 255.0 + row)} for row in range(len(self))]
+
+    def __getitem__(self, row: int) -> Any:
+        self.stored[row]["x"] = self.stored[row]["x"] / 255
+        return dict(self.stored[row])
+
+
+@pytest.mark.parametrize(("rows", "path"), [(Replaced, "dataset.stored[0]['x']")])
+def test_stored_values_that_rows_change_are_named(rows: Any, path: str) -> None:
+    (found,) = in_trial(IN_PLACE, Patient.of(DataLoader(rows(), 4)))
+    assert found.name == "changed-in-place"
+    assert found.measured.startswith(f"{path} was changed")
+
+
 # -- workers
 
 

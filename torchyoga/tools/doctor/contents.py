@@ -167,8 +167,13 @@ def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
         paths = [pair for pair in held if any(_overlap(pair[1], leaf) for _, leaf in leaves(given[0]))]
     else:
         # A row that is made of what changes, and is a copy: as many of them as there are rows.
+        now = {path: value for path, value, _ in walk(patient.dataset, with_globals=True)}
         pairs = zip(small, before, strict=True)
-        paths = [pair for pair, was in pairs if digest(pair[1]) != was and _is_of_rows(*pair)]
+        paths = [
+            (path, one)
+            for (path, one), was in pairs
+            if _is_of_rows(path, one) and digest(now.get(path, one) if path.endswith("]") else one) != was
+        ]
         if not paths or second == [digest(row) for row in _made(patient)]:
             return None
     path, one = paths[0] if paths else ("", None)
