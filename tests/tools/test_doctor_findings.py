@@ -396,7 +396,22 @@ class Replaced(Slow):
         return dict(self.stored[row])
 
 
-@pytest.mark.parametrize(("rows", "path"), [(Replaced, "dataset.stored[0]['x']")])
+class Flipping(Slow):
+    """Half of the rows, as random numbers say, change what is stored in place."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.stored = [np.arange(4.0) + row for row in range(len(self))]
+
+    def __getitem__(self, row: int) -> Any:
+        if random.random() < 0.5:
+            self.stored[row] *= -1
+        return self.stored[row]
+
+
+@pytest.mark.parametrize(
+    ("rows", "path"), [(Replaced, "dataset.stored[0]['x']"), (Flipping, "dataset.stored[18]")]
+)
 def test_stored_values_that_rows_change_are_named(rows: Any, path: str) -> None:
     (found,) = in_trial(IN_PLACE, Patient.of(DataLoader(rows(), 4)))
     assert found.name == "changed-in-place"

@@ -7,6 +7,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def _named(paths: list[str]) -> str:
 VALUES = Check("rows", lambda patient: True, _values, _judged_values)
 
 
-_ROWS = 2
+_ROWS, _AGAIN = 2, 8  # rows that are made again at least; so many show what half of them change
 _OWN = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 _MOST_BYTES = 16 * 2**20  # of an array that is compared as a whole
 
@@ -157,29 +158,36 @@ def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
         if not is_ours and (is_dense(one) or isinstance(one, np.ndarray)) and one.nbytes
     ]
     small = [(path, one) for path, one in held if one.nbytes <= _MOST_BYTES]
-    first = [(row, digest(row)) for row in _made(patient)]
+    first, ends = list[tuple[object, str | None]](), time.monotonic() + min(seconds / 8, _SECONDS)
+    for row in _made(patient, _AGAIN):
+        first.append((row, digest(row)))
+        if len(first) >= _ROWS and time.monotonic() > ends:
+            break
+    count = len(first)
     if any(digest(row) != was for row, was in first):
         return None  # one buffer for all rows: another finding
     before = [digest(one) for _, one in small]
-    second = [digest(row) for row in _made(patient)]
+    second = [digest(row) for row in _made(patient, count)]
     given = [row for row, was in first if digest(row) != was]
+    # A generator of the dataset's own was not put back: it may make the row another one.
+    has_own = any(isinstance(one, _OWN) for _, one, _ in walk(patient.dataset))
     if given:
         paths = [pair for pair in held if any(_overlap(pair[1], leaf) for _, leaf in leaves(given[0]))]
     else:
         # A row that is made of what changes, and is a copy: as many of them as there are rows.
-        now = {path: value for path, value, _ in walk(patient.dataset, with_globals=True)}
+        # Another one may be in its place, as in buffers of rows that are drawn.
+        later = () if has_own or patient.is_iterable else walk(patient.dataset, with_globals=True)
+        now = {path: value for path, value, _ in later if path.endswith("]")}
         pairs = zip(small, before, strict=True)
         paths = [
             (path, one)
             for (path, one), was in pairs
-            if _is_of_rows(path, one) and digest(now.get(path, one) if path.endswith("]") else one) != was
+            if _is_of_rows(path, one) and digest(now.get(path, one)) != was
         ]
-        if not paths or second == [digest(row) for row in _made(patient)]:
+        if not paths or second == [digest(row) for row in _made(patient, count)]:
             return None
     path, one = paths[0] if paths else ("", None)
     is_shared = isinstance(one, torch.Tensor) and one.untyped_storage().is_shared()
-    # A generator of the dataset's own was not put back: it may make the row another one.
-    has_own = any(isinstance(one, _OWN) for _, one, _ in walk(patient.dataset))
     return {
         "path": path,
         "is_given": bool(given),
@@ -188,12 +196,12 @@ def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
     }
 
 
-def _made(patient: Patient) -> Iterator[object]:
-    """Some rows, made with the same random numbers each time."""
+def _made(patient: Patient, count: int) -> Iterator[object]:
+    """The first so many of some rows, made with the same random numbers each time."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    return rows_of(patient, _ROWS)
+    return islice(rows_of(patient, _AGAIN), count)
 
 
 def _span(one: Any) -> tuple[int, int]:
