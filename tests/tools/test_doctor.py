@@ -169,6 +169,25 @@ def test_rows_that_raise_are_a_finding_and_what_raises_them_again_is_a_line_that
             eval(line)
 
 
+class Shared(Held):
+    """Rows of a handle that only the process which opened it can read from."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        if torch.utils.data.get_worker_info() is not None:
+            raise OSError("bad magic number")
+        return super().__getitem__(row)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes")
+def test_a_handle_is_proved_wrong_where_only_workers_raise() -> None:
+    for is_open, expected in ((True, {"fork-unsafe", "broken-rows"}), (False, {"broken-rows"})):
+        with open(__file__) as file:
+            loader = torch.utils.data.DataLoader(Shared(file if is_open else None), 8, num_workers=1)
+            found = without_rates(loader).findings
+        assert {one.name for one in found if one.severity == "wrong"} == expected
+        assert all("bad magic number" in one.measured for one in found)
+
+
 @pytest.mark.quick("in forked*")
 @pytest.mark.parametrize("said", examination._NO_CUDA)
 def test_what_a_child_that_is_forked_after_cuda_was_used_cannot_do_is_no_fault_of_rows(said: str) -> None:

@@ -18,7 +18,7 @@ from .batch import EPOCH, small_shared_memory
 from .contents import IN_PLACE, VALUES
 from .diagnosis import NO_LOADER, Check, Diagnosis, Finding, Measured
 from .epochs import ORDER, RANDOM_NUMBERS, STALE_EPOCH
-from .handles import HANDLES, OBJECTS
+from .handles import HANDLES, OBJECTS, RAISED
 from .patient import Patient, name_rows, row_said
 from .sharding import RANKS, STREAMS
 from .trial import ENDED, Hang, Outcome, tried
@@ -102,6 +102,9 @@ def examined(patient: Patient, *, seconds: float, with_rates: bool = True) -> Di
         if outcome.hang is not None:
             over = f"{check.name} did not end"
     seen = {name: outcome.value for name, outcome in outcomes.items() if not outcome.problem}
+    raised = outcomes.get(RANDOM_NUMBERS.name, Outcome()).error  # its rows are of those of the other two
+    if row_said(raised) is not None and {VALUES.name, IN_PLACE.name} <= seen.keys():
+        seen[RAISED] = raised
     said: list[Finding | Measured] = [*_failed(patient, outcomes)]
     for check in CHECKS:
         if check.name in seen:

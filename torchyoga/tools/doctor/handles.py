@@ -14,6 +14,7 @@ from .diagnosis import Check, Finding, Seen
 from .patient import Patient
 from .walk import walk
 
+RAISED = "raised by workers alone"  # what they raised, of rows that this process has made
 _MOST_NAMED = 8
 _MOST_FREE, _MOST_BYTES = 100_000, 32 * 2**20  # objects, and bytes of all workers, that are worth no word
 _CONTAINERS = (list, tuple, dict, set, frozenset)
@@ -89,13 +90,15 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def _judged_handles(patient: Patient, paths: list[tuple[str, str]], seen: Seen) -> Iterator[Finding]:
     if paths:
+        raised = seen.get(RAISED)
         yield Finding(
             "fork-unsafe",
-            "; ".join(f"{path} is {what}" for path, what in paths),
+            "; ".join(f"{path} is {what}" for path, what in paths)
+            + (f"; a worker raised, of a row that was made here: {raised}" if raised else ""),
             "Forked workers share its file offset, its connection or its locked state with the training "
             "process, and have none of its threads: rows may come out wrong, or a worker waits forever.",
             f"open {paths[0][0]} on first use in each worker, not in __init__",
-            "maybe",
+            "wrong" if raised and not patient.is_alone else "maybe",
         )
 
 
