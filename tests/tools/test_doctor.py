@@ -22,9 +22,12 @@ import torchyoga as yoga
 from docs import ROOT
 from torchyoga.process.control_group import usable_cpus
 from torchyoga.tools.doctor import examination
+from torchyoga.tools.doctor.batch import EPOCH
+from torchyoga.tools.doctor.contents import IN_PLACE, VALUES
 from torchyoga.tools.doctor.diagnosis import NO_LOADER, Diagnosis, Finding
 from torchyoga.tools.doctor.examination import examined
 from torchyoga.tools.doctor.patient import Patient
+from torchyoga.tools.doctor.trial import Hang, Outcome
 from torchyoga.tools.doctor.workers import WORKERS
 from torchyoga.tools.meter_advice import most_workers
 
@@ -234,6 +237,21 @@ def test_a_slow_batch_is_no_hang_and_what_a_loader_does_already_is_not_advised()
     loader.num_workers += usable_cpus()  # torch warns of so many
     (slow,) = (one for one in yoga.doctor(loader, seconds=6).findings if one.name == "slow-rows")
     assert slow.change.startswith(f"num_workers={usable_cpus()}; or make the rows once")  # they take turns
+
+
+def test_slow_rows_are_those_that_take_the_time_and_that_wait_on_a_busy_machine_too() -> None:
+    hang, row = Hang(8.0, is_busy=True, ran=8.0), {"each": 1e-5, "bytes": 8}
+    epoch, patient = {EPOCH.name: Outcome(hang=hang)}, Patient.of(torch.utils.data.DataLoader([1]))
+
+    def said(**outcomes: Outcome) -> list[str]:
+        known = {IN_PLACE.name: Outcome(), VALUES.name: Outcome(row)}
+        return [one.severity for one in examination._failed(patient, {**known, **epoch, **outcomes})]
+
+    assert said() == ["maybe"]  # what collates them may compute
+    assert said(**{EPOCH.name: Outcome(hang=hang._replace(ran=1.0))}) == []
+    assert said(**{EPOCH.name: Outcome({}), WORKERS.name: Outcome(hang=hang)}) == []
+    slow = {VALUES.name: Outcome({**row, "each": 2.5}), EPOCH.name: Outcome(hang=hang._replace(is_idle=True))}
+    assert said(**slow) == ["slow"]
 
 
 def test_what_is_no_loader_is_refused() -> None:

@@ -156,10 +156,16 @@ def _failed(patient: Patient, outcomes: Mapping[str, Outcome]) -> Iterator[Findi
         if hang is None:
             continue
         is_slow = row is not None and 4 * row * size >= hang.seconds  # a batch takes about as long
-        if is_slow or not hang.is_idle:
+        # A batch that came, or a machine that was busy or stood still: the rows are not to blame.
+        is_spared = row is not None and (epoch.value is not None or 4 * hang.ran < hang.seconds)
+        if is_slow or not (hang.is_idle or is_spared):
             yield _slow(patient, step, hang, row)
         # Locks that other threads of this process hold are opened where the loader makes rows beside them.
-        elif hang.is_twice and (patient.num_workers or not (hang.is_locked and _has_threads())):
+        elif (
+            hang.is_idle
+            and hang.is_twice
+            and (patient.num_workers or not (hang.is_locked and _has_threads()))
+        ):
             yield _hang(patient, step, hang)
     # An error of this process says something of the rows of workers if other rows can be made here.
     is_alike = not patient.num_workers or not outcomes[IN_PLACE.name].error
@@ -220,8 +226,9 @@ def _hang(patient: Patient, step: str, hang: Hang) -> Finding:
 
 def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding:
     wanted = most_workers(usable_cpus()) if hang.is_idle else usable_cpus()
+    is_busy = hang.is_busy and not hang.is_idle  # rows that wait need no CPU
     more = wanted - patient.num_workers  # workers that compute take turns; what others take is not known
-    has_all = more <= 0 if hang.is_idle else more == 0 or (more > 0 and hang.is_busy)
+    has_all = more <= 0 if hang.is_idle else more == 0 or (more > 0 and is_busy)
     ways = [] if has_all else [f"num_workers={wanted}"]
     if not isinstance(patient.dataset, DataRef):
         ways.append(KEPT)
@@ -231,8 +238,8 @@ def _slow(patient: Patient, step: str, hang: Hang, row: float | None) -> Finding
         "slow-rows",
         (f"a row takes {row:.2g} s; " if row is not None else "")
         + f"{step}: not within {hang.seconds:.0f} s, and no more was tried{hang.at}"
-        + ("; other processes took much of the CPUs" if hang.is_busy else ""),
+        + ("; other processes took much of the CPUs" if is_busy else ""),
         "A batch takes as long as all its rows, shared among the workers.",
         "; or ".join(ways) + "; doctor(loader, seconds=300) looks longer",
-        "maybe" if hang.is_busy else "slow",
+        "maybe" if is_busy else "slow",
     )

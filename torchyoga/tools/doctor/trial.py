@@ -49,6 +49,7 @@ class Hang(NamedTuple):
         is_locked: True if, besides, all threads of one of them waited, without a limit, for locks that no
             other process can open.
         is_busy: other processes took much of the CPUs.
+        ran: seconds of CPU time that they took, in all of that time.
         at: in words, the line of the user's code that one of them was at; "" if there is none.
         is_twice: a fresh process did not end, either.
     """
@@ -57,6 +58,7 @@ class Hang(NamedTuple):
     is_idle: bool = False
     is_locked: bool = False
     is_busy: bool = False
+    ran: float = 0.0
     at: str = ""
     is_twice: bool = False
 
@@ -174,6 +176,11 @@ def _of_session(session: int) -> dict[int, list[str]]:
     return found
 
 
+def cpu_seconds(session: int) -> float:
+    """Seconds of CPU time that a trial took."""
+    return sum(sum(map(int, fields[11:15])) for fields in _of_session(session).values()) / _TICKS
+
+
 def _of_threads(pid: int, name: str) -> list[str]:
     """The text of a file in /proc of each thread of a process."""
     texts = []
@@ -213,8 +220,7 @@ class Others:
         self._then = time.monotonic(), self._seconds()
 
     def _seconds(self) -> float:
-        ticks = sum(sum(map(int, fields[11:15])) for fields in _of_session(self._session).values())
-        return seconds_of_all() - ticks / _TICKS
+        return seconds_of_all() - cpu_seconds(self._session)
 
     @property
     def share(self) -> float:
@@ -228,7 +234,7 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     """The hang, with what the processes of the trial do: whether they wait, and where."""
     others, before, waited = Others(session), running_seconds(session), _wants_a_cpu(session)
     time.sleep(_LOOK_SECONDS)
-    is_busy = others.share >= BUSY
+    is_busy, ran = others.share >= BUSY, cpu_seconds(session)
     is_starved = waited and _wants_a_cpu(session)  # the kernel counts a wait when it ends
     is_idle = running_seconds(session) - before <= _IDLE * _LOOK_SECONDS and not is_starved
     pids = [*_of_session(session)]
@@ -240,7 +246,7 @@ def _looked_at(hang: Hang, session: int, stacks: IO[bytes]) -> Hang:
     time.sleep(0.1)
     stacks.seek(0)
     at = _users_line(stacks.read().decode(errors="replace"))
-    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, at=at)
+    return hang._replace(is_idle=is_idle, is_locked=is_locked, is_busy=is_busy, ran=ran, at=at)
 
 
 def _waits_for_locks(pid: int) -> bool:
