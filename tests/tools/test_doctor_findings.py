@@ -344,6 +344,17 @@ def test_what_few_rows_or_a_fixed_order_have_is_a_finding(check: Check, loader: 
     assert name in [one.name for one in in_trial(check, patient)]
 
 
+def test_what_only_collate_fn_makes_nan_is_a_finding() -> None:
+    patient = Patient.of(DataLoader(Slow(0.0), 4, collate_fn=lambda rows: torch.stack(rows) * np.nan))
+    facts = {
+        check.name: tried(partial(check.measure, patient, 1.0), PATIENCE).value for check in (VALUES, EPOCH)
+    }
+    found = [one for check in (VALUES, EPOCH) for one in check.judge(patient, facts[check.name], facts)]
+    assert [one.measured for one in found if one.name == "not-finite"] == [
+        "the row: NaN or infinite values in the first batch, of rows that have none"
+    ]
+
+
 def test_nothing_is_known_of_a_generator_of_another_kind() -> None:
     sampler = torch.utils.data.SequentialSampler(range(9))
     for generator in (np.random.default_rng(0), random.Random(0)):

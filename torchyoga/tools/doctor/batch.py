@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ...process.messages import bytes_text, count_of
-from .contents import VALUES
+from .contents import VALUES, is_finite, not_finite
 from .diagnosis import Check, Finding, Measured, Seen
 from .epochs import sampler_of
 from .patient import Patient, is_dense, leaves, rows_of
@@ -25,10 +25,11 @@ def _run(patient: Patient, seconds: float) -> dict[str, Any]:
     """An epoch of the loader with its workers, of which no more is run than a second.
 
     Returns:
-        "size", rows of a batch; "bytes" of the first one, whose tensors in shared memory have "used", and
-        lie in memory of "shared"; "threads" if these made it, not processes; "came" if there was one; "rows"
-        of the dataset, or 1 for any; "spent" if it gives nothing when it is iterated again; seconds until the
-        batch was there ("first"), and of the epoch ("whole"; None if it did not end, or others were "busy").
+        "size", rows of a batch; "bytes" of the first one, and what is "not finite" in it; its tensors in shared
+        memory have "used", and lie in memory of "shared"; "threads" if these made it, not processes; "came" if
+        there was one; "rows" of the dataset, or 1 for any; "spent" if it gives nothing when it is iterated
+        again; seconds until the batch was there ("first"), and of the epoch ("whole"; None if it did not end,
+        or others were "busy").
     """
     size, others = patient.batch_size(), Others(os.getsid(0))
     once = {"size": size, "busy": False, **_epoch(patient, seconds)}
@@ -48,6 +49,7 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     batch = next(batches, None)
     first = time.perf_counter() - began
     nbytes, used, shared = _sizes(batch)
+    broken = [path for path, leaf in leaves(batch) if not is_finite(path, leaf)]
     ended = batch is None
     del batch
     came = not ended and (not patient.is_ours or patient.is_iterable or len(patient.loader) > 0)
@@ -59,7 +61,7 @@ def _epoch(patient: Patient, seconds: float) -> dict[str, Any]:
     is_here = not patient.num_workers if patient.is_iterable else rows > 0 and not patient.is_ours
     spent = ended and is_here and not [*islice(source, 1)]  # a stream of workers may need them
     threads = patient.is_ours and "thread" in loader.meter.workers
-    sizes = {"bytes": nbytes, "used": used, "shared": shared, "threads": threads}
+    sizes = {"not finite": broken, "bytes": nbytes, "used": used, "shared": shared, "threads": threads}
     return {**sizes, "came": came, "rows": rows, "spent": spent, "first": first, "whole": whole}
 
 
@@ -121,6 +123,9 @@ def _judged(patient: Patient, epoch: dict[str, Any], seen: Seen) -> Iterator[Fin
             else "drop_last=False, or a batch_size no larger than the rows of a rank (a stream: of a worker)",
             "maybe" if epoch["spent"] else "wrong",
         )
+    if not seen.get(VALUES.name, {"not finite": True})["not finite"]:
+        where = "the first batch, of rows that have none"
+        yield from not_finite(epoch["not finite"], where, "look at what collate_fn divides by")
     if patient.num_workers:
         yield from small_shared_memory(loader, shared)
     if used and shared > max(_WASTE * used, _MUCH):

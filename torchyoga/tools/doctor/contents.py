@@ -51,7 +51,7 @@ def _values(patient: Patient, seconds: float) -> dict[str, Any]:
     changed = sum(first is not None and digest(row) != first for row, first in kept)
     for row in rows_of(patient, _MOST_SEEN):  # more of them, which are not kept; some are made again
         seen += 1
-        not_finite |= dict.fromkeys(path for path, leaf in leaves(row) if not _is_finite(path, leaf))
+        not_finite |= dict.fromkeys(path for path, leaf in leaves(row) if not is_finite(path, leaf))
         if time.monotonic() > ends + most:
             break
     if hasattr(dataset, "__getitems__") and is_batch:
@@ -78,7 +78,7 @@ def _alike_at_once(patient: Patient) -> int:
     return len(together) if len(set(together)) == 1 else 0
 
 
-def _is_finite(path: str, leaf: object) -> bool:
+def is_finite(path: str, leaf: object) -> bool:
     """False for values with a NaN or an infinity, except for -inf in a mask."""
     if is_dense(leaf) and leaf.dtype.is_floating_point:
         leaf = leaf.detach().double().numpy()
@@ -113,14 +113,8 @@ def _judged_values(patient: Patient, facts: dict[str, Any], seen: Seen) -> Itera
             "return a copy from __getitem__ or __iter__: x.copy() of an array, x.clone() of a tensor",
             "wrong" if facts["in batches"] else "maybe",
         )
-    if facts["not finite"]:
-        yield Finding(
-            "not-finite",
-            f"{_named(facts['not finite'])}: NaN or infinite values in {facts['seen']:,} rows that were seen",
-            "One such value makes the loss, and then all weights, NaN.",
-            "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)",
-            "maybe",
-        )
+    change = "fill them (torch.nan_to_num in the transform), or leave these rows out (ref.where)"
+    yield from not_finite(facts["not finite"], f"{facts['seen']:,} rows that were seen", change)
     if facts["grown"]:
         yield Finding(
             "growing-memory",
@@ -128,6 +122,18 @@ def _judged_values(patient: Patient, facts: dict[str, Any], seen: Seen) -> Itera
             "It ends with all rows in memory, in each worker; workers lose what they keep as they end, "
             "after each epoch unless persistent_workers=True.",
             f"bound it (functools.lru_cache(maxsize=...)); or {KEPT}",
+            "maybe",
+        )
+
+
+def not_finite(paths: list[str], where: str, change: str) -> Iterator[Finding]:
+    """A finding if some parts of rows, or of batches, are not finite."""
+    if paths:
+        yield Finding(
+            "not-finite",
+            f"{_named(paths)}: NaN or infinite values in {where}",
+            "One such value makes the loss, and then all weights, NaN.",
+            change,
             "maybe",
         )
 
