@@ -362,6 +362,11 @@ def test_nothing_is_known_of_a_generator_of_another_kind() -> None:
         assert order_state(DataLoader(range(9), sampler=sampler)) == ""  # type: ignore[arg-type]
 
 
+def test_rows_that_a_rank_gets_twice_are_not_shuffled() -> None:
+    padded = DistributedSampler(Slow(0.0), num_replicas=3, rank=1, shuffle=False)
+    assert not in_trial(ORDER, Patient.of(DataLoader(Slow(0.0), sampler=padded)))
+
+
 # -- sharding
 
 

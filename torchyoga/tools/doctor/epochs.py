@@ -27,7 +27,7 @@ def _ordered(patient: Patient, seconds: float) -> dict[str, bool]:
     loader = patient.loader
     first, second = (list(islice(numbers(loader), _ORDERED)) for _ in range(2))
     try:
-        shuffles = first != sorted(first)
+        shuffles = first != sorted(first) and getattr(sampler_of(loader), "shuffle", True)
     except TypeError:
         shuffles = True
     is_list = isinstance(loader.sampler, Sequence) or isinstance(loader.batch_sampler, Sequence)
