@@ -25,11 +25,11 @@ def _run(patient: Patient, seconds: float) -> dict[str, Any]:
     """An epoch of the loader with its workers, of which no more is run than a second.
 
     Returns:
-        "size", rows of a batch; "bytes" of the first one, and what is "not finite" in it; its tensors in shared
-        memory have "used", and lie in memory of "shared"; "threads" if these made it, not processes; "came" if
-        there was one; "rows" of the dataset, or 1 for any; "spent" if it gives nothing when it is iterated
-        again; seconds until the batch was there ("first"), and of the epoch ("whole"; None if it did not end,
-        or others were "busy").
+        "size", rows of a batch; "bytes" of the first one, and what is "not finite" in it; its tensors in
+        shared memory have "used", and lie in memory of "shared"; "threads" if these made it, not processes;
+        "came" if there was one; "rows" of the dataset, or 1 for any; "spent" if it gives nothing when it is
+        iterated again; seconds until the batch was there ("first"), and of the epoch ("whole"; None if it
+        did not end, or others were "busy").
     """
     size, others = patient.batch_size(), Others(os.getsid(0))
     once = {"size": size, "busy": False, **_epoch(patient, seconds)}
