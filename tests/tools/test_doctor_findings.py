@@ -309,6 +309,21 @@ class Shuffled(IterableDataset[int]):
         return iter(np.random.default_rng(self.epoch).permutation(100).tolist())
 
 
+class Mixing(Slow):
+    """Rows with random numbers until an epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return super().__getitem__(row) + (random.random() if self.epoch < 2 else 0)
+
+
+MIXED = partial(DataLoader, Mixing(0.0), 4, num_workers=1, persistent_workers=True)
+
+
 class Once(Shuffled):
     rows = iter(range(64))
 
@@ -328,6 +343,7 @@ PADDED = DistributedSampler(Slow(0.0), num_replicas=5, rank=0, shuffle=False)
     ("check", "loader", "name"),
     [
         (VALUES, lambda: DataLoader(TensorDataset(torch.arange(1e4).sub(3001).log())), "not-finite"),
+        (STALE_EPOCH, MIXED, "stale-epoch"),
         (STALE_EPOCH, lambda: DataLoader(Shuffled(), 4), "same-order"),
         (ORDER, lambda: DataLoader(Slow(0.0), sampler=torch.randperm(64).tolist()), "same-order"),
         (ORDER, lambda: yoga.DataLoader(Slow(0.0), 4, sampler=torch.randperm(64).tolist()), "same-order"),

@@ -15,7 +15,7 @@ import torch
 
 from ..meter_advice import KEPT
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, digest, is_dense, leaves, made, rows_of
+from .patient import Patient, digest, is_dense, leaves, made, rows_of, seed_all
 from .walk import walk
 
 _MOST_ROWS, _MOST_SEEN, _SECONDS, _ENOUGH = 48, 4096, 1.0, 64 * 2**20
@@ -204,9 +204,7 @@ def _changed(patient: Patient, seconds: float) -> dict[str, Any] | None:
 
 def _made(patient: Patient, count: int) -> Iterator[object]:
     """The first so many of some rows, made with the same random numbers each time."""
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
+    seed_all(0)
     return islice(rows_of(patient, _AGAIN), count)
 
 

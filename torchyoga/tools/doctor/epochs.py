@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
 from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, batch_digest, digest, made, numbers, rows_of
+from .patient import Patient, batch_digest, digest, made, numbers, rows_of, seed_all
 from .walk import HeldObject, numbers_of, walk
 
 _ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
@@ -106,18 +106,26 @@ def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
             continue
         begun, here, there = _epochs_at(held), list[Any](), list[Any]([[]])
         if patient.loader.persistent_workers:
-            probe, there = patient.probe(batch_digest, keys, 1), []
+            # Each row leaves the shared generators seeded for the next one.
+            probe, there = patient.probe(_digest_and_seed, keys[:1] + keys, 1), []
             for epoch in _AGAIN:
                 set_epoch(epoch)
-                there.append([*islice(probe, _SHOWN)])
+                there.append([*islice(probe, _SHOWN + 1)][1:])
         for epoch in _AGAIN:
             set_epoch(epoch)
+            seed_all(0)
             here.append([digest([row]) for row in rows_of(patient, _SHOWN)])
         if None not in here[0] and here[0] == here[2] != here[1]:
             is_stale = bool(there[0]) and there[0] == there[1] == there[2]
             is_unset = patient.is_iterable and bool(begun) and not (any(begun.values()) or patient.sets_epoch)
             return {"path": path, "stale": is_stale, "unset": is_unset}
     return None
+
+
+def _digest_and_seed(batch: Any) -> str | None:
+    found = batch_digest(batch)
+    seed_all(0)
+    return found
 
 
 def _judged_epoch(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
@@ -248,9 +256,7 @@ def _seeded_alike(patient: Patient) -> list[str]:
     """Shared generators that stand at the same place after two rows, wherever they stood before."""
     after = []
     for number, row in enumerate(patient.keys(_ROWS), 1):
-        random.seed(number)
-        np.random.seed(number)
-        torch.manual_seed(number)
+        seed_all(number)
         made(patient.dataset, row)
         after.append(_states())
     return [name for name in _SHARED if len(after) == _ROWS and after[0][name] == after[1][name]]
