@@ -309,6 +309,16 @@ class Shuffled(IterableDataset[int]):
         return iter(np.random.default_rng(self.epoch).permutation(100).tolist())
 
 
+class Reshuffled(IterableDataset[int]):
+    """A stream that is shuffled, if at all, with the same seed each time."""
+
+    def __init__(self, shuffle: bool = True) -> None:
+        self.shuffle = shuffle
+
+    def __iter__(self) -> Iterator[int]:
+        yield from np.random.default_rng(7).permutation(100).tolist() if self.shuffle else range(100)
+
+
 class Mixing(Slow):
     """Rows with random numbers until an epoch."""
 
@@ -350,6 +360,7 @@ PADDED = DistributedSampler(Slow(0.0), num_replicas=5, rank=0, shuffle=False)
         (STREAMS, lambda: DataLoader(Shuffled(None), 4, num_workers=2), "rows-twice"),
         (EPOCH, lambda: DataLoader(Once(), 4), "no-batches"),
         (EPOCH, lambda: DataLoader(Slow(0.0), 4, sampler=iter(range(64)), drop_last=True), "no-batches"),
+        (RANDOM_NUMBERS, lambda: DataLoader(Reshuffled(), 4, num_workers=1), "same-order"),
         (RANDOM_NUMBERS, SCALED, "same-random-numbers"),
         (RANKS, lambda: DataLoader(Slow(0.0), sampler=PADDED), "padded-evaluation"),
     ],
@@ -369,6 +380,10 @@ def test_what_only_collate_fn_makes_nan_is_a_finding() -> None:
     assert [one.measured for one in found if one.name == "not-finite"] == [
         "the row: NaN or infinite values in the first batch, of rows that have none"
     ]
+
+
+def test_a_stream_that_is_not_to_shuffle_is_healthy() -> None:
+    assert not in_trial(RANDOM_NUMBERS, Patient.of(DataLoader(Reshuffled(shuffle=False), 4, num_workers=1)))
 
 
 def test_nothing_is_known_of_a_generator_of_another_kind() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils.data import BatchSampler, Sampler, get_worker_info
 from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
 from .patient import Patient, batch_digest, digest, made, numbers, rows_of, seed_all
-from .walk import HeldObject, numbers_of, walk
+from .walk import HeldObject, is_of_library, names_in, numbers_of, walk
 
 _ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
 _SHOWN, _AGAIN = 16, (1, 2, 1)  # rows that are made, in these epochs
@@ -163,6 +164,7 @@ STALE_EPOCH = Check(
 # should differ, which proves it; where the generators stood says which one it was.
 _ROWS, _TIMES, _MANY_TIMES, _STREAMED, _EPOCHS, _WORKERS = 2, 2, 16, 16, 2, 2
 _SHARED, _UNKNOWN = ("random", "numpy.random", "torch"), "a generator that was not found"
+_DRAWS = {"shuffle", "randperm", "permutation", "randrange"}  # what makes an order
 Record = dict[str, Any]
 
 
@@ -188,6 +190,8 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         names -= {*_SHARED}
     stood = [[name, *(_stood_alike(one, some, name) for some in (other, later))] for name in sorted(names)]
     stood = [fact for fact in stood if any(fact[1:])]
+    if is_stream and not stood and _is_equal(one, later) and _shuffles(patient.dataset):
+        return {"stood": [], "alike": [], "again": len(one)}
     if not stood and not patient.is_ours and any(equal):  # a coin may have fallen so
         first, *rest = _spied(patient, _MANY_TIMES)
         equal = [was and _is_equal(first, some) for was, some in zip(equal, rest, strict=True)]
@@ -195,6 +199,18 @@ def _drawn(patient: Patient, seconds: float) -> dict[str, Any]:
         counts = len({record["counts"] for record in first}) > 1
         return {"stood": stood, "equal": equal, "alike": [], "counts": counts}
     return {"stood": stood, "equal": equal, "alike": []}
+
+
+def _shuffles(stream: object) -> bool:
+    """True if the methods of a stream draw an order, which is not turned off, and know of no epoch."""
+    kinds = [kind for kind in type(stream).__mro__ if not is_of_library(kind)]
+    methods = [one for kind in kinds for name, one in vars(kind).items() if name != "__init__"]
+    codes = [one.__code__ for one in methods if isinstance(one, FunctionType)]
+    named = {name for code in codes for name in names_in(code)}
+    is_off = any(
+        "shuffle" in name and (value is None or value is False) for name, value in vars(stream).items()
+    )
+    return bool(_DRAWS & named) and not (is_off or any("epoch" in name for name in named))
 
 
 def _spied(patient: Patient, times: int) -> Iterator[list[Record]]:
@@ -263,6 +279,14 @@ def _seeded_alike(patient: Patient) -> list[str]:
 
 
 def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
+    if facts.get("again", 0) >= _FEWEST:
+        yield Finding(
+            "same-order",
+            f"a stream that shuffles gave the same first {facts['again']} rows in two epochs of a worker",
+            "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
+            "seed the shuffle by the epoch, not by a constant: set_epoch(epoch) before each",
+            "maybe",
+        )
     for name in facts["alike"]:
         yield Finding(
             "same-random-numbers",
