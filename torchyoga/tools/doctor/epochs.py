@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, Sampler, get_worker_info
 
 from .contents import IN_PLACE
 from .diagnosis import Check, Finding, Seen
-from .patient import Patient, batch_digest, digest, made, numbers, rows_of, seed_all
+from .patient import Patient, digest, made, numbers, rows_of, seed_all
 from .walk import HeldObject, is_of_library, names_in, numbers_of, walk
 
 _ORDERED, _FEWEST = 4096, 16  # rows whose order is looked at
@@ -75,17 +75,19 @@ def _judged_order(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterat
         elif has_epoch:
             said += ", unless set_epoch is called between them"
             said += f": {starts[0]}, as each of {len(starts)} iterations began" if began_alike else ""
-        yield Finding(
-            "same-order",
+        yield _same_order(
             said,
-            "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
             "sampler.set_epoch(epoch) before each epoch; yoga.DataLoader counts them by itself"
             if has_epoch
             else "call torch.manual_seed once, before the first epoch"
             if began_alike
             else "keep the sampler's generator over its epochs, or seed it by the epoch",
-            "maybe",
         )
+
+
+def _same_order(measured: str, change: str) -> Finding:
+    why = "Batches hold the same rows in each epoch: shuffling does less than it seems to."
+    return Finding("same-order", measured, why, change, "maybe")
 
 
 def _has_order(patient: Patient) -> bool:
@@ -124,9 +126,9 @@ def _shown(patient: Patient, seconds: float) -> dict[str, Any] | None:
 
 
 def _digest_and_seed(batch: Any) -> str | None:
-    found = batch_digest(batch)
+    """A `collate_fn` that gives the digest of the only row of a batch."""
     seed_all(0)
-    return found
+    return digest(batch if isinstance(batch, list) else [batch])
 
 
 def _judged_epoch(patient: Patient, facts: dict[str, Any] | None, seen: Seen) -> Iterator[Finding]:
@@ -141,12 +143,9 @@ def _judged_epoch(patient: Patient, facts: dict[str, Any] | None, seen: Seen) ->
             "wrong",
         )
     elif facts is not None and facts["unset"] and not patient.is_evaluation:
-        yield Finding(
-            "same-order",
+        yield _same_order(
             f"{facts['path']}.set_epoch changes the rows of the stream, and its epoch is still 0",
-            "Each epoch gives the same rows in the same order.",
             f"{facts['path']}.set_epoch(epoch) before each epoch",
-            "maybe",
         )
 
 
@@ -280,12 +279,9 @@ def _seeded_alike(patient: Patient) -> list[str]:
 
 def _judged(patient: Patient, facts: dict[str, Any], seen: Seen) -> Iterator[Finding]:
     if facts.get("again", 0) >= _FEWEST:
-        yield Finding(
-            "same-order",
+        yield _same_order(
             f"a stream that shuffles gave the same first {facts['again']} rows in two epochs of a worker",
-            "Batches hold the same rows in each epoch: shuffling does less than it seems to.",
             "seed the shuffle by the epoch, not by a constant: set_epoch(epoch) before each",
-            "maybe",
         )
     for name in facts["alike"]:
         yield Finding(

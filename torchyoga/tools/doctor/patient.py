@@ -267,11 +267,6 @@ def is_dense(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type == "cpu"
 
 
-def batch_digest(batch: Any) -> str | None:
-    """A `collate_fn` that gives the digest of the only row of a batch."""
-    return digest(batch if isinstance(batch, list) else [batch])
-
-
 def row_said(text: str) -> str | None:
     """The row that an error's text says was being made, as it is written in Python; None if it says none."""
     found = _SAID.findall(text)
