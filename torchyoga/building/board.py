@@ -1,6 +1,7 @@
 """The plan that all builders of a version share, the parts that it names, and the notes of who builds what.
 
 <store>/.builds/<id>/<version>/plan.json                  created once: whoever comes later takes it
+<store>/.builds/<id>/<version>/planning.json              a builder makes it; written again as a sign of life
 <store>/.builds/<id>/<version>/<plan>/done/00007.json     part 7 is done; the first such note counts
 <store>/.builds/<id>/<version>/<plan>/claims/00007.json   a builder is at it; written again as a sign of life
 <store>/.builds/<id>/<version>/<plan>/failed/00007-<attempt>.json
@@ -56,12 +57,13 @@ _LARGEST_BOUND = 2**62
 _ROWS, _SECONDS = 256, 5.0  # at most, to learn a schema of; a slow source shows fewer, but some
 _FEWEST = 16
 _INPUTS, _ROWS_OF_ONE = 16, 32
-_PLAN = "plan.json"
+_PLAN, _PLANNING = "plan.json", "planning.json"
 _LARGEST = 256 * 2**20  # bytes of a plan or a note
 _LONGEST = 4000  # characters of a message
 _NAME = re.compile(r"([0-9a-f]{16})/(done|claims|failed)/([0-9]{5})(-[0-9a-f]{16})?\.json")
 _READERS = 16  # of notes, at once
 _TRIES = 5
+_FIRST_POLL, _LONGEST_POLL = 0.05, 2.0  # seconds between two looks for the plan of another builder
 
 
 @dataclass(frozen=True)
@@ -453,8 +455,8 @@ class Board:
         self._notes = store.notes(f".builds/{folder_of(id, version)}")
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds
-        # By part, of its claim: when it was written, and when it was seen.
-        self._seen: dict[int, tuple[float | None, float]] = {}
+        # By part, or name of the claim: when it was written, and when it was seen.
+        self._seen: dict[int | str, tuple[float | None, float]] = {}
 
     @property
     def place(self) -> str:
@@ -472,12 +474,34 @@ class Board:
         except CorruptError as error:
             raise CorruptError(f"{self._notes.where(_PLAN)}: {error}; remove it to begin anew") from error
 
-    def agreed(self, make: Callable[[], Plan]) -> Plan:
-        """The plan that is there; or the one that `make` makes, unless another builder is faster."""
-        plan = self.plan()
-        if plan is not None:
-            return plan
-        plan = make()
+    def agreed(self, make: Callable[[], Plan], timeout: float) -> Plan:
+        """The plan that is there, or the one that `make` makes.
+
+        To make it reads rows, so one builder does that. The others wait as long as it lives, for `timeout`
+        seconds at most. If it fails, each makes a plan, so that they fail at the same time and not in turn.
+        """
+        deadline, poll, has_waited = time.monotonic() + timeout, _FIRST_POLL, False
+        claim = sealed({"holder": here(), "attempt": secrets.token_hex(8)})
+        while True:
+            notes = self._notes.find()  # before the plan, which is there before its claim goes
+            plan = self.plan()
+            if plan is not None:
+                return plan
+            is_claimed = _PLANNING in notes
+            if is_claimed and not self._lives(_PLANNING, notes[_PLANNING].written):
+                self._notes.delete([_PLANNING])
+                is_claimed = has_waited = False
+            if has_waited and (not is_claimed or time.monotonic() > deadline):
+                return self._created(make())
+            if not is_claimed and self._notes.create(_PLANNING, claim):
+                with self._shown(_PLANNING):
+                    return self._created(make())
+            has_waited = True
+            time.sleep(poll)
+            poll = min(_LONGEST_POLL, 1.5 * poll)
+
+    def _created(self, plan: Plan) -> Plan:
+        """This plan, or the one that another builder has made meanwhile."""
         if not isinstance(self._notes, Notes):
             plan = replace(plan, lineage=sendable(plan.lineage))
         for _ in range(_TRIES):
@@ -524,14 +548,14 @@ class Board:
         now = self._notes.now()
         return None if now is None else now - time.monotonic()
 
-    def _lives(self, part: int, written: float | None) -> bool:
-        """True for a part whose claim was written, or has changed, within the seconds."""
+    def _lives(self, claim: int | str, written: float | None) -> bool:
+        """True for a claim that was written, or has changed, within the seconds."""
         steady = time.monotonic()
         if written is not None and self._ahead is not None:
             return self._ahead + steady - written <= self._seconds + 1  # stores count whole seconds
-        if self._seen.setdefault(part, (written, steady))[0] != written:
-            self._seen[part] = written, steady
-        return steady - self._seen[part][1] <= self._seconds
+        if self._seen.setdefault(claim, (written, steady))[0] != written:
+            self._seen[claim] = written, steady
+        return steady - self._seen[claim][1] <= self._seconds
 
     def begin(self, plan: Plan, part: int, attempt: str, is_taken: bool) -> bool:
         """Claims a part, in place of another claim if it `is_taken`; False if another builder was faster."""
@@ -563,6 +587,12 @@ class Board:
         """Shows that a builder is at work on the version, so that `clean` spares plans of it."""
         name = at_work(self._seconds)
         self._notes.write(name, sealed({"holder": here()}))
+        with self._shown(name):
+            yield
+
+    @contextmanager
+    def _shown(self, name: str) -> Iterator[None]:
+        """Writes a note again from time to time, and removes it at the end."""
         with self._living(lambda: self._notes.write(name, sealed({"holder": here()}))) as end:
             try:
                 yield

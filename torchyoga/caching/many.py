@@ -265,7 +265,7 @@ def agreed_job(data: object, target: Target, splits: Splits, options: BuildOptio
         )
 
     for _ in range(_TRIES):
-        plan = board.agreed(make)
+        plan = board.agreed(make, many.timeout)
         refuse_if_published()
         reason = None if plan.token == token else _differs(plan, target, signature, splits, options)
         if reason is None:
